@@ -6,8 +6,6 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp
 
-from sandyard.bootstrap.part import Part
-from sandyard.bootstrap.platform import PREFIX
 from sandyard.console.api import ApiPaths, Credentials, OwnTokens
 from sandyard.console.app import Console
 from sandyard.console.assets import Assets
@@ -35,7 +33,9 @@ from sandyard.console.viewer import Viewers
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.rotation import AnyOf
+from sandyard.platform.wiring.part import PREFIX
 from sandyard.settings import Settings
+from sandyard.wiring.part import Part
 
 _CHECK_SEC = 2.0
 

@@ -6,9 +6,6 @@ from datetime import timedelta
 from starlette.types import ASGIApp
 
 from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
-from sandyard.bootstrap.part import Part
-from sandyard.bootstrap.platform import PlatformPart
-from sandyard.bootstrap.spec import get_part
 from sandyard.e2b_api.app import E2bApi
 from sandyard.e2b_api.builds.service import Builds
 from sandyard.e2b_api.envd.app import Envd
@@ -31,9 +28,12 @@ from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.access_sql import SqlCredentialLookup
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.runs import run_id_of
+from sandyard.platform.wiring.part import PlatformPart
 from sandyard.runtime.local.supervisor.machine_process import KERNELS_INSIDE
 from sandyard.runtime.model import Sample
 from sandyard.settings import SandboxSettings, Settings
+from sandyard.wiring.part import Part
+from sandyard.wiring.spec import get_part
 
 
 def build_e2b_api(

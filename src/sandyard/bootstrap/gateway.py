@@ -8,8 +8,6 @@ from fastapi import APIRouter
 from starlette.types import ASGIApp
 
 from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
-from sandyard.bootstrap.part import Part
-from sandyard.bootstrap.platform import PREFIX, PlatformPart
 from sandyard.bootstrap.previews import PreviewsPart
 from sandyard.gateway.http.router import create_tokens_router
 from sandyard.gateway.service import TokenIssue
@@ -19,8 +17,10 @@ from sandyard.kit.http.on_demand_app import OnDemandApp
 from sandyard.platform.access import ACCOUNT_SECURITY
 from sandyard.platform.access_sql import SqlCredentialLookup
 from sandyard.platform.sandboxes.gateway_targets import SandboxTargets
+from sandyard.platform.wiring.part import PREFIX, PlatformPart
 from sandyard.previews.gateway_targets import PreviewTargets
 from sandyard.settings import Settings
+from sandyard.wiring.part import Part
 
 if TYPE_CHECKING:
     from sandyard.gateway.app import GatewayPolicy

@@ -15,16 +15,6 @@ from sandyard.bootstrap.addresses import (
     preview_urls,
     sandbox_domain,
 )
-from sandyard.bootstrap.engines import (
-    e2b_key,
-    embedded_database,
-    job_runner,
-    open_part_database,
-    prune_job,
-)
-from sandyard.bootstrap.part import WiredPart
-from sandyard.bootstrap.platform import PREFIX, PlatformPart
-from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs import previews as specs
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.page_access import PageAccess
@@ -39,6 +29,7 @@ from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.platform.access import ACCOUNT_SECURITY
 from sandyard.platform.access_sql import SqlCredentialLookup
 from sandyard.platform.quotas.model import ResourceQuota
+from sandyard.platform.wiring.part import PREFIX, PlatformPart
 from sandyard.previews.attempts import Attempts
 from sandyard.previews.files import FileLimits
 from sandyard.previews.gateway_targets import PreviewTargets
@@ -58,6 +49,15 @@ from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.model import Limits
 from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import E2bSettings, PreviewSettings, Settings
+from sandyard.wiring.engines import (
+    e2b_key,
+    embedded_database,
+    job_runner,
+    open_part_database,
+    prune_job,
+)
+from sandyard.wiring.part import WiredPart
+from sandyard.wiring.spec import Counting, Verification
 
 _MEMORY_BYTES = 256 * 2**20
 _PROCESSES = 32

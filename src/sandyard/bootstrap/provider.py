@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap.engines import secret
-from sandyard.bootstrap.spec import Listen
 from sandyard.kit import ids
 from sandyard.kit.rotation import Secret
 from sandyard.settings import ProviderSettings, Settings
+from sandyard.wiring.engines import secret
+from sandyard.wiring.spec import Listen
 
 if TYPE_CHECKING:
     from sandyard.broker.provider.client import ProviderPolicy

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap.spec import PartSpec
 from sandyard.bootstrap.specs.broker import BROKER
 from sandyard.bootstrap.specs.platform import PLATFORM
 from sandyard.bootstrap.specs.previews import PREVIEWS
 from sandyard.bootstrap.specs.telemetry import TELEMETRY
+from sandyard.wiring.spec import PartSpec
 
 if TYPE_CHECKING:
     from sandyard.settings import Settings

@@ -15,7 +15,6 @@ from mangum import Mangum
 from starlette.types import Receive, Scope, Send
 
 from sandyard.bootstrap.registry import embedded_parts
-from sandyard.bootstrap.telemetry import build_telemetry
 from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.entrypoints.server.data_dir import with_secrets
@@ -23,6 +22,7 @@ from sandyard.entrypoints.server.otlp import Otlp, start_otlp
 from sandyard.kit.observability.log import configure_logging
 from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import SettingsError, load_settings
+from sandyard.telemetry.wiring.part import build_telemetry
 
 
 @dataclass(frozen=True, slots=True)

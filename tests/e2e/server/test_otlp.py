@@ -201,7 +201,7 @@ def test_a_collector_that_is_away_holds_nothing_up(tmp_path: Path) -> None:
 
 def test_nothing_of_it_is_imported_while_it_is_off(tmp_path: Path) -> None:
     program = (
-        "import sys, sandyard.entrypoints.server.serve, sandyard.bootstrap.broker;"
+        "import sys, sandyard.entrypoints.server.serve, sandyard.broker.wiring.part;"
         "heavy = ('opentelemetry.sdk', 'opentelemetry.exporter',"
         " 'sandyard.kit.observability.tracing_otel');"
         "print([name for name in sys.modules if name.startswith(heavy)])"

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sandyard.bootstrap.broker import BrokerPart, build_broker
 from sandyard.bootstrap.provider import ProviderAddress
 from sandyard.broker.provider.errors import (
     CircuitOpenError,
     ProviderMismatchError,
     ProviderUnavailableError,
 )
+from sandyard.broker.wiring.part import BrokerPart, build_broker
 from sandyard.settings import describe, load_settings
 from sandyard.tools.provider.simulator import Faults, Simulator
 

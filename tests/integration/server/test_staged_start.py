@@ -13,7 +13,6 @@ from textwrap import dedent
 import httpx
 import pytest
 
-from sandyard.bootstrap.part import Part
 from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.entrypoints.server.data_dir import with_secrets
@@ -21,6 +20,7 @@ from sandyard.entrypoints.server.parts import RunningParts
 from sandyard.entrypoints.server.staged_start import StagedStart
 from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import load_settings
+from sandyard.wiring.part import Part
 
 LATE = {
     "/api/v1/me": 401,

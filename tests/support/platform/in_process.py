@@ -19,8 +19,6 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 from sqlalchemy import event
 
-from sandyard.bootstrap.accounts import OUTBOX
-from sandyard.bootstrap.platform import PlatformPart, build_platform
 from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.kit.changes.transitions import Cause
@@ -33,6 +31,8 @@ from sandyard.platform.entities import platform_transitions
 from sandyard.platform.principal import Role
 from sandyard.platform.projects.model import create_default_project
 from sandyard.platform.schema import MIGRATIONS as PLATFORM_MIGRATIONS
+from sandyard.platform.wiring.accounts import OUTBOX
+from sandyard.platform.wiring.part import PlatformPart, build_platform
 from sandyard.previews.stores.schema import MIGRATIONS as PREVIEWS_MIGRATIONS
 from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings, load_settings

@@ -11,11 +11,11 @@ from uuid import uuid4
 import httpx
 from prometheus_client import CollectorRegistry
 
-from sandyard.bootstrap.platform import build_platform
 from sandyard.bootstrap.previews import PreviewsPart, build_previews
 from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.platform.accounts.passwords import Argon2Passwords
+from sandyard.platform.wiring.part import build_platform
 from sandyard.previews.files import FileLimits
 from sandyard.previews.providers.ports import PreviewProvider
 from sandyard.previews.service import PreviewPolicy, Previews

@@ -13,7 +13,6 @@ from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 
-from sandyard.bootstrap.part import Part
 from sandyard.bootstrap.registry import (
     PARTS,
     embedded_parts,
@@ -25,9 +24,10 @@ from sandyard.bootstrap.registry import (
     selected_parts,
     with_needs,
 )
-from sandyard.bootstrap.spec import PartSpec, imported
 from sandyard.entrypoints.server.parts import running_parts
 from sandyard.settings import Settings, SettingsError, describe, load_settings
+from sandyard.wiring.part import Part
+from sandyard.wiring.spec import PartSpec, imported
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap.spec import (
+from sandyard.wiring.spec import (
     BuildContext,
     JobSpec,
     PartSpec,
@@ -18,15 +18,15 @@ from sandyard.bootstrap.spec import (
 )
 
 if TYPE_CHECKING:
-    from sandyard.bootstrap.broker import BrokerPart
+    from sandyard.broker.wiring.part import BrokerPart
     from sandyard.settings import Settings
 
 _OWN_SIMULATION = "CSP_BASE_URL: must be set for --workers; each would simulate its own"
 
 
 async def _build(context: BuildContext) -> "BrokerPart":
-    from sandyard.bootstrap.broker import build_broker
     from sandyard.bootstrap.provider import open_provider
+    from sandyard.broker.wiring.part import build_broker
 
     provider = await context.stack.enter_async_context(
         open_provider(context.settings, context.data_dir, context.listen)
@@ -45,7 +45,7 @@ def _store(settings: "Settings") -> Store:
 
 
 async def _check_settings(settings: "Settings", data_dir: Path) -> None:
-    from sandyard.bootstrap.broker import open_pool_provider
+    from sandyard.broker.wiring.part import open_pool_provider
 
     async with open_pool_provider(settings, data_dir) as own:
         await own.require()
@@ -56,7 +56,7 @@ def _one_process(settings: "Settings") -> str | None:
 
 
 def _notes(context: WelcomeContext) -> Mapping[str, str]:
-    from sandyard.bootstrap.broker import BrokerPart
+    from sandyard.broker.wiring.part import BrokerPart
 
     return {"provider": get_part(context.parts, BrokerPart).provider_address.description}
 
@@ -105,11 +105,11 @@ BROKER = PartSpec(
     secrets=(SecretSpec("broker_api_token"), SecretSpec("broker_admin_token")),
     store=_store,
     migrations=partial(imported, "sandyard.broker.stores.sql:MIGRATIONS"),
-    tables=lazy("sandyard.bootstrap.pool:open_pool_table"),
-    adopt=lazy("sandyard.bootstrap.pool:adopt_pool"),
-    verify=lazy("sandyard.bootstrap.broker:verify_broker"),
-    adopt_changes=lazy("sandyard.bootstrap.broker:adopt_broker_changes"),
-    log=lazy("sandyard.bootstrap.pool:open_broker_log"),
+    tables=lazy("sandyard.broker.wiring.pool:open_pool_table"),
+    adopt=lazy("sandyard.broker.wiring.pool:adopt_pool"),
+    verify=lazy("sandyard.broker.wiring.part:verify_broker"),
+    adopt_changes=lazy("sandyard.broker.wiring.part:adopt_broker_changes"),
+    log=lazy("sandyard.broker.wiring.pool:open_broker_log"),
     check_settings=_check_settings,
     one_process=_one_process,
     notes=_notes,

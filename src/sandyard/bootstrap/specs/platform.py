@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap.spec import (
+from sandyard.wiring.spec import (
     BuildContext,
     Counting,
     JobSpec,
@@ -21,15 +21,15 @@ from sandyard.bootstrap.spec import (
 )
 
 if TYPE_CHECKING:
-    from sandyard.bootstrap.part_engine import PartEngine
-    from sandyard.bootstrap.platform import PlatformPart
     from sandyard.kit.changes.events import EventLog
     from sandyard.kit.sql.migrations import Migrations
+    from sandyard.platform.wiring.part import PlatformPart
     from sandyard.settings import Settings
+    from sandyard.wiring.part_engine import PartEngine
 
 
 async def _build(context: BuildContext) -> "PlatformPart":
-    build = await asyncio.to_thread(imported, "sandyard.bootstrap.platform:build_platform")
+    build = await asyncio.to_thread(imported, "sandyard.platform.wiring.part:build_platform")
     part: PlatformPart = build(
         context.settings,
         data_dir=context.data_dir,
@@ -40,11 +40,11 @@ async def _build(context: BuildContext) -> "PlatformPart":
 
 
 def _engine(settings: "Settings", data_dir: Path) -> "PartEngine":
-    from sandyard.bootstrap.engines import e2b_key
-    from sandyard.bootstrap.identity import has_identity_provider
-    from sandyard.bootstrap.part_engine import PartEngine
     from sandyard.platform.schema import MIGRATIONS
     from sandyard.platform.tables import jobs
+    from sandyard.platform.wiring.identity import has_identity_provider
+    from sandyard.wiring.engines import e2b_key
+    from sandyard.wiring.part_engine import PartEngine
 
     has_identity_provider(settings)
     if settings.sandboxes.sandbox_runtime == "e2b":
@@ -59,13 +59,13 @@ def _migrations() -> "Migrations":
 
 
 async def _verify(settings: "Settings", data_dir: Path, counting: Counting) -> Verification:
-    from sandyard.bootstrap.platform_reads import verify_platform_data
+    from sandyard.platform.wiring.commands import verify_platform_data
 
     return await verify_platform_data(settings, data_dir, counting)
 
 
 def _log(settings: "Settings", data_dir: Path) -> AbstractAsyncContextManager["EventLog"]:
-    from sandyard.bootstrap.platform_reads import open_platform_log
+    from sandyard.platform.wiring.commands import open_platform_log
 
     return open_platform_log(settings, data_dir)
 
@@ -79,7 +79,7 @@ def _missing(settings: "Settings") -> Sequence[str]:
 
 
 def _notes(context: WelcomeContext) -> Mapping[str, str]:
-    from sandyard.bootstrap.accounts import OUTBOX
+    from sandyard.platform.wiring.accounts import OUTBOX
 
     limits = _limits(context) if context.settings.sandboxes.sandbox_runtime == "local" else {}
     if context.settings.platform.smtp_url is not None:
@@ -89,7 +89,7 @@ def _notes(context: WelcomeContext) -> Mapping[str, str]:
 
 def _limits(context: WelcomeContext) -> Mapping[str, str]:
     """How the limits of sandboxes are enforced on this machine."""
-    from sandyard.bootstrap.local_runtime import local_policy
+    from sandyard.platform.wiring.local_runtime import local_policy
     from sandyard.runtime.errors import LimitsMissingError
     from sandyard.runtime.local.server.enforcement import find_enforcement
 
@@ -158,7 +158,7 @@ PLATFORM = PartSpec(
     engine=_engine,
     migrations=_migrations,
     verify=_verify,
-    adopt_changes=lazy("sandyard.bootstrap.platform_reads:adopt_platform"),
+    adopt_changes=lazy("sandyard.platform.wiring.commands:adopt_platform"),
     log=_log,
     missing=_missing,
     notes=_notes,

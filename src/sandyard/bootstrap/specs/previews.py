@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap.spec import (
+from sandyard.wiring.spec import (
     BuildContext,
     Counting,
     JobSpec,
@@ -18,16 +18,16 @@ from sandyard.bootstrap.spec import (
 )
 
 if TYPE_CHECKING:
-    from sandyard.bootstrap.part_engine import PartEngine
     from sandyard.bootstrap.previews import PreviewsPart
     from sandyard.kit.changes.events import EventLog
     from sandyard.kit.sql.migrations import Migrations
     from sandyard.settings import Settings
+    from sandyard.wiring.part_engine import PartEngine
 
 
 async def _build(context: BuildContext) -> "PreviewsPart":
     build = await asyncio.to_thread(imported, "sandyard.bootstrap.previews:build_previews")
-    from sandyard.bootstrap.platform import PlatformPart
+    from sandyard.platform.wiring.part import PlatformPart
 
     platform = get_part(context.parts, PlatformPart)
     part: PreviewsPart = build(
@@ -41,10 +41,10 @@ async def _build(context: BuildContext) -> "PreviewsPart":
 
 
 def _engine(settings: "Settings", data_dir: Path) -> "PartEngine":
-    from sandyard.bootstrap.engines import e2b_key
-    from sandyard.bootstrap.part_engine import PartEngine
     from sandyard.previews.stores.schema import MIGRATIONS
     from sandyard.previews.stores.tables import jobs
+    from sandyard.wiring.engines import e2b_key
+    from sandyard.wiring.part_engine import PartEngine
 
     if settings.previews.preview_provider == "e2b":
         e2b_key(settings.e2b, needed_for="PREVIEW_PROVIDER=e2b")

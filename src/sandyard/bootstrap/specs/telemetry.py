@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap.spec import (
+from sandyard.wiring.spec import (
     BuildContext,
     JobSpec,
     PartSpec,
@@ -16,12 +16,12 @@ from sandyard.bootstrap.spec import (
 )
 
 if TYPE_CHECKING:
-    from sandyard.bootstrap.telemetry import TelemetryPart
     from sandyard.settings import Settings
+    from sandyard.telemetry.wiring.part import TelemetryPart
 
 
 async def _build(context: BuildContext) -> "TelemetryPart":
-    from sandyard.bootstrap.telemetry import build_telemetry
+    from sandyard.telemetry.wiring.part import build_telemetry
 
     return build_telemetry(
         context.settings,
@@ -63,10 +63,10 @@ TELEMETRY = PartSpec(
     secrets=(SecretSpec("telemetry_admin_token"), SecretSpec("api_key_pepper")),
     store=_store,
     migrations=partial(imported, "sandyard.telemetry.stores.sql:MIGRATIONS"),
-    tables=lazy("sandyard.bootstrap.telemetry:open_telemetry_tables"),
-    adopt=lazy("sandyard.bootstrap.telemetry:adopt_telemetry"),
-    verify=lazy("sandyard.bootstrap.telemetry:verify_telemetry"),
-    adopt_changes=lazy("sandyard.bootstrap.telemetry:adopt_telemetry_changes"),
-    log=lazy("sandyard.bootstrap.telemetry:open_telemetry_log"),
+    tables=lazy("sandyard.telemetry.wiring.part:open_telemetry_tables"),
+    adopt=lazy("sandyard.telemetry.wiring.part:adopt_telemetry"),
+    verify=lazy("sandyard.telemetry.wiring.part:verify_telemetry"),
+    adopt_changes=lazy("sandyard.telemetry.wiring.part:adopt_telemetry_changes"),
+    log=lazy("sandyard.telemetry.wiring.part:open_telemetry_log"),
     examples=_examples,
 )

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import IO
 
 from sandyard.bootstrap.registry import PARTS
-from sandyard.bootstrap.spec import Counting
 from sandyard.entrypoints.backup.about import About, about_of
 from sandyard.entrypoints.backup.archive import Manifest, OnProgress, check_archive, extract
 from sandyard.entrypoints.backup.contents import is_known, is_of_node
@@ -19,6 +18,7 @@ from sandyard.entrypoints.backup.errors import (
 from sandyard.entrypoints.server.data_dir import RESTORING, locked
 from sandyard.kit.node import node_name
 from sandyard.runtime.records.run_folder import remove_folder, sync_folder
+from sandyard.wiring.spec import Counting
 
 _NOT_DATA = frozenset({"lock", "lost+found"})
 _NODE = re.compile(rb"[A-Za-z0-9._-]{1,100}\s?")

@@ -13,7 +13,6 @@ from typing import Any
 
 from sandyard import __version__
 from sandyard.bootstrap.registry import PARTS
-from sandyard.bootstrap.spec import Counting
 from sandyard.entrypoints.backup.archive import ArchiveWriter, Manifest, check_archive, writing
 from sandyard.entrypoints.backup.contents import (
     MAILS,
@@ -28,6 +27,7 @@ from sandyard.entrypoints.backup.databases import copy_database, reading_togethe
 from sandyard.entrypoints.backup.errors import BackupError
 from sandyard.runtime.records.run_folder import remove_folder, sync_folder
 from sandyard.settings import Settings
+from sandyard.wiring.spec import Counting
 
 STAGING = "backup"
 """Links to the files that are being backed up; removed when the backup ends."""

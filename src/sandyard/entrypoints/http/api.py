@@ -15,7 +15,6 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
 from sandyard import __version__
-from sandyard.bootstrap.part import Checked, Part
 from sandyard.entrypoints.http.answers import AnswerErrors, BodyLimits
 from sandyard.entrypoints.http.docs_page import create_bare_app
 from sandyard.entrypoints.http.errors import install_error_handlers
@@ -35,6 +34,7 @@ from sandyard.kit import ids
 from sandyard.kit.http.direct import DirectRoute, DirectRoutes, JsonResponse
 from sandyard.kit.http.routes import StreamedRoute
 from sandyard.settings import ServerSettings, Settings
+from sandyard.wiring.part import Checked, Part
 
 _DOCUMENT = "/openapi.json"
 _OF_ALL_PARTS = (_DOCUMENT, "/metrics")

@@ -8,14 +8,14 @@ from fastapi import APIRouter
 from starlette.types import ASGIApp, Scope
 
 from sandyard.bootstrap.addresses import sandbox_domain
-from sandyard.bootstrap.part import Part
-from sandyard.bootstrap.spec import lazy
 from sandyard.console.paths import is_for_console
 from sandyard.e2b_api.hosts import E2bHosts
 from sandyard.entrypoints.http.gateway_errors import GatewayErrors, names_host_below
 from sandyard.entrypoints.http.middleware import CONSOLE, E2B, GATEWAY, HostedApp
 from sandyard.kit.http.on_demand_app import OnDemandApp
 from sandyard.settings import Settings
+from sandyard.wiring.part import Part
+from sandyard.wiring.spec import lazy
 
 if TYPE_CHECKING:  # imported with the Platform, which uses most of it
     from sandyard.bootstrap.gateway import GatewayWired

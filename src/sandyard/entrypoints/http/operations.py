@@ -8,7 +8,6 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry
 
-from sandyard.bootstrap.part import Checked, Part
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.entrypoints.http.query_parameters import require_known_parameters
 from sandyard.kit.errors import MetricsTokenError, UnauthorizedError, UnavailableError
@@ -16,6 +15,7 @@ from sandyard.kit.http.direct import DirectRoute, Endpoint, JsonResponse
 from sandyard.kit.http.error_answers import errors
 from sandyard.kit.http.security import BearerGuard, SecurityScheme, secured_by
 from sandyard.kit.observability.metrics import CONTENT_TYPE, Gauges, merged, render
+from sandyard.wiring.part import Checked, Part
 
 _CHECK_SEC = 2
 _SCRAPE_TIMEOUT = "X-Prometheus-Scrape-Timeout-Seconds"

@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import SecretStr
 
 from sandyard.bootstrap.registry import selected_parts
-from sandyard.bootstrap.spec import PartSpec, SecretSpec
 from sandyard.kit.errors import SandyardError
 from sandyard.settings import Settings, SettingsError, tokens
+from sandyard.wiring.spec import PartSpec, SecretSpec
 
 
 class DataDirInUseError(SandyardError):

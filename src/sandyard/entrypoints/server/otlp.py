@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from sandyard import __version__
-from sandyard.bootstrap.part import Part
 from sandyard.entrypoints.http.operations import read_gauges
 from sandyard.kit import ids
 from sandyard.kit.observability import tracing
 from sandyard.settings import OtelSettings, SettingsError
+from sandyard.wiring.part import Part
 
 if TYPE_CHECKING:  # imported only if a collector is configured
     from opentelemetry.sdk.resources import Resource

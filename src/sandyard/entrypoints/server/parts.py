@@ -6,13 +6,13 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from sandyard.bootstrap.part import Part
-from sandyard.bootstrap.part_engine import PartEngine
 from sandyard.bootstrap.registry import selected_parts
-from sandyard.bootstrap.spec import BuildContext, PartSpec
 from sandyard.entrypoints.server.listeners import listening
 from sandyard.kit.clock import SystemClock
 from sandyard.settings import Settings
+from sandyard.wiring.part import Part
+from sandyard.wiring.part_engine import PartEngine
+from sandyard.wiring.spec import BuildContext, PartSpec
 
 
 class RunningParts:

@@ -20,8 +20,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sandyard.bootstrap.addresses import check_domain
-from sandyard.bootstrap.engines import is_embedded
-from sandyard.bootstrap.part import Part
 from sandyard.bootstrap.registry import embedded_parts, get_spec, selected_parts
 from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
@@ -39,6 +37,8 @@ from sandyard.entrypoints.server.welcome import local_url, welcome
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import ServerSettings, Settings
+from sandyard.wiring.engines import is_embedded
+from sandyard.wiring.part import Part
 
 logger = logging.getLogger(__name__)
 

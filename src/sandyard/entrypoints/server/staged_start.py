@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from fastapi import FastAPI
 
-from sandyard.bootstrap.part import Part
 from sandyard.bootstrap.registry import late_parts, selected_parts
-from sandyard.bootstrap.spec import PartSpec
 from sandyard.entrypoints.http.api import entry_of, prepare_on_demand
 from sandyard.entrypoints.http.middleware import RequestMiddleware
 from sandyard.entrypoints.server.parts import RunningParts
 from sandyard.settings import Settings
+from sandyard.wiring.part import Part
+from sandyard.wiring.spec import PartSpec
 
 
 class StagedStart:

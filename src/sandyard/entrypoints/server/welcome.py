@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from sandyard.bootstrap.part import Part
 from sandyard.bootstrap.registry import embedded_parts, selected_parts
-from sandyard.bootstrap.spec import WelcomeContext
 from sandyard.entrypoints.server.data_dir import secret_file, secret_tokens
 from sandyard.entrypoints.server.listeners import is_loopback
 from sandyard.settings import Settings, tokens
+from sandyard.wiring.part import Part
+from sandyard.wiring.spec import WelcomeContext
 
 
 def welcome(

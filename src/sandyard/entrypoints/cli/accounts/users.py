@@ -62,7 +62,7 @@ async def _create(
     email: str, username: str, password: str, data_dir: Path
 ) -> tuple["Account", str]:
     """The account, and where it is stored."""
-    from sandyard.bootstrap.platform import build_platform
+    from sandyard.platform.wiring.part import build_platform
     from sandyard.settings import load_settings
 
     settings = load_settings()

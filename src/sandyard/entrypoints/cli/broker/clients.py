@@ -140,8 +140,8 @@ def delete(name: str, data_dir: Path) -> None:
 
 
 def _run(data_dir: Path, work: "Callable[[Clients], Awaitable[Any]]") -> Any:
-    from sandyard.bootstrap.pool import open_clients
     from sandyard.bootstrap.registry import get_spec
+    from sandyard.broker.wiring.pool import open_clients
     from sandyard.kit.observability.log import configure_logging
     from sandyard.settings import SettingsError, load_settings
 

@@ -12,8 +12,8 @@ from sandyard.entrypoints.cli.event_log.events_tail import tail
 from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
-    from sandyard.bootstrap.spec import PartSpec
     from sandyard.settings import Settings
+    from sandyard.wiring.spec import PartSpec
 
 _EPILOG = """\b
 Examples:

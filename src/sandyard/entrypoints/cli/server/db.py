@@ -71,8 +71,8 @@ def _each_part(step: str, data_dir: Path) -> None:
 
 
 async def _move(step: str, settings: "Settings", data_dir: Path) -> None:
-    from sandyard.bootstrap.engines import open_part_database
     from sandyard.bootstrap.registry import PARTS
+    from sandyard.wiring.engines import open_part_database
 
     for migrations in [part.migrations() for part in PARTS if part.migrations]:
         database = open_part_database(settings, data_dir, migrations.part)
@@ -106,7 +106,7 @@ async def _plan(data_dir: Path) -> None:
 
 
 async def _current(settings: "Settings", data_dir: Path, migrations: "Migrations") -> str | None:
-    from sandyard.bootstrap.engines import open_part_database
+    from sandyard.wiring.engines import open_part_database
 
     database = open_part_database(settings, data_dir, migrations.part)
     try:

@@ -59,7 +59,7 @@ def remove(name: str, data_dir: Path) -> None:
 
 
 def _environments(data_dir: Path) -> "Environments":
-    from sandyard.bootstrap.local_runtime import runtime_folder
+    from sandyard.platform.wiring.local_runtime import runtime_folder
     from sandyard.runtime.local.root_filesystems.store import Environments
 
     return Environments(runtime_folder(data_dir.resolve()))

@@ -10,10 +10,10 @@ import click
 from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
-    from sandyard.bootstrap.part import Part
-    from sandyard.bootstrap.spec import PartSpec
     from sandyard.kit.jobs import Job, JobRunner
     from sandyard.settings import Settings
+    from sandyard.wiring.part import Part
+    from sandyard.wiring.spec import PartSpec
 
 _EPILOG = """\b
 Examples:

@@ -42,9 +42,9 @@ def migrate(step: str, data_dir: Path) -> None:
     """
     from contextlib import nullcontext
 
-    from sandyard.bootstrap.engines import is_embedded
     from sandyard.entrypoints.server.data_dir import locked
     from sandyard.settings import load_settings
+    from sandyard.wiring.engines import is_embedded
 
     settings = load_settings()
     embedded = is_embedded(settings, "previews")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from sandyard.bootstrap.spec import PartSpec, Tables
     from sandyard.settings import Settings
+    from sandyard.wiring.spec import PartSpec, Tables
 
 _EPILOG = """\b
 Examples:

@@ -10,7 +10,7 @@ import click
 from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
-    from sandyard.bootstrap.spec import Verification
+    from sandyard.wiring.spec import Verification
 
 _EPILOG = """\b
 Examples:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap.engines import embedded_database, open_dynamo, open_part_database
 from sandyard.broker.clients.ports import ClientStore
 from sandyard.broker.clients.service import Clients
 from sandyard.broker.clients.stores.sql import SqlClientStore
@@ -27,6 +26,7 @@ from sandyard.kit.sql.circuits import SqlCircuits
 from sandyard.kit.sql.embedded import EmbeddedDatabase
 from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.settings import Settings
+from sandyard.wiring.engines import embedded_database, open_dynamo, open_part_database
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.broker.stores.dynamo_table import PoolTable

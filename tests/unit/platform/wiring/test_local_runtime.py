@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from sandyard.bootstrap.local_runtime import local_policy
+from sandyard.platform.wiring.local_runtime import local_policy
 from sandyard.runtime.local.root_filesystems.settings import PackageSources
 from sandyard.settings import SandboxSettings, load_settings
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from sandyard.bootstrap.engines import e2b_key
-from sandyard.bootstrap.local_runtime import local_policy, runtime_folder
+from sandyard.platform.wiring.local_runtime import local_policy, runtime_folder
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import translation
 from sandyard.runtime.e2b.machines import E2bMachines, E2bPolicy
@@ -15,6 +14,7 @@ from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import E2bSettings, SandboxSettings
+from sandyard.wiring.engines import e2b_key
 
 
 def open_local_runtime(settings: SandboxSettings, data_dir: Path) -> Runtime:

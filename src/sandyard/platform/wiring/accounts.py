@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandyard.bootstrap.engines import secret
-from sandyard.bootstrap.identity import identity_provider
 from sandyard.bootstrap.specs import platform as specs
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
@@ -32,7 +30,9 @@ from sandyard.platform.accounts.sql_logins import SqlLoginAttempts
 from sandyard.platform.accounts.sql_signups import SqlSignupStore
 from sandyard.platform.logins import Logins
 from sandyard.platform.mail import FileOutbox, Mailer, SmtpMailer
+from sandyard.platform.wiring.identity import identity_provider
 from sandyard.settings import PlatformSettings, Settings
+from sandyard.wiring.engines import secret
 
 OUTBOX = "outbox"
 

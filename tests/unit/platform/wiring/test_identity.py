@@ -2,8 +2,8 @@
 
 import pytest
 
-from sandyard.bootstrap.identity import CALLBACK, identity_provider
 from sandyard.console.screens import login_oidc
+from sandyard.platform.wiring.identity import CALLBACK, identity_provider
 from sandyard.settings import SettingsError, load_settings
 from tests.support.clocks import ManualClock
 

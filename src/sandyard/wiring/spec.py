@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from sandyard.bootstrap.part import Part
-    from sandyard.bootstrap.part_engine import PartEngine
     from sandyard.kit.changes.events import EventLog
     from sandyard.kit.clock import Clock
     from sandyard.kit.jobs import Job
     from sandyard.kit.sql.database import Database
     from sandyard.kit.sql.migrations import Migrations
     from sandyard.settings import Section, Settings
+    from sandyard.wiring.part import Part
+    from sandyard.wiring.part_engine import PartEngine
 
 Store = Literal["sql", "dynamodb"]
 Listen = Callable[[Any], AbstractAsyncContextManager[str]]

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from pydantic import SecretStr
 
-from sandyard.bootstrap import tracing as spans
 from sandyard.bootstrap.registry import get_spec
-from sandyard.bootstrap.spec import JobSpec, Verification
+from sandyard.broker.wiring import spans
 from sandyard.kit import ids
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.changes.pruning import PruneEvents, PruneReport
@@ -21,6 +20,7 @@ from sandyard.kit.sql.embedded import EmbeddedDatabase
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.postgres_login import PostgresLogin
 from sandyard.settings import E2bSettings, Settings, SettingsError
+from sandyard.wiring.spec import JobSpec, Verification
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.kit.dynamo.client import Dynamo

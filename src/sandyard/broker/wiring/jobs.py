@@ -4,8 +4,6 @@ import random
 from dataclasses import dataclass
 from functools import partial
 
-from sandyard.bootstrap.delivery import Delivery
-from sandyard.bootstrap.engines import prune_job
 from sandyard.bootstrap.provider import simulated_sandbox_ids
 from sandyard.bootstrap.specs import broker as specs
 from sandyard.broker.clients.service import Clients
@@ -28,9 +26,11 @@ from sandyard.broker.provider.model import provider_name
 from sandyard.broker.queue.assignment import Offers
 from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.service import Reservations
+from sandyard.broker.wiring.delivery import Delivery
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
 from sandyard.settings import BrokerSettings, Settings
+from sandyard.wiring.engines import prune_job
 
 _CLIENT_LEASES_SEC = 60
 _SAMPLE_SEC = 20

@@ -10,15 +10,7 @@ from typing import ClassVar
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
-from sandyard.bootstrap import tracing
-from sandyard.bootstrap.broker_jobs import JobContext, broker_jobs, pool_provider
-from sandyard.bootstrap.clients import admin_guard, client_access, track_guard
-from sandyard.bootstrap.delivery import Delivery, build_delivery
-from sandyard.bootstrap.engines import job_runner
-from sandyard.bootstrap.part import WiredPart
-from sandyard.bootstrap.pool import Pool, open_pool
 from sandyard.bootstrap.provider import ProviderAddress, provider_policy
-from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs.broker import BROKER
 from sandyard.broker.clients.access import ClientAccess
 from sandyard.broker.clients.http import create_client_router
@@ -47,6 +39,11 @@ from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.http import create_reservation_router
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import adopt, verify
+from sandyard.broker.wiring import spans as tracing
+from sandyard.broker.wiring.clients import admin_guard, client_access, track_guard
+from sandyard.broker.wiring.delivery import Delivery, build_delivery
+from sandyard.broker.wiring.jobs import JobContext, broker_jobs, pool_provider
+from sandyard.broker.wiring.pool import Pool, open_pool
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Entity
 from sandyard.kit.circuits import CircuitStore
@@ -54,6 +51,9 @@ from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.observability.tracing import traced
 from sandyard.settings import BrokerSettings, ProviderSettings, Settings
+from sandyard.wiring.engines import job_runner
+from sandyard.wiring.part import WiredPart
+from sandyard.wiring.spec import Counting, Verification
 
 _PROBE_AT_CLAIM_SEC = 8.0
 """Less than the time limit of a claim."""

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from sandyard.bootstrap.engines import embedded_database, job_runner, open_part_database
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.settings import Settings
+from sandyard.wiring.engines import embedded_database, job_runner, open_part_database
 
 
 class PartEngine:

@@ -9,16 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
-from sandyard.bootstrap.engines import (
-    embedded_database,
-    job_runner,
-    open_dynamo,
-    open_part_database,
-    prune_job,
-    verification_of,
-)
-from sandyard.bootstrap.part import WiredPart
-from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.bootstrap.specs import telemetry as specs
 from sandyard.kit import ids
 from sandyard.kit.changes.events import EventLog, actor
@@ -44,6 +34,16 @@ from sandyard.telemetry.stores import tables
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
 from sandyard.telemetry.verification import adopt, verify
+from sandyard.wiring.engines import (
+    embedded_database,
+    job_runner,
+    open_dynamo,
+    open_part_database,
+    prune_job,
+    verification_of,
+)
+from sandyard.wiring.part import WiredPart
+from sandyard.wiring.spec import Counting, Verification
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables

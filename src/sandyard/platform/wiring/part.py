@@ -8,13 +8,7 @@ from typing import ClassVar
 
 from fastapi import APIRouter
 
-from sandyard.bootstrap.accounts import AccountsWired, build_accounts
 from sandyard.bootstrap.addresses import sandbox_domain
-from sandyard.bootstrap.engines import embedded_database, job_runner, open_part_database, prune_job
-from sandyard.bootstrap.local_runtime import NodeEnvironments
-from sandyard.bootstrap.part import WiredPart
-from sandyard.bootstrap.sandboxes import SandboxesWired, build_sandboxes
-from sandyard.bootstrap.sessions import TerminalAccess
 from sandyard.bootstrap.specs import platform as specs
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.concurrency.background import Background
@@ -68,8 +62,14 @@ from sandyard.platform.schema import MIGRATIONS
 from sandyard.platform.templates.http import create_templates_router
 from sandyard.platform.templates.service import Templates
 from sandyard.platform.templates.sql import SqlTemplateStore
+from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
+from sandyard.platform.wiring.local_runtime import NodeEnvironments
+from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes
+from sandyard.platform.wiring.sessions import TerminalAccess
 from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings
+from sandyard.wiring.engines import embedded_database, job_runner, open_part_database, prune_job
+from sandyard.wiring.part import WiredPart
 
 PREFIX = "/api/v1"
 _ERASURE_INTERVAL_SEC = 60

@@ -10,9 +10,6 @@ from typing import Any
 from fastapi import APIRouter
 
 from sandyard.bootstrap.addresses import PROGRAM_PORT, preview_urls
-from sandyard.bootstrap.runtimes import open_e2b_runtime, open_local_runtime
-from sandyard.bootstrap.sandbox_gauges import sandbox_gauges
-from sandyard.bootstrap.sessions import TerminalAccess, session_routers
 from sandyard.bootstrap.specs import platform as specs
 from sandyard.gateway.model import SandboxDomain
 from sandyard.kit.clock import Clock
@@ -56,6 +53,9 @@ from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.http import create_usage_router
 from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
+from sandyard.platform.wiring.runtimes import open_e2b_runtime, open_local_runtime
+from sandyard.platform.wiring.sandbox_gauges import sandbox_gauges
+from sandyard.platform.wiring.sessions import TerminalAccess, session_routers
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.warm import WarmRuns
 from sandyard.runtime.records.archives import ArchiveFolder

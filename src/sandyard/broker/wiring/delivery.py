@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap import tracing
 from sandyard.broker.delivery.dispatcher import Dispatcher, Follows, Route
 from sandyard.broker.delivery.logs import Logs, OpenLog
 from sandyard.broker.delivery.model import RetryPolicy, Sink
@@ -18,6 +17,7 @@ from sandyard.broker.delivery.webhook_sink import WebhookClient, WebhookSink
 from sandyard.broker.delivery.webhooks import Webhooks
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.wiring import spans as tracing
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner

@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandyard.bootstrap.engines import open_part_database, verification_of
-from sandyard.bootstrap.spec import Counting, Verification
 from sandyard.kit.changes.events import EventLog, actor
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import SystemClock
@@ -14,6 +12,8 @@ from sandyard.platform.entities import platform_events
 from sandyard.platform.schema import MIGRATIONS
 from sandyard.platform.verification import adopt_platform_changes, verify_platform
 from sandyard.settings import Settings
+from sandyard.wiring.engines import open_part_database, verification_of
+from sandyard.wiring.spec import Counting, Verification
 
 
 @asynccontextmanager
