@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from benchmarks.loops import run
 from benchmarks.report import Figure, Measured, Say
 from sandyard.kit.sql.database import Database, PostgresDatabase
-from sandyard.platform.schema import MIGRATIONS
+from sandyard.platform.schema.migrations import MIGRATIONS
 from tests.support.clocks import RunningClock
 from tests.support.platform.in_process import Caller, PlatformApi, platform_api
 from tests.support.platform.sandboxes import add_template

@@ -12,8 +12,8 @@ NEITHER = {
     "sandyard.broker.metrics",
     "sandyard.telemetry.metrics",
     "sandyard.platform.migrations",
-    "sandyard.platform.schema",
-    "sandyard.platform.tables",
+    "sandyard.platform.schema.migrations",
+    "sandyard.platform.schema.tables",
     "sandyard.platform.sandboxes.ids",
     "sandyard.previews.web",
 }

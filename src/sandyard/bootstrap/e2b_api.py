@@ -25,9 +25,9 @@ from sandyard.e2b_api.tokens import SandboxTokens, UploadTokens
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.service import TokenIssue
 from sandyard.kit.sizes import GIGABYTE
-from sandyard.platform.access_sql import SqlCredentialLookup
+from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.sandboxes.model import Sandbox
-from sandyard.platform.sandboxes.runs import run_id_of
+from sandyard.platform.sandboxes.runs.recorder import run_id_of
 from sandyard.platform.wiring.part import PlatformPart
 from sandyard.runtime.local.supervisor.machine_process import KERNELS_INSIDE
 from sandyard.runtime.model import Sample

@@ -14,9 +14,9 @@ from sandyard.gateway.service import TokenIssue
 from sandyard.kit.clock import Clock
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.http.on_demand_app import OnDemandApp
-from sandyard.platform.access import ACCOUNT_SECURITY
-from sandyard.platform.access_sql import SqlCredentialLookup
-from sandyard.platform.sandboxes.gateway_targets import SandboxTargets
+from sandyard.platform.access.guard import ACCOUNT_SECURITY
+from sandyard.platform.access.sql import SqlCredentialLookup
+from sandyard.platform.sandboxes.network.gateway_targets import SandboxTargets
 from sandyard.platform.wiring.part import PREFIX, PlatformPart
 from sandyard.previews.gateway_targets import PreviewTargets
 from sandyard.settings import Settings

@@ -26,8 +26,8 @@ from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import SqlEventLog
 from sandyard.kit.sql.job_leases import SqlJobLeases
-from sandyard.platform.access import ACCOUNT_SECURITY
-from sandyard.platform.access_sql import SqlCredentialLookup
+from sandyard.platform.access.guard import ACCOUNT_SECURITY
+from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.quotas.model import ResourceQuota
 from sandyard.platform.wiring.part import PREFIX, PlatformPart
 from sandyard.previews.attempts import Attempts

@@ -10,7 +10,7 @@ from sandyard.e2b_api.envd.connect import object_of
 from sandyard.e2b_api.errors import NotJsonError, NotOfferedError
 from sandyard.e2b_api.sandboxes.networks import network_of, ports_of
 from sandyard.kit.errors import BodyTooLargeError
-from sandyard.platform.sandboxes.traffic import TrafficRules
+from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
 from sandyard.runtime.network_model import Network
 
 _MOST_BYTES = 1 << 20

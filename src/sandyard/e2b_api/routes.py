@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.e2b_api.errors import NotJsonError
-from sandyard.platform.principal import Principal, Scope
+from sandyard.platform.access.principal import Principal, Scope
 
 Handler = Callable[[Request, Principal, str], Awaitable[Response]]
 """Called with the name in the path."""

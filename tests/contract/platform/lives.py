@@ -16,31 +16,29 @@ from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import utc_time
 from sandyard.kit.ids import resource_id
 from sandyard.platform.billing.jobs import BillingReport, MakeBills
-from sandyard.platform.billing.sql import SqlBillingStore
-from sandyard.platform.count_quotas import CountQuota, ResourceKind
-from sandyard.platform.entities import platform_transitions
-from sandyard.platform.sandboxes.archive_usage import ArchiveUsage
-from sandyard.platform.sandboxes.end_model import End, StoredSnapshot
+from sandyard.platform.billing.sql.store import SqlBillingStore
+from sandyard.platform.events.entities import platform_transitions
+from sandyard.platform.quotas.model import CountQuota, QuotaRequest, ResourceKind, Resources
+from sandyard.platform.sandboxes.archives.sql import SqlArchiveStore
+from sandyard.platform.sandboxes.archives.usage import ArchiveUsage
 from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
-    QuotaRequest,
-    Resources,
     Sandbox,
     Status,
     create_sandbox,
     start_sandbox,
     update_sandbox,
 )
-from sandyard.platform.sandboxes.run_model import (
+from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
+from sandyard.platform.sandboxes.runs.model import (
     Started,
     record_end,
     record_started,
     recycle_sandbox,
 )
-from sandyard.platform.sandboxes.sql import SqlSandboxStore
-from sandyard.platform.sandboxes.sql_archives import SqlArchiveStore
+from sandyard.platform.sandboxes.sql.store import SqlSandboxStore
 from sandyard.platform.templates.model import Template
 from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.model import PriceList, midnight

@@ -4,7 +4,7 @@ from typing import Any
 
 from sandyard.kit.clock import utc_time
 from sandyard.kit.ids import resource_id
-from sandyard.platform.tables import billing_records, sandbox_usage
+from sandyard.platform.schema.tables import billing_records, sandbox_usage
 from tests.support.platform.in_process import Caller, PlatformApi
 from tests.support.platform.sandboxes import add_sandbox
 

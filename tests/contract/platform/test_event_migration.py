@@ -11,13 +11,13 @@ import sqlalchemy as sa
 
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.sql.database import Database
-from sandyard.platform import tables
 from sandyard.platform.api_keys.model import revoke_key
 from sandyard.platform.api_keys.sql import SqlKeyStore
-from sandyard.platform.entities import platform_events, platform_transitions
-from sandyard.platform.schema import MIGRATIONS
+from sandyard.platform.events.entities import platform_events, platform_transitions
+from sandyard.platform.events.verification import verify_platform
+from sandyard.platform.schema import tables
+from sandyard.platform.schema.migrations import MIGRATIONS
 from sandyard.platform.usage.sql import USAGES
-from sandyard.platform.verification import verify_platform
 from tests.support.storage.engines import SQL_ENGINES, sql_database
 
 NOON = datetime(2027, 1, 15, 12, 0, 0, 123456, UTC)

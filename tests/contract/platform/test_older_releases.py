@@ -9,9 +9,9 @@ import pytest
 
 from sandyard.kit.sql.database import Database, open_database
 from sandyard.kit.sql.job_leases import SqlJobLeases
-from sandyard.platform import tables
-from sandyard.platform.schema import MIGRATIONS
-from tests.contract.platform.test_schema import fill
+from sandyard.platform.schema import tables
+from sandyard.platform.schema.migrations import MIGRATIONS
+from tests.contract.platform.schema.test_schema import fill
 from tests.support.platform.in_process import MigratedEngines
 
 NOW = datetime(2026, 11, 17, tzinfo=UTC)

@@ -12,12 +12,12 @@ import sqlalchemy as sa
 from sandyard.kit.changes.events import EventQuery
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.sql.database import Database
-from sandyard.platform import tables
-from sandyard.platform.entities import platform_events, platform_transitions
+from sandyard.platform.events.entities import platform_events, platform_transitions
 from sandyard.platform.sandboxes.ids import SandboxIds
-from sandyard.platform.sandboxes.run_model import recycle_sandbox
-from sandyard.platform.sandboxes.sql import SqlSandboxStore
-from sandyard.platform.schema import MIGRATIONS
+from sandyard.platform.sandboxes.runs.model import recycle_sandbox
+from sandyard.platform.sandboxes.sql.store import SqlSandboxStore
+from sandyard.platform.schema import tables
+from sandyard.platform.schema.migrations import MIGRATIONS
 from sandyard.platform.usage.model import PriceList
 from tests.support.platform.event_replay import assert_history
 from tests.support.storage.engines import SQL_ENGINES, sql_database

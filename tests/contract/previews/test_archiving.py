@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sandyard.kit.changes.transitions import Transition
-from sandyard.platform.entities import platform_transitions
-from sandyard.platform.principal import Principal, Role
+from sandyard.platform.access.principal import Principal, Role
+from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.projects.service import Projects
 from sandyard.platform.projects.sql import SqlProjectStore
 from sandyard.previews.errors import PreviewProjectArchivedError, PreviewProjectNotFoundError

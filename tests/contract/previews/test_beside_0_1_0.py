@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sandyard.bootstrap.previews import open_log
 from sandyard.kit.changes.transitions import FULL_EVERY, Cause
 from sandyard.kit.clock import utc_time
-from sandyard.platform.tables import projects
-from sandyard.platform.verification import adopt_platform_changes, verify_platform
+from sandyard.platform.events.verification import adopt_platform_changes, verify_platform
+from sandyard.platform.schema.tables import projects
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.verification import adopt, verify
 from tests.contract.previews.test_history import run_job

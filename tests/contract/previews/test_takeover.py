@@ -14,9 +14,9 @@ from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.sql.column_types import UtcTime
 from sandyard.kit.sql.database import Database, open_database
 from sandyard.kit.sql.migrations import Migrations
-from sandyard.platform.entities import platform_transitions
+from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.projects.sql import SqlProjectStore
-from sandyard.platform.schema import MIGRATIONS as PLATFORM
+from sandyard.platform.schema.migrations import MIGRATIONS as PLATFORM
 from sandyard.previews.model import Attempt, Preview, SandboxInfo, abandon_attempt, iso
 from sandyard.previews.stores.schema import MIGRATIONS as PREVIEWS
 from sandyard.previews.stores.sql import SqlPreviewStore

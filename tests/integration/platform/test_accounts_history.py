@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sandyard.platform.tables import events
-from sandyard.platform.verification import verify_platform
-from tests.contract.platform.test_isolation import TEMPLATE, key_of
+from sandyard.platform.events.verification import verify_platform
+from sandyard.platform.schema.tables import events
+from tests.contract.platform.access.test_isolation import TEMPLATE, key_of
 from tests.support.clocks import RunningClock
 from tests.support.platform.in_process import (
     PASSWORD,

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sandyard.kit.clock import utc_time
-from sandyard.platform.tables import sandboxes
+from sandyard.platform.schema.tables import sandboxes
 from tests.integration.platform.test_sandboxes import collect_ends
 from tests.support.platform.in_process import Caller, PlatformApi, code_of
 from tests.support.platform.sandboxes import act, add_sandbox, look, page_of

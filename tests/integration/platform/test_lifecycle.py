@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis.stateful import rule
 
+from sandyard.platform.events.verification import verify_platform
 from sandyard.platform.sandboxes.model import Status
-from sandyard.platform.sandboxes.sql import SANDBOXES
+from sandyard.platform.sandboxes.sql.store import SANDBOXES
 from sandyard.platform.usage.sql import USAGES
-from sandyard.platform.verification import verify_platform
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running
-from tests.contract.platform.test_isolation import key_of
+from tests.contract.platform.access.test_isolation import key_of
 from tests.fakes.runtime import FakeRuntime
 from tests.support.clocks import ManualClock
 from tests.support.platform.event_replay import all_of

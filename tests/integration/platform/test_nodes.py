@@ -8,7 +8,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from sandyard.platform.tables import templates
+from sandyard.platform.schema.tables import templates
 from tests.support.clocks import RunningClock
 from tests.support.platform.in_process import (
     Caller,

@@ -11,8 +11,8 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.kit.clock import utc_time
-from sandyard.platform.principal import Role
-from sandyard.platform.tables import sandbox_usage, sandboxes
+from sandyard.platform.access.principal import Role
+from sandyard.platform.schema.tables import sandbox_usage, sandboxes
 from sandyard.runtime.model import Limits, Program, Repository, RunId, Running
 from tests.support.platform.in_process import PASSWORD, PlatformApi, code_of
 from tests.support.platform.sandboxes import act, add_sandbox, add_template, look, page_of

@@ -9,7 +9,7 @@ import pytest
 from sandyard.entrypoints.http.api import entry_of
 from sandyard.entrypoints.server.listeners import listening
 from sandyard.kit.sql.database import SqliteDatabase
-from sandyard.platform.schema import MIGRATIONS
+from sandyard.platform.schema.migrations import MIGRATIONS
 from tests.fakes.runtime import FakeRuntime
 from tests.integration.sessions.boxes import Box
 from tests.support.clocks import ManualClock

@@ -24,13 +24,13 @@ from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.ids import account_id, resource_id
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
+from sandyard.platform.access.principal import Role
 from sandyard.platform.accounts.ids import IdMakers
 from sandyard.platform.accounts.model import create_account
 from sandyard.platform.accounts.passwords import Argon2Passwords
-from sandyard.platform.entities import platform_transitions
-from sandyard.platform.principal import Role
+from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.projects.model import create_default_project
-from sandyard.platform.schema import MIGRATIONS as PLATFORM_MIGRATIONS
+from sandyard.platform.schema.migrations import MIGRATIONS as PLATFORM_MIGRATIONS
 from sandyard.platform.wiring.accounts import OUTBOX
 from sandyard.platform.wiring.part import PlatformPart, build_platform
 from sandyard.previews.stores.schema import MIGRATIONS as PREVIEWS_MIGRATIONS

@@ -6,7 +6,7 @@ import httpx
 
 from sandyard.kit.changes.transitions import Cause, created
 from sandyard.kit.ids import resource_id
-from sandyard.platform.entities import platform_transitions
+from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.templates.model import Template
 from tests.support.platform.in_process import Caller, PlatformApi
 

@@ -40,8 +40,8 @@ async def _build(context: BuildContext) -> "PlatformPart":
 
 
 def _engine(settings: "Settings", data_dir: Path) -> "PartEngine":
-    from sandyard.platform.schema import MIGRATIONS
-    from sandyard.platform.tables import jobs
+    from sandyard.platform.schema.migrations import MIGRATIONS
+    from sandyard.platform.schema.tables import jobs
     from sandyard.platform.wiring.identity import has_identity_provider
     from sandyard.wiring.engines import e2b_key
     from sandyard.wiring.part_engine import PartEngine
@@ -53,7 +53,7 @@ def _engine(settings: "Settings", data_dir: Path) -> "PartEngine":
 
 
 def _migrations() -> "Migrations":
-    from sandyard.platform.schema import MIGRATIONS
+    from sandyard.platform.schema.migrations import MIGRATIONS
 
     return MIGRATIONS
 
@@ -130,22 +130,22 @@ PLATFORM = PartSpec(
     settings=("platform", "sandboxes", "e2b"),
     routers=(
         "sandyard.platform.accounts.http",
-        "sandyard.platform.accounts.oidc_http",
+        "sandyard.platform.accounts.identity.http",
         "sandyard.platform.api_keys.http",
-        "sandyard.platform.accounts.admin_http",
+        "sandyard.platform.accounts.admin.http",
         "sandyard.platform.account_data.http",
         "sandyard.platform.quotas.http",
         "sandyard.platform.projects.http",
         "sandyard.platform.templates.http",
         "sandyard.platform.notifications.http",
-        "sandyard.platform.environment.http",
-        "sandyard.platform.events_http",
+        "sandyard.platform.variables.http",
+        "sandyard.platform.events.http",
         "sandyard.platform.sandboxes.http",
         "sandyard.platform.sandboxes.admin_http",
-        "sandyard.platform.sessions.commands_http",
-        "sandyard.platform.sessions.files_http",
-        "sandyard.platform.sessions.ports_http",
-        "sandyard.platform.sessions.terminal_http",
+        "sandyard.platform.sessions.commands.http",
+        "sandyard.platform.sessions.files.http",
+        "sandyard.platform.sessions.listening_ports.http",
+        "sandyard.platform.sessions.terminals.http",
         "sandyard.platform.measurements.http",
         "sandyard.platform.usage.http",
         "sandyard.platform.billing.http",

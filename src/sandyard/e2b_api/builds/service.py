@@ -27,8 +27,8 @@ from sandyard.e2b_api.templates.finder import (
 )
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import RateLimitedError, SandyardError
-from sandyard.platform.principal import Principal
-from sandyard.platform.sandboxes.archives import SandboxArchives
+from sandyard.platform.access.principal import Principal
+from sandyard.platform.sandboxes.archives.service import SandboxArchives
 from sandyard.platform.sandboxes.model import NewSandbox, Sandbox
 from sandyard.platform.templates.model import DEFAULT_TAG, NewTemplate, Template
 from sandyard.platform.templates.service import new_id

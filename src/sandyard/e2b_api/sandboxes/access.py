@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from sandyard.e2b_api.model import CLIENT_ID, ENVD_VERSION, Described
 from sandyard.e2b_api.sandboxes.networks import network_body
 from sandyard.e2b_api.tokens import SandboxTokens
-from sandyard.platform.principal import Principal, Scope
+from sandyard.platform.access.principal import Principal, Scope
 
 
 class TrafficTokens(Protocol):

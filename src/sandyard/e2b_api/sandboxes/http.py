@@ -33,7 +33,7 @@ from sandyard.e2b_api.snapshots.http import SnapshotCalls
 from sandyard.e2b_api.templates.http import TemplateCalls
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import MethodNotAllowedError, NotFoundError
-from sandyard.platform.principal import Principal, Scope
+from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.sandboxes.model import Status
 
 _MOST_LINES = 1000

@@ -9,7 +9,7 @@ from typing import Any
 from sandyard.e2b_api.errors import NotJsonError, NotOfferedError
 from sandyard.e2b_api.hosts import ENVD_PORT
 from sandyard.platform.sandboxes.model import Sandbox
-from sandyard.platform.sandboxes.traffic import TrafficRules
+from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
 from sandyard.runtime.network_model import EVERYTHING, Network
 
 ALL = "0.0.0.0/0"

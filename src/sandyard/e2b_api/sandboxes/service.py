@@ -16,15 +16,15 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.paging import Page
-from sandyard.platform.environment.service import Environments
-from sandyard.platform.principal import Principal
-from sandyard.platform.sandboxes.deadlines import Deadlines
+from sandyard.platform.access.principal import Principal
 from sandyard.platform.sandboxes.errors import SandboxNameTakenError, SandboxUnknownError
 from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox, Status
+from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
 from sandyard.platform.sandboxes.ports import SandboxQuery
+from sandyard.platform.sandboxes.runs.deadlines import Deadlines
 from sandyard.platform.sandboxes.service import Sandboxes
-from sandyard.platform.sandboxes.traffic import TrafficRules
 from sandyard.platform.templates.model import Template
+from sandyard.platform.variables.service import Environments
 from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.network_model import Network
 

@@ -14,7 +14,7 @@ from sandyard.e2b_api.sandboxes.access import SandboxAccess
 from sandyard.e2b_api.snapshots.service import UNNAMED, Snapshots
 from sandyard.e2b_api.templates.finder import TemplateFinder, TemplateName
 from sandyard.kit.errors import SandyardError
-from sandyard.platform.principal import Principal, Scope
+from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.templates.model import Template
 
 

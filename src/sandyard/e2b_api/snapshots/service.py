@@ -9,8 +9,8 @@ from sandyard.e2b_api.model import Described
 from sandyard.e2b_api.sandboxes.service import E2bSandboxes
 from sandyard.e2b_api.templates.finder import TemplateFinder, TemplateName
 from sandyard.kit.errors import SandyardError
-from sandyard.platform.principal import Principal
-from sandyard.platform.sandboxes.archives import SandboxArchives
+from sandyard.platform.access.principal import Principal
+from sandyard.platform.sandboxes.archives.service import SandboxArchives
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.templates.model import DEFAULT_TAG, NewTemplate, Template
 from sandyard.platform.templates.service import new_id

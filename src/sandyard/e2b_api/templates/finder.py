@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from sandyard.e2b_api.errors import NotJsonError
 from sandyard.e2b_api.paging import matching
 from sandyard.kit.paging import Page
-from sandyard.platform.principal import Principal, Scope
-from sandyard.platform.sandboxes.archives import SandboxArchives
+from sandyard.platform.access.principal import Principal, Scope
+from sandyard.platform.sandboxes.archives.service import SandboxArchives
 from sandyard.platform.sandboxes.errors import TemplateNotUsableError
 from sandyard.platform.templates.errors import TagUnknownError, TemplateReadOnlyError
 from sandyard.platform.templates.model import (

@@ -20,7 +20,7 @@ from sandyard.e2b_api.requests import body_of, optional_text, strings, whole_num
 from sandyard.e2b_api.routes import MOST_LISTED, Route
 from sandyard.e2b_api.templates.finder import TemplateFinder
 from sandyard.e2b_api.tokens import UploadTokens
-from sandyard.platform.principal import Principal, Scope
+from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.templates.model import Template
 
 _CPU, _MEMORY_MB = 1, 1024

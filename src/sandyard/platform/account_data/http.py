@@ -6,11 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Request
 from starlette.responses import Response, StreamingResponse
 
-from sandyard.platform.access import AccessGuard
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.account_data.export import AccountExport
 from sandyard.platform.accounts.schemas import AccountDeletedAnswer, AccountDeletionBody
 from sandyard.platform.accounts.service import Accounts
-from sandyard.platform.routes import Caller, account_routes
 
 _FILE = {
     200: {

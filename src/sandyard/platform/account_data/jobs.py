@@ -7,9 +7,9 @@ from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import SandyardError
+from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.account_data.model import remove_with_account
 from sandyard.platform.account_data.ports import AccountDataStore, Recycling
-from sandyard.platform.principal import Principal, Role
 
 logger = logging.getLogger(__name__)
 

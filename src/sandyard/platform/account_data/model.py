@@ -3,12 +3,12 @@
 from typing import Any
 
 from sandyard.kit.changes.transitions import Cause, Entity, Transition
+from sandyard.platform.access.principal import Principal
 from sandyard.platform.api_keys.model import AccountKey, revoke_key
-from sandyard.platform.environment.model import Variable, remove_variable
 from sandyard.platform.notifications.model import Notification, delete_notification
-from sandyard.platform.principal import Principal
 from sandyard.platform.projects.model import Project, close_project
 from sandyard.platform.templates.model import Template, delete_template
+from sandyard.platform.variables.model import Variable, remove_variable
 
 
 def remove_with_account(entity: Entity, owner: Principal, cause: Cause) -> Transition[Any]:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from typing import Any, Protocol
 
 from sandyard.kit.changes.transitions import Entity, Transition
-from sandyard.platform.principal import Principal
+from sandyard.platform.access.principal import Principal
 
 Records = AsyncIterator[Sequence[Mapping[str, Any]]]
 Section = tuple[str, Callable[[str], Records]]

@@ -12,13 +12,13 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entities
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.platform import tables
 from sandyard.platform.account_data.ports import Section
 from sandyard.platform.api_keys.sql import API_KEYS
-from sandyard.platform.environment.sql import VARIABLES
 from sandyard.platform.notifications.sql import NOTIFICATIONS
 from sandyard.platform.projects.sql import PROJECTS
+from sandyard.platform.schema import tables
 from sandyard.platform.templates.sql import TEMPLATES
+from sandyard.platform.variables.sql import VARIABLES
 
 _BATCH = 500
 _HIDDEN = frozenset(

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Body, Depends, Request
 from sandyard.kit.http.error_answers import errors
 from sandyard.kit.http.on_demand import OnDemandRoute
 from sandyard.kit.http.routes import joined
-from sandyard.platform.access import AccessGuard
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.accounts.pages import create_pages_router
 from sandyard.platform.accounts.schemas import (
     AcceptedAnswer,
@@ -25,8 +26,7 @@ from sandyard.platform.accounts.schemas import (
     VerifyBody,
 )
 from sandyard.platform.accounts.service import Accounts
-from sandyard.platform.accounts.signups import Signups
-from sandyard.platform.routes import Caller, account_routes
+from sandyard.platform.accounts.signups.service import Signups
 
 _FROM_ANYONE = errors(429, 503)
 

@@ -6,10 +6,10 @@ from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import ATTEMPTS, Cause
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.platform.accounts.ports import LoginAttempts, SignupStore
-from sandyard.platform.accounts.signup_model import (
+from sandyard.platform.accounts.signups.model import (
     expire_signup,
 )
-from sandyard.platform.apply import BusyError
+from sandyard.platform.changes.apply import BusyError
 
 _BATCH = 500
 

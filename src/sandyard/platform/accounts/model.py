@@ -18,14 +18,14 @@ from sandyard.kit.changes.transitions import (
     stateless_event,
 )
 from sandyard.kit.patterns import pattern
+from sandyard.platform.access.principal import Role
 from sandyard.platform.accounts.errors import (
     InvalidResetTokenError,
     LastAdminError,
     OwnAccountError,
 )
+from sandyard.platform.changes.updates import updated
 from sandyard.platform.notifications.model import Notice, NotificationType
-from sandyard.platform.principal import Role
-from sandyard.platform.updates import updated
 
 RESET_LIFETIME = timedelta(hours=1)
 RESET_INTERVAL = timedelta(minutes=1)

@@ -12,7 +12,6 @@ from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
 from sandyard.kit.http.on_demand import OnDemandRoute
-from sandyard.platform.accounts.email_templates import FORGOT_PAGE, RESET_PAGE, VERIFY_PAGE
 from sandyard.platform.accounts.errors import InvalidResetTokenError, InvalidVerificationTokenError
 from sandyard.platform.accounts.schemas import (
     MAX_PASSWORD,
@@ -21,7 +20,8 @@ from sandyard.platform.accounts.schemas import (
     PasswordResetBody,
 )
 from sandyard.platform.accounts.service import Accounts
-from sandyard.platform.accounts.signups import Signups
+from sandyard.platform.accounts.signups.service import Signups
+from sandyard.platform.mail.email_templates import FORGOT_PAGE, RESET_PAGE, VERIFY_PAGE
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'self'; "

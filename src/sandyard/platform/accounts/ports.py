@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from sandyard.kit.changes.events import Event
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.platform.accounts.identity_model import Identity, LoginRequest
-from sandyard.platform.accounts.login_model import Counts, LoginAttempt
+from sandyard.platform.accounts.identity.model import Identity, LoginRequest
+from sandyard.platform.accounts.logins.model import Counts, LoginAttempt
 from sandyard.platform.accounts.model import Account, AccountFilter, AccountSort, OtherAdmins
-from sandyard.platform.accounts.signup_model import PendingSignup, Taken
+from sandyard.platform.accounts.signups.model import PendingSignup, Taken
 
 
 class SignupStore(Protocol):

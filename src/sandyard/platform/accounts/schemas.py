@@ -8,11 +8,11 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, StrictStr, WithJsonSchema
 
 from sandyard.kit.http.schemas import PageAnswer, example, example_of
-from sandyard.platform.accounts.identity_model import LoginRequest
+from sandyard.platform.access.login_tokens import Login
+from sandyard.platform.access.principal import Role
+from sandyard.platform.accounts.identity.model import LoginRequest
 from sandyard.platform.accounts.model import EMAIL, USERNAME, Account, ProfileChanges
-from sandyard.platform.fields import SEARCHABLE, Money, Name, RequestBody
-from sandyard.platform.logins import Login
-from sandyard.platform.principal import Role
+from sandyard.platform.http.fields import SEARCHABLE, Money, Name, RequestBody
 
 MIN_PASSWORD, MAX_PASSWORD = 10, 128
 

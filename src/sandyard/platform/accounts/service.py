@@ -13,7 +13,8 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.background import Background
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import resource_id
-from sandyard.platform.accounts.email_templates import EmailTemplates
+from sandyard.platform.access.login_tokens import Login, Logins
+from sandyard.platform.access.principal import Principal
 from sandyard.platform.accounts.errors import (
     AccountNotFoundError,
     InvalidCredentialsError,
@@ -22,7 +23,7 @@ from sandyard.platform.accounts.errors import (
     WrongPasswordError,
 )
 from sandyard.platform.accounts.ids import IdMakers
-from sandyard.platform.accounts.login_limiter import LoginLimiter
+from sandyard.platform.accounts.logins.limiter import LoginLimiter
 from sandyard.platform.accounts.model import (
     PASSWORD_CHANGED,
     Account,
@@ -40,11 +41,10 @@ from sandyard.platform.accounts.model import (
     update_profile,
 )
 from sandyard.platform.accounts.ports import AccountStore, Passwords, RateLimiter
-from sandyard.platform.apply import BusyError, change
-from sandyard.platform.logins import Login, Logins
-from sandyard.platform.mail import Mailer
+from sandyard.platform.changes.apply import BusyError, change
+from sandyard.platform.mail.email_templates import EmailTemplates
+from sandyard.platform.mail.mailers import Mailer
 from sandyard.platform.notifications.model import Notification, create_notification
-from sandyard.platform.principal import Principal
 
 
 class Accounts:

@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.entities import contains, find_entity, page_of_entities
 from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
+from sandyard.platform.access.principal import Role
 from sandyard.platform.accounts.errors import AccountExistsError
 from sandyard.platform.accounts.model import Account, AccountFilter, AccountSort, OtherAdmins
-from sandyard.platform.principal import Role
-from sandyard.platform.tables import users
+from sandyard.platform.schema.tables import users
 
 ACCOUNTS = EntityTable(Account, users)
 _user = users.c

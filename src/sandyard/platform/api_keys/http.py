@@ -6,7 +6,8 @@ from fastapi import APIRouter, Body, Path, Query
 
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.platform.access import AccessGuard
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.api_keys.model import KeyFilter, KeySort
 from sandyard.platform.api_keys.schemas import (
     ApiKeyAnswer,
@@ -16,8 +17,7 @@ from sandyard.platform.api_keys.schemas import (
     NewApiKeyBody,
 )
 from sandyard.platform.api_keys.service import AccountKeys
-from sandyard.platform.fields import Search
-from sandyard.platform.routes import Caller, account_routes
+from sandyard.platform.http.fields import Search
 
 _KeyId = Annotated[str, Path(description="The id from the response that created it")]
 

@@ -6,11 +6,11 @@ from enum import StrEnum
 from typing import ClassVar, TypedDict
 
 from sandyard.kit.changes.transitions import DATA, SECRET, Cause, Transition, changed, created
+from sandyard.platform.access.credentials import hash_api_key
+from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.api_keys.errors import ExpiryPassedError, KeyMakesNoKeysError
-from sandyard.platform.credentials import hash_api_key
+from sandyard.platform.changes.updates import updated
 from sandyard.platform.notifications.model import Notice, NotificationType
-from sandyard.platform.principal import Principal, Scope
-from sandyard.platform.updates import updated
 
 _SHOWN_LETTERS = 8
 

@@ -6,9 +6,9 @@ from typing import Self
 from pydantic import BaseModel, Field
 
 from sandyard.kit.http.schemas import PageAnswer, example
+from sandyard.platform.access.principal import Scope
 from sandyard.platform.api_keys.model import AccountKey, KeyChanges, KeyFormat, NewKey
-from sandyard.platform.fields import Moment, NamedBody, NewNamedBody
-from sandyard.platform.principal import Scope
+from sandyard.platform.http.fields import Moment, NamedBody, NewNamedBody
 
 
 class NewApiKeyBody(NewNamedBody):

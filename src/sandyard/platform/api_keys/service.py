@@ -7,6 +7,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import account_api_key, e2b_api_key, is_resource_id, resource_id
 from sandyard.kit.paging import Page
+from sandyard.platform.access.principal import Principal
 from sandyard.platform.api_keys.errors import KeyNotFoundError
 from sandyard.platform.api_keys.model import (
     AccountKey,
@@ -23,9 +24,8 @@ from sandyard.platform.api_keys.model import (
     update_key,
 )
 from sandyard.platform.api_keys.ports import KeyStore
-from sandyard.platform.apply import change
+from sandyard.platform.changes.apply import change
 from sandyard.platform.notifications.model import create_notification
-from sandyard.platform.principal import Principal
 
 _MAKE = {KeyFormat.SANDYARD: account_api_key, KeyFormat.E2B: e2b_api_key}
 

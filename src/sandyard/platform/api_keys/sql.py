@@ -7,7 +7,7 @@ from sandyard.kit.sql.entities import contains, find_entity, page_of_entities
 from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
 from sandyard.platform.api_keys.errors import KeyNameTakenError
 from sandyard.platform.api_keys.model import AccountKey, KeyFilter, KeySort
-from sandyard.platform.tables import api_keys
+from sandyard.platform.schema.tables import api_keys
 
 API_KEYS = EntityTable(AccountKey, api_keys)
 _key = api_keys.c

@@ -12,7 +12,8 @@ from fastapi.responses import StreamingResponse
 from sandyard.kit.http.routes import joined
 from sandyard.kit.http.schemas import Cursor, Limit, example_of
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.platform.access import AccessGuard
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.routes import Caller, account_routes, admin_routes
 from sandyard.platform.billing.jobs import BillingReport
 from sandyard.platform.billing.model import Bill, SumBy
 from sandyard.platform.billing.ports import BillingStore, BillQuery
@@ -24,8 +25,7 @@ from sandyard.platform.billing.schemas import (
     MonthToDateAnswer,
 )
 from sandyard.platform.billing.service import Statements
-from sandyard.platform.fields import Day, OfProject, OfSandbox
-from sandyard.platform.routes import Caller, account_routes, admin_routes
+from sandyard.platform.http.fields import Day, OfProject, OfSandbox
 from sandyard.platform.usage.model import ServiceType
 
 _COLUMNS = (

@@ -13,11 +13,11 @@ from sandyard.kit.concurrency.parallel import for_each
 from sandyard.kit.ids import IdMaker
 from sandyard.platform.billing.model import Bill, bill_usage, warn_of_spending
 from sandyard.platform.billing.ports import BillingStore
-from sandyard.platform.sandboxes.archive_usage import ArchiveUsage
+from sandyard.platform.sandboxes.archives.usage import ArchiveUsage
 from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxStore
-from sandyard.platform.sandboxes.run_model import count_storage
+from sandyard.platform.sandboxes.runs.model import count_storage
 from sandyard.platform.usage.model import PriceList, Usage, midnight
 
 ACTOR = actor("job", "billing")

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from sandyard.kit.http.schemas import PageAnswer, example
 from sandyard.platform.billing.model import Bill, MonthToDate, Sum, SumBy
-from sandyard.platform.fields import Currency, Money, Quantity
+from sandyard.platform.http.fields import Currency, Money, Quantity
 from sandyard.platform.usage.model import ServiceType
 
 _SUM = {

@@ -6,7 +6,7 @@ from decimal import Decimal
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.platform.billing.model import MonthToDate, Sum, SumBy, sum_usages
 from sandyard.platform.billing.ports import BillingStore, BillQuery
-from sandyard.platform.sandboxes.run_model import uncounted_storage
+from sandyard.platform.sandboxes.runs.model import uncounted_storage
 from sandyard.platform.usage.model import Consumption, PriceList, Usage, midnight
 
 

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import InvalidError
 from sandyard.kit.patterns import pattern
-from sandyard.platform.access import AccessGuard
-from sandyard.platform.fields import Moment
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.routes import Caller, account_routes
+from sandyard.platform.http.fields import Moment
 from sandyard.platform.measurements.ports import MeasurementStore
 from sandyard.platform.measurements.schemas import MetricsAnswer, MetricsBucketAnswer
-from sandyard.platform.routes import Caller, account_routes
 from sandyard.platform.sandboxes.http import SandboxId
 from sandyard.platform.sandboxes.service import Sandboxes
 

@@ -10,7 +10,7 @@ from sandyard.platform.measurements.model import Measurement, cpu_share, share
 from sandyard.platform.measurements.ports import MeasurementStore
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.ports import SandboxStore
-from sandyard.platform.sandboxes.runs import run_id_of
+from sandyard.platform.sandboxes.runs.recorder import run_id_of
 from sandyard.runtime.model import Sample
 from sandyard.runtime.ports import Runtime
 

@@ -10,7 +10,7 @@ from sandyard.kit.ids import IdMaker
 from sandyard.kit.sql.column_types import unix_seconds
 from sandyard.kit.sql.database import Database
 from sandyard.platform.measurements.model import Measurement, MeasurementBucket
-from sandyard.platform.tables import sandbox_metrics
+from sandyard.platform.schema.tables import sandbox_metrics
 
 _column = sandbox_metrics.c
 

@@ -6,7 +6,8 @@ from fastapi import APIRouter, Body, Path, Query
 
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.platform.access import AccessGuard
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.routes import Caller, account_routes, admin_routes
 from sandyard.platform.notifications.model import NotificationType
 from sandyard.platform.notifications.schemas import (
     BroadcastAnswer,
@@ -16,7 +17,6 @@ from sandyard.platform.notifications.schemas import (
     ReadAllAnswer,
 )
 from sandyard.platform.notifications.service import Notifications
-from sandyard.platform.routes import Caller, account_routes, admin_routes
 
 _NotificationId = Annotated[str, Path(description="The id, from the listing")]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sandyard.kit.paging import Page
-from sandyard.platform.apply import TransitionStore
+from sandyard.platform.changes.apply import TransitionStore
 from sandyard.platform.notifications.model import Notification, NotificationType
 
 

@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import BaseModel, Field
 
 from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.fields import Name, Prose, RequestBody
+from sandyard.platform.http.fields import Name, Prose, RequestBody
 from sandyard.platform.notifications.model import Notice, Notification, NotificationType
 
 

@@ -5,7 +5,8 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.paging import Page
-from sandyard.platform.apply import BusyError, change
+from sandyard.platform.access.principal import Principal
+from sandyard.platform.changes.apply import BusyError, change
 from sandyard.platform.notifications.errors import NotificationNotFoundError
 from sandyard.platform.notifications.model import (
     Notice,
@@ -16,7 +17,6 @@ from sandyard.platform.notifications.model import (
     mark_read,
 )
 from sandyard.platform.notifications.ports import NotificationStore
-from sandyard.platform.principal import Principal
 
 _BATCH = 500
 

@@ -8,7 +8,7 @@ from sandyard.kit.paging import Page
 from sandyard.kit.sql.entities import find_entities, find_entity, page_of_entities
 from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
 from sandyard.platform.notifications.model import Notification, NotificationType
-from sandyard.platform.tables import notifications, users
+from sandyard.platform.schema.tables import notifications, users
 
 NOTIFICATIONS = EntityTable(Notification, notifications)
 _notification = notifications.c

@@ -6,8 +6,9 @@ from fastapi import APIRouter, Body, Path, Query
 
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.platform.access import AccessGuard
-from sandyard.platform.fields import Search
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.routes import Caller, account_routes
+from sandyard.platform.http.fields import Search
 from sandyard.platform.projects.model import ProjectFilter, ProjectSort, ProjectStatus
 from sandyard.platform.projects.schemas import (
     NewProjectBody,
@@ -16,7 +17,6 @@ from sandyard.platform.projects.schemas import (
     ProjectPage,
 )
 from sandyard.platform.projects.service import Projects
-from sandyard.platform.routes import Caller, account_routes
 
 _ProjectId = Annotated[str, Path(description="The id from the response that created it")]
 

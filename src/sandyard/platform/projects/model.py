@@ -7,14 +7,14 @@ from enum import StrEnum
 from typing import ClassVar, TypedDict
 
 from sandyard.kit.changes.transitions import Cause, Transition, changed, created
-from sandyard.platform.count_quotas import CountQuota
+from sandyard.platform.changes.updates import updated
 from sandyard.platform.projects.errors import (
     DefaultProjectError,
     ProjectArchivedError,
     ProjectInUseError,
     ProjectsLimitError,
 )
-from sandyard.platform.updates import updated
+from sandyard.platform.quotas.model import CountQuota
 
 DEFAULT_NAME = "Default"
 

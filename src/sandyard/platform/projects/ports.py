@@ -8,13 +8,13 @@ from typing import Any, Protocol, TypeVar
 from sandyard.kit.changes.events import Event
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.projects.model import (
     Project,
     ProjectContents,
     ProjectFilter,
     ProjectSort,
 )
+from sandyard.platform.quotas.model import CountQuota
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import BaseModel
 
 from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.fields import NamedBody, NewNamedBody
+from sandyard.platform.http.fields import NamedBody, NewNamedBody
 from sandyard.platform.projects.model import Project, ProjectChanges, ProjectStatus
 
 

@@ -9,9 +9,8 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.paging import Page
-from sandyard.platform.apply import BusyError, change
-from sandyard.platform.count_quotas import CountQuota, ResourceKind
-from sandyard.platform.principal import Principal
+from sandyard.platform.access.principal import Principal
+from sandyard.platform.changes.apply import BusyError, change
 from sandyard.platform.projects.errors import ProjectNotFoundError
 from sandyard.platform.projects.model import (
     Project,
@@ -26,6 +25,7 @@ from sandyard.platform.projects.model import (
     update_project,
 )
 from sandyard.platform.projects.ports import ProjectStore
+from sandyard.platform.quotas.model import CountQuota, ResourceKind
 
 T = TypeVar("T")
 

@@ -11,7 +11,6 @@ from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import EntityLookup, contains, find_entity, page_of_entities
 from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore, SqlTransitions, lock_name
-from sandyard.platform.count_quotas import CountQuota
 from sandyard.platform.projects.errors import ProjectNameTakenError
 from sandyard.platform.projects.model import (
     Project,
@@ -19,7 +18,8 @@ from sandyard.platform.projects.model import (
     ProjectFilter,
     ProjectSort,
 )
-from sandyard.platform.tables import projects
+from sandyard.platform.quotas.model import CountQuota
+from sandyard.platform.schema.tables import projects
 
 T = TypeVar("T")
 

@@ -2,10 +2,10 @@
 
 from fastapi import APIRouter
 
-from sandyard.platform.access import AccessGuard
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.quotas.schemas import QuotasAnswer
 from sandyard.platform.quotas.service import Quotas
-from sandyard.platform.routes import Caller, account_routes
 
 
 def create_quotas_router(quotas: Quotas, guard: AccessGuard, *, prefix: str) -> APIRouter:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Request
 
-from sandyard.platform.access import AccessGuard
-from sandyard.platform.routes import Caller, admin_routes
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.routes import Caller, admin_routes
 from sandyard.platform.sandboxes.http import SandboxId
 from sandyard.platform.sandboxes.schemas import EndBody, SandboxAnswer
 from sandyard.platform.sandboxes.service import Sandboxes

@@ -11,10 +11,10 @@ from fastapi.responses import StreamingResponse
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.platform.access import AccessGuard, LoginRequiredError
-from sandyard.platform.fields import OfProject, OfTemplate, Search
-from sandyard.platform.open_streams import stream_end
-from sandyard.platform.routes import Caller, run_routes
+from sandyard.platform.access.guard import AccessGuard, LoginRequiredError
+from sandyard.platform.access.open_streams import stream_end
+from sandyard.platform.access.routes import Caller, run_routes
+from sandyard.platform.http.fields import OfProject, OfTemplate, Search
 from sandyard.platform.sandboxes.ports import SandboxQuery
 from sandyard.platform.sandboxes.schemas import (
     EgressAnswer,

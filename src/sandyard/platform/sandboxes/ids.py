@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sandyard.kit.ids import IdMaker, resource_id
-from sandyard.platform.sandboxes.run_model import NewIds
+from sandyard.platform.sandboxes.runs.model import NewIds
 
 _sandbox_id = partial(resource_id, "sbx")
 _usage_id = partial(resource_id, "usg")

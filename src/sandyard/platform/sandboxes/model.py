@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, created
 from sandyard.kit.node import require_here
-from sandyard.platform.count_quotas import CountQuota
+from sandyard.platform.quotas.model import CountQuota
 from sandyard.platform.sandboxes.errors import (
     ProjectNotUsableError,
     ProjectReadOnlyError,

@@ -8,14 +8,8 @@ from typing import Any, Protocol
 
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.platform.count_quotas import CountQuota
-from sandyard.platform.sandboxes.model import (
-    ProjectState,
-    QuotaCheck,
-    QuotaRequest,
-    Sandbox,
-    Status,
-)
+from sandyard.platform.quotas.model import CountQuota, QuotaCheck, QuotaRequest
+from sandyard.platform.sandboxes.model import ProjectState, Sandbox, Status
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import Usage
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictInt, S
 
 from sandyard.kit.clock import utc_time
 from sandyard.kit.http.schemas import PageAnswer, example, inline
-from sandyard.platform.fields import (
+from sandyard.platform.http.fields import (
     ID,
     Currency,
     Description,

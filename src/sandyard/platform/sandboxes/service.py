@@ -14,39 +14,37 @@ from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.node import require_here
 from sandyard.kit.paging import Page
-from sandyard.platform.count_quotas import CountQuota, ResourceKind
-from sandyard.platform.principal import Principal
+from sandyard.platform.access.principal import Principal
+from sandyard.platform.quotas.model import CountQuota, QuotaRequest, ResourceKind, Resources
 from sandyard.platform.sandboxes.errors import (
     NeverStartedError,
     SandboxChangedError,
     SandboxElsewhereError,
     SandboxUnknownError,
 )
-from sandyard.platform.sandboxes.files import NodeFiles
 from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
     PricedSandbox,
-    QuotaRequest,
-    Resources,
     Sandbox,
     Status,
     create_sandbox,
     start_sandbox,
     update_sandbox,
 )
-from sandyard.platform.sandboxes.networks import SandboxNetworks
+from sandyard.platform.sandboxes.network.enforcement import SandboxNetworks
 from sandyard.platform.sandboxes.ports import (
     SandboxQuery,
     SandboxStore,
     SandboxVariables,
     TemplateFinder,
 )
-from sandyard.platform.sandboxes.run_model import recycle_sandbox
-from sandyard.platform.sandboxes.runs import RunRecorder, run_id_of
-from sandyard.platform.sandboxes.starts import SandboxStarts
-from sandyard.platform.sandboxes.warm import WarmSandboxes
+from sandyard.platform.sandboxes.runs.model import recycle_sandbox
+from sandyard.platform.sandboxes.runs.node_files import NodeFiles
+from sandyard.platform.sandboxes.runs.recorder import RunRecorder, run_id_of
+from sandyard.platform.sandboxes.runs.starts import SandboxStarts
+from sandyard.platform.sandboxes.runs.warm import WarmSandboxes
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import PriceList
 from sandyard.runtime.errors import RunNotFoundError

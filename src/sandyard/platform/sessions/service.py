@@ -7,10 +7,10 @@ from typing import NoReturn, Protocol
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.node import require_here
-from sandyard.platform.sandboxes.activity import NOTED_SEC, Activity
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError, SandboxUnknownError
 from sandyard.platform.sandboxes.model import Sandbox, Status
-from sandyard.platform.sandboxes.runs import run_id_of
+from sandyard.platform.sandboxes.runs.activity import NOTED_SEC, Activity
+from sandyard.platform.sandboxes.runs.recorder import run_id_of
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.sessions.ports import Session

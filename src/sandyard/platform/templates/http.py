@@ -6,9 +6,9 @@ from fastapi import APIRouter, Body, Path, Query
 
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.platform.access import AccessGuard
-from sandyard.platform.fields import SEARCHABLE, Search
-from sandyard.platform.routes import Caller, account_routes
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.routes import Caller, account_routes
+from sandyard.platform.http.fields import SEARCHABLE, Search
 from sandyard.platform.templates.model import TemplateFilter, TemplateSort, Visibility
 from sandyard.platform.templates.schemas import (
     NewTemplateBody,

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 from sandyard.kit.patterns import pattern
-from sandyard.platform.count_quotas import CountQuota
-from sandyard.platform.principal import Principal
+from sandyard.platform.access.principal import Principal
+from sandyard.platform.changes.updates import updated
+from sandyard.platform.quotas.model import CountQuota
 from sandyard.platform.templates.errors import (
     EnvironmentUnknownError,
     OfficialTemplateError,
@@ -21,7 +22,6 @@ from sandyard.platform.templates.errors import (
     TemplatesLimitError,
     WarmMachinesError,
 )
-from sandyard.platform.updates import updated
 from sandyard.runtime.network_model import Network
 
 BUILTIN: Mapping[str, tuple[str, str]] = {

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from sandyard.kit.changes.events import Event
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.platform.count_quotas import CountQuota
+from sandyard.platform.quotas.model import CountQuota
 from sandyard.platform.templates.model import Template, TemplateFilter, TemplateSort
 
 

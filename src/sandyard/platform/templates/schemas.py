@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.fields import (
+from sandyard.platform.http.fields import (
     VISIBLE,
     Description,
     Name,

@@ -6,9 +6,9 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.paging import Page
-from sandyard.platform.apply import BusyError, change
-from sandyard.platform.count_quotas import CountQuota, ResourceKind
-from sandyard.platform.principal import Principal
+from sandyard.platform.access.principal import Principal
+from sandyard.platform.changes.apply import BusyError, change
+from sandyard.platform.quotas.model import CountQuota, ResourceKind
 from sandyard.platform.templates.errors import TemplateNameTakenError, TemplateNotFoundError
 from sandyard.platform.templates.model import (
     NewTemplate,

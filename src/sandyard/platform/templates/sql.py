@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.entities import contains, find_entity, page_of_entities
 from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
-from sandyard.platform.count_quotas import CountQuota
-from sandyard.platform.tables import templates
+from sandyard.platform.quotas.model import CountQuota
+from sandyard.platform.schema.tables import templates
 from sandyard.platform.templates.errors import TemplateNameTakenError
 from sandyard.platform.templates.model import (
     VISIBILITY_FLAGS,

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Query
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
-from sandyard.platform.access import AccessGuard
-from sandyard.platform.fields import Moment, OfProject, OfSandbox
-from sandyard.platform.routes import Caller, account_routes
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.routes import Caller, account_routes
+from sandyard.platform.http.fields import Moment, OfProject, OfSandbox
 from sandyard.platform.usage.model import ServiceType
 from sandyard.platform.usage.ports import UsageQuery, UsageStore
 from sandyard.platform.usage.schemas import UsageAnswer, UsagePage

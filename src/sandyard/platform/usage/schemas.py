@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import BaseModel, Field
 
 from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.fields import Currency, Money, Quantity
+from sandyard.platform.http.fields import Currency, Money, Quantity
 from sandyard.platform.usage.model import ServiceType, Usage
 
 

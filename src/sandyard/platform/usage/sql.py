@@ -11,7 +11,7 @@ from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.paging import page_of
 from sandyard.kit.sql.transitions import EntityTable
-from sandyard.platform.tables import sandbox_usage
+from sandyard.platform.schema.tables import sandbox_usage
 from sandyard.platform.usage.model import Usage
 from sandyard.platform.usage.ports import UsageQuery
 

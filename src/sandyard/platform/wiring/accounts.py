@@ -13,23 +13,23 @@ from sandyard.kit.jobs import Job
 from sandyard.kit.rates import Rate
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.transitions import SqlTransitions
-from sandyard.platform.accounts.admin import Administration
-from sandyard.platform.accounts.email_templates import EmailTemplates
-from sandyard.platform.accounts.identity_logins import IdentityLogins
+from sandyard.platform.access.login_tokens import Logins
+from sandyard.platform.accounts.admin.service import Administration
+from sandyard.platform.accounts.identity.service import IdentityLogins
 from sandyard.platform.accounts.ids import IdMakers
-from sandyard.platform.accounts.invitations import Invitations
 from sandyard.platform.accounts.jobs import PruneLoginAttempts, RemoveExpiredSignups
-from sandyard.platform.accounts.login_limiter import LoginLimiter
-from sandyard.platform.accounts.login_model import LoginLimits
+from sandyard.platform.accounts.logins.limiter import LoginLimiter
+from sandyard.platform.accounts.logins.model import LoginLimits
+from sandyard.platform.accounts.logins.rate_limiter import LimitsRateLimiter
+from sandyard.platform.accounts.logins.sql import SqlLoginAttempts
 from sandyard.platform.accounts.passwords import Argon2Passwords
-from sandyard.platform.accounts.rate_limiter import LimitsRateLimiter
 from sandyard.platform.accounts.service import Accounts
-from sandyard.platform.accounts.signups import Signups
+from sandyard.platform.accounts.signups.invitations import Invitations
+from sandyard.platform.accounts.signups.service import Signups
+from sandyard.platform.accounts.signups.sql import SqlSignupStore
 from sandyard.platform.accounts.sql import SqlAccountStore
-from sandyard.platform.accounts.sql_logins import SqlLoginAttempts
-from sandyard.platform.accounts.sql_signups import SqlSignupStore
-from sandyard.platform.logins import Logins
-from sandyard.platform.mail import FileOutbox, Mailer, SmtpMailer
+from sandyard.platform.mail.email_templates import EmailTemplates
+from sandyard.platform.mail.mailers import FileOutbox, Mailer, SmtpMailer
 from sandyard.platform.wiring.identity import identity_provider
 from sandyard.settings import PlatformSettings, Settings
 from sandyard.wiring.engines import secret

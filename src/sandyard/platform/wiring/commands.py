@@ -8,9 +8,9 @@ from sandyard.kit.changes.events import EventLog, actor
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.sql.database import Database
-from sandyard.platform.entities import platform_events
-from sandyard.platform.schema import MIGRATIONS
-from sandyard.platform.verification import adopt_platform_changes, verify_platform
+from sandyard.platform.events.entities import platform_events
+from sandyard.platform.events.verification import adopt_platform_changes, verify_platform
+from sandyard.platform.schema.migrations import MIGRATIONS
 from sandyard.settings import Settings
 from sandyard.wiring.engines import open_part_database, verification_of
 from sandyard.wiring.spec import Counting, Verification

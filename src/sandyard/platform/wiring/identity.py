@@ -35,7 +35,7 @@ def identity_provider(settings: Settings, clock: Clock) -> "IdentityProvider | N
     if not has_identity_provider(settings):
         return None
     assert chosen.oidc_issuer and chosen.oidc_client_id  # noqa: S101, PT018 - both are set
-    from sandyard.platform.accounts.oidc import OidcClient, OidcProvider
+    from sandyard.platform.accounts.identity.oidc import OidcClient, OidcProvider
 
     client = OidcClient(
         issuer=chosen.oidc_issuer,

@@ -19,33 +19,26 @@ from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.kit.sql.merged_events import MergedEvents
 from sandyard.kit.sql.transitions import SqlTransitions
-from sandyard.platform import tables
-from sandyard.platform.access import AccessGuard
-from sandyard.platform.access_sql import SqlCredentialLookup
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.login_tokens import Logins
+from sandyard.platform.access.request_rate import RequestRate
+from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.account_data.export import AccountExport
 from sandyard.platform.account_data.http import create_account_data_router
 from sandyard.platform.account_data.jobs import EraseDeletedAccounts
 from sandyard.platform.account_data.sql import SqlAccountDataStore
-from sandyard.platform.accounts.admin import Administration
-from sandyard.platform.accounts.admin_http import create_invitations_router, create_users_router
+from sandyard.platform.accounts.admin.http import create_invitations_router, create_users_router
+from sandyard.platform.accounts.admin.service import Administration
 from sandyard.platform.accounts.http import create_auth_router, create_me_router
+from sandyard.platform.accounts.identity.http import create_oidc_router
 from sandyard.platform.accounts.ids import IdMakers
-from sandyard.platform.accounts.oidc_http import create_oidc_router
 from sandyard.platform.accounts.passwords import Argon2Passwords
 from sandyard.platform.accounts.service import Accounts
 from sandyard.platform.api_keys.http import create_keys_router
 from sandyard.platform.api_keys.service import AccountKeys
 from sandyard.platform.api_keys.sql import SqlKeyStore
-from sandyard.platform.count_quotas import ResourceKind
-from sandyard.platform.count_quotas_sql import CountQuotas
-from sandyard.platform.entities import platform_events, platform_transitions
-from sandyard.platform.environment.cipher import Cipher
-from sandyard.platform.environment.holders import ProjectHolders
-from sandyard.platform.environment.http import create_project_env_router
-from sandyard.platform.environment.service import Environments
-from sandyard.platform.environment.sql import SqlVariableStore
-from sandyard.platform.events_http import create_all_events_router, create_events_router
-from sandyard.platform.logins import Logins
+from sandyard.platform.events.entities import platform_events, platform_transitions
+from sandyard.platform.events.http import create_all_events_router, create_events_router
 from sandyard.platform.notifications.http import (
     create_broadcast_router,
     create_notifications_router,
@@ -56,12 +49,19 @@ from sandyard.platform.projects.http import create_projects_router
 from sandyard.platform.projects.service import Projects
 from sandyard.platform.projects.sql import SqlProjectStore
 from sandyard.platform.quotas.http import create_quotas_router
+from sandyard.platform.quotas.model import ResourceKind
 from sandyard.platform.quotas.service import Quotas
-from sandyard.platform.request_rate import RequestRate
-from sandyard.platform.schema import MIGRATIONS
+from sandyard.platform.quotas.sql import CountQuotas
+from sandyard.platform.schema import tables
+from sandyard.platform.schema.migrations import MIGRATIONS
 from sandyard.platform.templates.http import create_templates_router
 from sandyard.platform.templates.service import Templates
 from sandyard.platform.templates.sql import SqlTemplateStore
+from sandyard.platform.variables.cipher import Cipher
+from sandyard.platform.variables.holders import ProjectHolders
+from sandyard.platform.variables.http import create_project_env_router
+from sandyard.platform.variables.service import Environments
+from sandyard.platform.variables.sql import SqlVariableStore
 from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
 from sandyard.platform.wiring.local_runtime import NodeEnvironments
 from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes

@@ -20,39 +20,40 @@ from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.transitions import SqlTransitions
-from sandyard.platform.access import AccessGuard
+from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.billing.http import create_billing_router
 from sandyard.platform.billing.jobs import BillingReport, MakeBills
 from sandyard.platform.billing.service import Statements
-from sandyard.platform.billing.sql import SqlBillingStore
-from sandyard.platform.entities import platform_transitions
-from sandyard.platform.environment.holders import SandboxHolders
-from sandyard.platform.environment.http import create_sandbox_env_router
-from sandyard.platform.environment.service import Environments
+from sandyard.platform.billing.sql.store import SqlBillingStore
+from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.measurements.http import create_metrics_router
 from sandyard.platform.measurements.jobs import Measure
 from sandyard.platform.measurements.sql import SqlMeasurementStore
-from sandyard.platform.sandboxes.activity import Activity
+from sandyard.platform.quotas.model import Resources
+from sandyard.platform.quotas.sandbox_quotas import SandboxQuotas
 from sandyard.platform.sandboxes.admin_http import create_admin_sandboxes_router
-from sandyard.platform.sandboxes.archive_usage import ArchiveUsage
-from sandyard.platform.sandboxes.archives import SandboxArchives
-from sandyard.platform.sandboxes.deadlines import Deadlines
-from sandyard.platform.sandboxes.gateway_targets import SandboxTargets
+from sandyard.platform.sandboxes.archives.jobs import ExpireSnapshots
+from sandyard.platform.sandboxes.archives.service import SandboxArchives
+from sandyard.platform.sandboxes.archives.sql import SqlArchiveStore
+from sandyard.platform.sandboxes.archives.usage import ArchiveUsage
 from sandyard.platform.sandboxes.http import create_sandboxes_router
 from sandyard.platform.sandboxes.ids import SandboxIds
-from sandyard.platform.sandboxes.jobs import ExpireSnapshots, Reconcile
-from sandyard.platform.sandboxes.model import Resources
-from sandyard.platform.sandboxes.quota import SandboxQuotas
-from sandyard.platform.sandboxes.runs import RunPolicy, RunRecorder
+from sandyard.platform.sandboxes.network.gateway_targets import SandboxTargets
+from sandyard.platform.sandboxes.runs.activity import Activity
+from sandyard.platform.sandboxes.runs.deadlines import Deadlines
+from sandyard.platform.sandboxes.runs.jobs import Reconcile
+from sandyard.platform.sandboxes.runs.recorder import RunPolicy, RunRecorder
+from sandyard.platform.sandboxes.runs.warm import WarmSandboxes
 from sandyard.platform.sandboxes.service import Sandboxes, SandboxPolicy
-from sandyard.platform.sandboxes.sql import SqlSandboxStore
-from sandyard.platform.sandboxes.sql_archives import SqlArchiveStore
-from sandyard.platform.sandboxes.warm import WarmSandboxes
+from sandyard.platform.sandboxes.sql.store import SqlSandboxStore
 from sandyard.platform.sessions.service import Sessions
 from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.http import create_usage_router
 from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
+from sandyard.platform.variables.holders import SandboxHolders
+from sandyard.platform.variables.http import create_sandbox_env_router
+from sandyard.platform.variables.service import Environments
 from sandyard.platform.wiring.runtimes import open_e2b_runtime, open_local_runtime
 from sandyard.platform.wiring.sandbox_gauges import sandbox_gauges
 from sandyard.platform.wiring.sessions import TerminalAccess, session_routers

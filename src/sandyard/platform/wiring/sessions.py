@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 
 from fastapi import APIRouter
 
-from sandyard.platform.access import AccessGuard
+from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.sandboxes.ports import SandboxVariables
-from sandyard.platform.sessions.commands import Commands
-from sandyard.platform.sessions.commands_http import create_commands_router
-from sandyard.platform.sessions.files_http import create_files_router
-from sandyard.platform.sessions.ports_http import UrlOf, create_ports_router
+from sandyard.platform.sessions.commands.http import create_commands_router
+from sandyard.platform.sessions.commands.service import Commands
+from sandyard.platform.sessions.files.http import create_files_router
+from sandyard.platform.sessions.listening_ports.http import UrlOf, create_ports_router
 from sandyard.platform.sessions.service import Sessions
-from sandyard.platform.sessions.terminal import Terminals
-from sandyard.platform.sessions.terminal_http import TerminalTokens, create_terminal_router
+from sandyard.platform.sessions.terminals.http import TerminalTokens, create_terminal_router
+from sandyard.platform.sessions.terminals.service import Terminals
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ import pytest
 from sandyard.kit.changes.transitions import Entity
 from sandyard.platform.account_data.model import remove_with_account
 from tests.unit.broker.rows import FREE
-from tests.unit.platform.environment.test_model import put
 from tests.unit.platform.projects.test_model import project
 from tests.unit.platform.templates.test_model import ANN, CAUSE, LATER, template
+from tests.unit.platform.variables.test_model import put
 
 
 def test_each_goes_with_the_event_of_its_kind() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from sandyard.kit.changes.events import Effect
 from sandyard.kit.changes.transitions import Cause, state_of
+from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.accounts.errors import (
     InvalidResetTokenError,
     LastAdminError,
@@ -33,7 +34,6 @@ from sandyard.platform.accounts.model import (
     reset_password,
     update_profile,
 )
-from sandyard.platform.principal import Principal, Role
 
 CAUSE = Cause("account:222222222222", 1_800_000_000_123)
 LATER = replace(CAUSE, at_ms=CAUSE.at_ms + 5)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from sandyard.kit.changes.transitions import Cause
+from sandyard.platform.access.credentials import hash_api_key
+from sandyard.platform.access.principal import Principal, Role, Scope
 from sandyard.platform.api_keys.errors import ExpiryPassedError, KeyMakesNoKeysError
 from sandyard.platform.api_keys.model import (
     AccountKey,
@@ -18,8 +20,6 @@ from sandyard.platform.api_keys.model import (
     revoke_key,
     update_key,
 )
-from sandyard.platform.credentials import hash_api_key
-from sandyard.platform.principal import Principal, Role, Scope
 
 CAUSE = Cause("account:111111111111", 1_800_000_000_000)
 LATER = replace(CAUSE, at_ms=CAUSE.at_ms + 1000)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from sandyard.kit.changes.transitions import Cause
-from sandyard.platform.count_quotas import CountQuota, ResourceKind
 from sandyard.platform.projects.errors import (
     DefaultProjectError,
     ProjectArchivedError,
@@ -24,6 +23,7 @@ from sandyard.platform.projects.model import (
     unarchive_project,
     update_project,
 )
+from sandyard.platform.quotas.model import CountQuota, ResourceKind
 
 CAUSE = Cause("account:111111111111", 1_800_000_000_000)
 LATER = replace(CAUSE, at_ms=CAUSE.at_ms + 1000)

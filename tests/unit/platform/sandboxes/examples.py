@@ -9,14 +9,9 @@ from sandyard.kit.changes.events import Effect
 from sandyard.kit.changes.transitions import Cause, Transition, state_of
 from sandyard.kit.changes.verification import differences
 from sandyard.kit.clock import utc_time
-from sandyard.platform.sandboxes.model import (
-    ProjectState,
-    QuotaRequest,
-    Resources,
-    Sandbox,
-    check_quota,
-)
-from sandyard.platform.sandboxes.run_model import NewIds
+from sandyard.platform.quotas.model import QuotaRequest, Resources, check_quota
+from sandyard.platform.sandboxes.model import ProjectState, Sandbox
+from sandyard.platform.sandboxes.runs.model import NewIds
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import PriceList
 

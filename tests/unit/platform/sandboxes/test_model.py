@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from sandyard.kit.errors import SandyardError
-from sandyard.platform.count_quotas import CountQuota, ResourceKind
+from sandyard.platform.quotas.model import (
+    CountQuota,
+    QuotaRequest,
+    ResourceKind,
+    Resources,
+    check_quota,
+)
 from sandyard.platform.sandboxes.errors import (
     ProjectNotUsableError,
     ProjectReadOnlyError,
@@ -20,10 +26,7 @@ from sandyard.platform.sandboxes.errors import (
 from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
-    QuotaRequest,
-    Resources,
     Status,
-    check_quota,
     create_sandbox,
     start_sandbox,
     update_sandbox,

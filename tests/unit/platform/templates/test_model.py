@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sandyard.kit.changes.transitions import Cause
-from sandyard.platform.count_quotas import CountQuota, ResourceKind
-from sandyard.platform.principal import Principal, Role
+from sandyard.platform.access.principal import Principal, Role
+from sandyard.platform.quotas.model import CountQuota, ResourceKind
 from sandyard.platform.templates.errors import (
     EnvironmentUnknownError,
     OfficialTemplateError,

@@ -1,0 +1,171 @@
+"""The guard of every endpoint of the Platform: a login or an API key, checked on each request.
+
+A revocation (of a login, a key, a role, the whole account) takes effect with the next request,
+because credentials are read from the store each time, by one statement, and never cached.
+"""
+
+import re
+from datetime import datetime, timedelta
+
+from starlette.requests import Request
+
+from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.errors import ForbiddenError, UnauthorizedError
+from sandyard.kit.http.security import SecurityScheme, find_credential, secured_by
+from sandyard.platform.access.credentials import CredentialLookup, KeyCredential, hash_api_key
+from sandyard.platform.access.login_tokens import Login, Logins
+from sandyard.platform.access.principal import Principal, Scope
+from sandyard.platform.access.request_rate import RequestRate
+
+LOGIN = SecurityScheme(
+    "Login",
+    "The `access_token` that `POST /api/v1/auth/login` returns, or an API key (`sbk-…`).",
+)
+ACCOUNT_KEY = SecurityScheme(
+    "AccountKey",
+    "The `api_key` that `POST /api/v1/api-keys` returns.",
+    header="X-API-Key",
+)
+ACCOUNT_SECURITY = secured_by(LOGIN, ACCOUNT_KEY)
+"""The security requirement of account-guarded endpoints, for `openapi_extra`."""
+
+LAST_USED_EVERY = timedelta(minutes=5)
+
+_API_KEY = re.compile(r"(sbk-[a-z0-9]{40}|e2b_[0-9a-f]{40})\Z")
+
+
+class LoginRequiredError(UnauthorizedError):
+    """No valid credential was sent. Log in, or send an API key: `Authorization: Bearer …`, once."""
+
+    code = "LOGIN_REQUIRED"
+
+
+class ScopeMissingError(ForbiddenError):
+    """This API key's scope does not allow this. Use a key with a wider scope, or log in."""
+
+    code = "SCOPE_MISSING"
+
+
+class AdminsOnlyError(ForbiddenError):
+    """Only admins may do this. Ask one of them."""
+
+    code = "ADMINS_ONLY"
+
+
+class AccessGuard:
+    """Its methods are the checks of guarded routes."""
+
+    def __init__(
+        self,
+        credentials: CredentialLookup,
+        logins: Logins,
+        requests: RequestRate,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._credentials = credentials
+        self._logins = logins
+        self._requests = requests
+        self._clock = clock
+
+    async def account(self, request: Request) -> Principal:
+        """The account of the request; an API key needs the scope `read` to read, `admin` to change
+        anything."""
+        return await self.require(request, _needed(request, to_change=Scope.ADMIN))
+
+    async def runner(self, request: Request) -> Principal:
+        """The same for sandboxes and previews, where the scope `run` is enough for changes."""
+        return await self.require(request, _needed(request, to_change=Scope.RUN))
+
+    async def require(self, request: Request, scope: Scope) -> Principal:
+        """The account of the request; LoginRequiredError without a credential,
+        RepeatedCredentialError with two, ScopeMissingError if the key lacks the scope,
+        RateLimitedError after too many requests."""
+        credential = _credential(request)
+        if _API_KEY.match(credential):
+            principal = await self._by_key(credential)
+        else:
+            principal = await self.by_token(credential, self._logins)
+        await self._requests.count(principal.account_id)
+        if not principal.scope.includes(scope):
+            raise ScopeMissingError(details={"needed": scope, "scope": principal.scope})
+        request.state.log = {"account_id": principal.account_id, "key_id": principal.key_id}
+        return principal
+
+    async def admin(self, request: Request) -> Principal:
+        principal = await self.require(request, Scope.ADMIN)
+        if not principal.is_admin:
+            raise AdminsOnlyError
+        return principal
+
+    async def issue(self, principal: Principal, logins: Logins) -> Login:
+        """A token for the same account, which `by_token` accepts with the same `logins`."""
+        account = await self._credentials.find_account(principal.account_id)
+        if account is None:
+            raise LoginRequiredError
+        return logins.issue(
+            account_id=account.account_id,
+            token_version=account.token_version,
+            now=self._now(),
+            key_id=principal.key_id,
+            until=principal.expires_at,
+        )
+
+    async def by_token(self, token: str, logins: Logins) -> Principal:
+        """LoginRequiredError if the token is not valid, or no longer."""
+        claim = logins.read(token, now=self._now())
+        account = await self._credentials.find_account(claim.account_id) if claim else None
+        if claim is None or account is None or not account.has_login(claim.token_version):
+            raise LoginRequiredError
+        if claim.key_id is not None:
+            return _principal_of(await self._require_key(claim.key_id))
+        version, expires_at = claim.token_version, claim.expires_at
+        return Principal(
+            account.account_id, account.role, token_version=version, expires_at=expires_at
+        )
+
+    async def check(self, principal: Principal) -> None:
+        """LoginRequiredError if its credential is no longer valid; for work that outlasts a
+        request."""
+        if principal.key_id is not None:
+            await self._require_key(principal.key_id)
+            return
+        account = await self._credentials.find_account(principal.account_id)
+        is_over = principal.expires_at is None or principal.expires_at <= self._now()
+        if account is None or is_over or not account.has_login(principal.token_version):
+            raise LoginRequiredError
+
+    async def _require_key(self, key_id: str) -> KeyCredential:
+        key = await self._credentials.find_key_by_id(key_id)
+        if key is None or not key.holds_at(self._now()):
+            raise LoginRequiredError
+        return key
+
+    async def _by_key(self, api_key: str) -> Principal:
+        now = self._now()
+        key = await self._credentials.find_key(hash_api_key(api_key))
+        if key is None or not key.holds_at(now):
+            raise LoginRequiredError
+        due = now - LAST_USED_EVERY
+        if key.last_used_at is None or key.last_used_at <= due:
+            await self._credentials.touch_key(key.key_id, now=now, unless_after=due)
+        return _principal_of(key)
+
+    def _now(self) -> datetime:
+        return utc_time(self._clock.now())
+
+
+def _principal_of(key: KeyCredential) -> Principal:
+    return Principal(key.account.account_id, key.account.role, key.key_id, key.scope)
+
+
+def _needed(request: Request, *, to_change: Scope) -> Scope:
+    return Scope.READ if request.method in ("GET", "HEAD") else to_change
+
+
+def _credential(request: Request) -> str:
+    """The request's only credential."""
+    sent = find_credential(request.scope["headers"])
+    if sent is None or not sent.text or (sent.is_key and not _API_KEY.match(sent.text)):
+        raise LoginRequiredError
+    return sent.text

@@ -1,0 +1,44 @@
+"""Endpoints for accounts: a login or an API key is required, and the handler gets the account."""
+
+from typing import Annotated
+
+from fastapi import Depends
+
+from sandyard.kit.http.routes import GuardedRoutes, caller_of
+from sandyard.platform.access.guard import ACCOUNT_SECURITY, AccessGuard
+from sandyard.platform.access.principal import Principal
+
+Caller = Annotated[Principal, Depends(caller_of)]
+
+
+def account_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
+    """For every account."""
+    return GuardedRoutes(
+        prefix=prefix,
+        tag=tag,
+        check=guard.account,
+        security=ACCOUNT_SECURITY,
+        statuses=(401, 403, 429, 503),
+    )
+
+
+def run_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
+    """For every account, including API keys with the scope `run`."""
+    return GuardedRoutes(
+        prefix=prefix,
+        tag=tag,
+        check=guard.runner,
+        security=ACCOUNT_SECURITY,
+        statuses=(401, 403, 429, 503),
+    )
+
+
+def admin_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
+    """For admins only."""
+    return GuardedRoutes(
+        prefix=prefix,
+        tag=tag,
+        check=guard.admin,
+        security=ACCOUNT_SECURITY,
+        statuses=(401, 403, 429, 503),
+    )

@@ -1,0 +1,123 @@
+"""Use cases of admins for accounts. Each reads the clock once."""
+
+from collections.abc import Callable, Collection
+from collections.abc import Set as AbstractSet
+
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
+from sandyard.kit.clock import Clock
+from sandyard.kit.concurrency.keyed_locks import KeyedLocks
+from sandyard.kit.ids import IdMaker, is_account_id, resource_id
+from sandyard.kit.ids import account_id as make_account_id
+from sandyard.kit.paging import Page
+from sandyard.platform.access.principal import Principal, Role
+from sandyard.platform.accounts.errors import AccountNotFoundError
+from sandyard.platform.accounts.model import (
+    Account,
+    AccountFilter,
+    AccountSort,
+    OtherAdmins,
+    activate,
+    change_role,
+    create_account,
+    deactivate,
+)
+from sandyard.platform.accounts.ports import AccountStore, Passwords
+from sandyard.platform.changes.apply import BusyError, change
+from sandyard.platform.projects.model import create_default_project
+
+_ADMINS = "admins"
+"""The lock of decisions that depend on the number of admins."""
+
+
+class Administration:
+    def __init__(
+        self,
+        store: AccountStore,
+        *,
+        passwords: Passwords,
+        clock: Clock,
+        make_account_id: IdMaker = make_account_id,
+    ) -> None:
+        self._store = store
+        self._passwords = passwords
+        self._clock = clock
+        self._locks = KeyedLocks()
+        self._make_account_id = make_account_id
+
+    async def list_accounts(
+        self, only: AccountFilter, *, sort: AccountSort, limit: int, cursor: str | None
+    ) -> Page[Account]:
+        return await self._store.page_of_accounts(only, sort=sort, limit=limit, cursor=cursor)
+
+    async def get_account(self, account_id: str) -> Account:
+        known = is_account_id(account_id)
+        account = await self._store.find_account(account_id) if known else None
+        if account is None or account.deleted_at is not None:
+            raise AccountNotFoundError
+        return account
+
+    async def deactivated(self, account_ids: Collection[str]) -> AbstractSet[str]:
+        """Those that are deactivated; unknown ids are not among them."""
+        return await self._store.deactivated_accounts(account_ids) if account_ids else frozenset()
+
+    async def activate(self, account_id: str, *, by: Principal) -> Account:
+        cause = Cause.by(by.actor, self._clock)
+        return await change(
+            self._store,
+            lambda: self.get_account(account_id),
+            lambda account: activate(account, cause),
+            lock=self._locks.of(account_id),
+        )
+
+    async def deactivate(self, account_id: str, *, by: Principal) -> Account:
+        """Takes effect with the next request. OwnAccountError, LastAdminError."""
+        cause = Cause.by(by.actor, self._clock)
+        return await self._decide(
+            account_id,
+            lambda account, others: deactivate(account, others, by=by.account_id, cause=cause),
+        )
+
+    async def give_role(self, account_id: str, role: Role, *, by: Principal) -> Account:
+        """Takes effect with the next request; logins end. LastAdminError."""
+        cause = Cause.by(by.actor, self._clock)
+        return await self._decide(
+            account_id, lambda account, others: change_role(account, role, others, cause)
+        )
+
+    async def create_admin(self, *, email: str, username: str, password: str) -> Account:
+        """An admin whose address is verified by the first reset; AccountExistsError if the address
+        or name is taken."""
+        password_hash = await self._passwords.hash(password)
+        cause = Cause.by(actor("operator"), self._clock)
+        account = create_account(
+            account_id=self._make_account_id(),
+            email=email,
+            username=username,
+            full_name=None,
+            password_hash=password_hash,
+            role=Role.ADMIN,
+            is_verified=False,
+            cause=cause,
+        )
+        project = create_default_project(
+            project_id=resource_id("prj"), account_id=account.result.account_id, cause=cause
+        )
+        await self._store.apply(account, project)
+        return account.result
+
+    async def _decide(
+        self,
+        account_id: str,
+        decide: Callable[[Account, OtherAdmins], Transition[Account] | None],
+    ) -> Account:
+        async with self._locks.of(_ADMINS):
+            async for _ in ConflictRetries():
+                account = await self.get_account(account_id)
+                others = await self._store.find_other_admins(account_id)
+                transition = decide(account, others)
+                if transition is None:
+                    return account
+                if await self._store.apply(transition):
+                    return transition.result
+        raise BusyError

@@ -1,0 +1,225 @@
+"""Bills on SQLite or PostgreSQL."""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import date, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from sandyard.kit.changes.transitions import Transition
+from sandyard.kit.paging import Page
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.paging import page_of
+from sandyard.kit.sql.transitions import EntityTable, FactReader, SqlTransitions
+from sandyard.platform.billing.model import (
+    BILLING,
+    Bill,
+    Spending,
+    SpendWarnings,
+    Sum,
+    SumBy,
+    UsageVersion,
+)
+from sandyard.platform.billing.ports import BillQuery, UsagesBetween
+from sandyard.platform.billing.sql.usage_sums import usages_between
+from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.sql.store import SANDBOXES
+from sandyard.platform.schema.tables import (
+    billing_records,
+    notifications,
+    sandbox_usage,
+    sandboxes,
+    users,
+)
+from sandyard.platform.usage.model import Consumption, Usage, midnight
+from sandyard.platform.usage.sql import USAGES
+
+BILLS = EntityTable(Bill, billing_records)
+
+_column = billing_records.c
+_usage = sandbox_usage.c
+_EXACT = (_column.amount, _column.cpu_hours, _column.memory_hours, _column.storage_hours)
+_BATCH = 500
+
+
+class SqlBillingStore:
+    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
+        self._database = database
+        self._transitions = transitions
+
+    async def apply(self, *transitions: Transition[Any]) -> bool:
+        try:
+            return await self._transitions.apply(*transitions)
+        except IntegrityError:  # that day was billed meanwhile
+            return False
+
+    async def unbilled(self, *, after: int, limit: int) -> Sequence[tuple[int, Usage]]:
+        statement = (
+            sa.select(sandbox_usage)
+            .where(_usage.is_billed.is_(False), _usage.id > after)
+            .order_by(_usage.id)
+            .limit(limit)
+        )
+        return [(row.id, USAGES.entity_of(row)) for row in await self._rows(statement)]
+
+    async def find_usage(self, usage_id: str) -> Usage | None:
+        rows = await self._rows(sa.select(sandbox_usage).where(_usage.usage_id == usage_id))
+        return USAGES.entity_of(rows[0]) if rows else None
+
+    async def bills_of(self, usage_ids: Sequence[str]) -> Mapping[str, Sequence[Bill]]:
+        found: dict[str, list[Bill]] = defaultdict(list)
+        for row in await self._rows(
+            sa.select(billing_records).where(_column.usage_id.in_(usage_ids))
+        ):
+            found[row.usage_id].append(BILLS.entity_of(row))
+        return found
+
+    async def spendings(self, month: date) -> Sequence[Spending]:
+        warned = sa.exists().where(*_warnings(users.c.account_id, month))
+        watched = sa.select(users.c.account_id, users.c.spend_threshold).where(
+            users.c.spend_threshold.is_not(None), sa.not_(warned)
+        )
+        thresholds = {row.account_id: row.spend_threshold for row in await self._rows(watched)}
+        this_month = sa.or_(_usage.end_time.is_(None), _usage.end_time > midnight(month))
+        usages: dict[str, list[Usage]] = {account_id: [] for account_id in thresholds}
+        for row in await self._rows(
+            sa.select(sandbox_usage).where(_usage.user_account_id.in_(thresholds), this_month)
+        ):
+            usages[row.user_account_id].append(USAGES.entity_of(row))
+        return [
+            Spending(threshold, usages[account_id], SpendWarnings(account_id, month, 0))
+            for account_id, threshold in thresholds.items()
+        ]
+
+    async def usages_between(
+        self,
+        account_id: str,
+        since: datetime,
+        until: datetime,
+        *,
+        by: SumBy,
+        sandbox_id: str | None,
+    ) -> UsagesBetween:
+        wanted = [_usage.user_account_id == account_id]
+        if sandbox_id is not None:
+            wanted.append(_usage.sandbox_id == sandbox_id)
+        return await self._database.read(
+            lambda connection: usages_between(connection, wanted, since, until, by)
+        )
+
+    async def with_snapshot(self, account_id: str) -> Sequence[Sandbox]:
+        column = sandboxes.c
+        kept = (column.owner_account_id == account_id, column.latest_snapshot_id.is_not(None))
+        return [
+            SANDBOXES.entity_of(row) for row in await self._rows(sa.select(sandboxes).where(*kept))
+        ]
+
+    async def page(
+        self, account_id: str, query: BillQuery, *, limit: int, cursor: str | None
+    ) -> Page[Bill]:
+        rows, next_cursor = await page_of(
+            self._database,
+            _select(account_id, query),
+            (_column.billing_date, _column.id),
+            listing=f"bills {account_id} {query}",
+            limit=limit,
+            cursor=cursor,
+        )
+        return Page([BILLS.entity_of(row) for row in rows], next_cursor)
+
+    async def sums(self, account_id: str, query: BillQuery, *, by: SumBy) -> Sequence[Sum]:
+        key = {
+            "day": _column.billing_date,
+            "project": _column.project_id,
+            "sandbox": _column.sandbox_id,
+            "service_type": _column.service_type,
+        }[by]
+        statement = (
+            sa.select(
+                key.label("key"),
+                sa.func.sum(_column.usage_seconds),
+                *(sa.func.sum(each, type_=each.type) for each in _EXACT),
+            )
+            .where(*_conditions(account_id, query))
+            .group_by(key)
+            .order_by(key)
+        )
+        return [
+            Sum(_text(key), Consumption(int(seconds), *exact))
+            for key, seconds, *exact in await self._rows(statement)
+        ]
+
+    async def bills(self, account_id: str, query: BillQuery) -> AsyncIterator[Sequence[Bill]]:
+        last: tuple[Any, int] | None = None
+        while True:
+            statement = _select(account_id, query)
+            if last is not None:
+                statement = statement.where(_beyond(last, _column.billing_date, _column.id))
+            ordered = statement.order_by(_column.billing_date, _column.id).limit(_BATCH)
+            rows = await self._rows(ordered)
+            if rows:
+                yield [BILLS.entity_of(row) for row in rows]
+            if len(rows) < _BATCH:
+                return
+            last = (rows[-1].billing_date, rows[-1].id)
+
+    async def _rows(self, statement: sa.Select[Any]) -> Sequence[Any]:
+        return await self._database.read(lambda connection: connection.execute(statement).all())
+
+
+def _beyond(last: tuple[Any, int], *columns: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    """After the last row of a batch, in the order of these columns."""
+    return sa.tuple_(*columns) > sa.tuple_(*last, types=[each.type for each in columns])
+
+
+def _warnings(account_id: Any, month: date) -> tuple[sa.ColumnElement[bool], ...]:
+    """Deleted notifications count too."""
+    column = notifications.c
+    return (
+        column.user_account_id == account_id,
+        column.related_entity_type == BILLING,
+        column.created_at >= midnight(month),
+    )
+
+
+def _read_warnings(connection: sa.Connection, fact: SpendWarnings) -> SpendWarnings:
+    counted = sa.select(sa.func.count()).where(*_warnings(fact.account_id, fact.month))
+    return SpendWarnings(fact.account_id, fact.month, connection.execute(counted).scalar_one())
+
+
+def _read_version(connection: sa.Connection, fact: UsageVersion) -> UsageVersion:
+    """Locks the row, because closing the usage takes no lock by its name."""
+    statement = sa.select(_usage.sequence).where(_usage.usage_id == fact.usage_id)
+    sequence = connection.execute(statement.with_for_update(read=True)).scalar_one()
+    return UsageVersion(fact.usage_id, sequence)
+
+
+BILLING_FACTS = {
+    SpendWarnings: FactReader(lambda fact: f"spending {fact.account_id}", _read_warnings),
+    UsageVersion: FactReader(lambda fact: f"usage {fact.usage_id}", _read_version),
+}
+
+
+def _conditions(account_id: str, query: BillQuery) -> list[sa.ColumnElement[bool]]:
+    conditions = [_column.user_account_id == account_id]
+    if query.project_id is not None:
+        conditions.append(_column.project_id == query.project_id)
+    if query.sandbox_id is not None:
+        conditions.append(_column.sandbox_id == query.sandbox_id)
+    if query.service_type is not None:
+        conditions.append(_column.service_type == query.service_type)
+    if query.from_day is not None:
+        conditions.append(_column.billing_date >= query.from_day)
+    if query.to_day is not None:
+        conditions.append(_column.billing_date <= query.to_day)
+    return conditions
+
+
+def _select(account_id: str, query: BillQuery) -> sa.Select[Any]:
+    return sa.select(billing_records).where(*_conditions(account_id, query))
+
+
+def _text(key: Any) -> str:
+    return key.isoformat() if isinstance(key, date) else str(key or "")

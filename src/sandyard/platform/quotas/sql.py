@@ -1,0 +1,51 @@
+"""How many entities of a kind accounts have, on SQLite or PostgreSQL."""
+
+from collections.abc import Mapping, Sequence
+
+import sqlalchemy as sa
+
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.transitions import FactReader
+from sandyard.platform.quotas.model import CountQuota, ResourceKind, ResourceQuota
+from sandyard.platform.sandboxes.model import Status
+from sandyard.platform.schema.tables import projects, sandboxes, templates, variables
+
+_recycled = sa.select(sandboxes.c.sandbox_id).where(sandboxes.c.status == Status.RECYCLED)
+_COUNTED = {
+    ResourceKind.PROJECTS: (projects, projects.c.deleted_at.is_(None)),
+    ResourceKind.SANDBOXES: (sandboxes, sandboxes.c.status != Status.RECYCLED),
+    ResourceKind.TEMPLATES: (templates, templates.c.deleted_at.is_(None)),
+    ResourceKind.VARIABLES: (variables, variables.c.holder_id.not_in(_recycled)),
+}
+
+
+class CountQuotas:
+    """Counts of accounts' limited entities, running or not."""
+
+    def __init__(self, database: Database, limits: Mapping[ResourceKind, int]) -> None:
+        self._database = database
+        self._limits = limits
+
+    async def of_account(self, account_id: str) -> Sequence[ResourceQuota]:
+        counts = await self._database.read(
+            lambda connection: [_count(connection, kind, account_id) for kind in self._limits]
+        )
+        return [
+            ResourceQuota(f"{kind}_total", count, limit)
+            for (kind, limit), count in zip(self._limits.items(), counts, strict=True)
+        ]
+
+
+def _read_count_quota(connection: sa.Connection, about: CountQuota) -> CountQuota:
+    return about.with_count(_count(connection, about.kind, about.account_id))
+
+
+def _count(connection: sa.Connection, kind: ResourceKind, account_id: str) -> int:
+    table, is_there = _COUNTED[kind]
+    statement = sa.select(sa.func.count()).where(table.c.owner_account_id == account_id, is_there)
+    count: int = connection.execute(statement).scalar_one()
+    return count
+
+
+COUNT_QUOTAS = FactReader(lambda fact: f"quota {fact.kind} {fact.account_id}", _read_count_quota)
+"""Entities of the kind are made under this lock."""

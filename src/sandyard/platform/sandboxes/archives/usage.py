@@ -1,0 +1,58 @@
+"""Records the storage of templates' archives as usage of their owners."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
+from sandyard.kit.ids import IdMaker
+from sandyard.platform.sandboxes.archives.model import count_archives
+from sandyard.platform.templates.model import Template
+from sandyard.platform.usage.model import PriceList
+
+_BATCH = 200
+
+
+class ArchiveStore(Protocol):
+    async def find(self, template_id: str) -> Template | None:
+        """A template of any account, even a deleted one."""
+        ...
+
+    async def uncounted(self, until: datetime, *, limit: int, after: str) -> Sequence[Template]:
+        """Templates whose archives are counted only up to before then, by id."""
+        ...
+
+    async def apply(self, *transitions: Transition[Any]) -> bool: ...
+
+
+class ArchiveUsage:
+    def __init__(self, store: ArchiveStore, *, prices: PriceList, make_usage_id: IdMaker) -> None:
+        self._store = store
+        self._prices = prices
+        self._make_usage_id = make_usage_id
+
+    async def count_all(self, until: datetime, *, cause: Cause) -> int:
+        """Returns how many templates had something to count."""
+        counted, after = 0, ""
+        while page := await self._store.uncounted(until, limit=_BATCH, after=after):
+            after = page[-1].template_id
+            for template in page:
+                counted += await self.count(template.template_id, until=until, cause=cause)
+        return counted
+
+    async def count(self, template_id: str, *, until: datetime, cause: Cause) -> bool:
+        """Templates under concurrent changes are left to the next run."""
+        async for _ in ConflictRetries():
+            found = await self._store.find(template_id)
+            transitions = found and count_archives(
+                found,
+                until=until,
+                usage_id=self._make_usage_id(),
+                prices=self._prices,
+                cause=cause,
+            )
+            if not transitions:
+                return False
+            if await self._store.apply(*transitions):
+                return True
+        return False

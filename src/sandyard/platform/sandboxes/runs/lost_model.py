@@ -1,0 +1,175 @@
+"""Decisions about runs whose node is silent, without any I/O.
+
+Silence alone ends nothing before the deadline: the program may run on without a server. A run ended
+here counts as ended when it was last seen, or at its deadline if that was before. Its node may come
+back with the files.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from sandyard.kit.changes.transitions import Cause, changed
+from sandyard.platform.sandboxes.errors import SandboxElsewhereError
+from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
+from sandyard.platform.sandboxes.runs.model import (
+    NewIds,
+    Transitions,
+    given_up_by_node,
+    record_end,
+    storage_until,
+    together,
+    with_snapshot,
+)
+from sandyard.platform.usage.model import PriceList, Usage, cap_usage
+
+LONGEST_START = timedelta(minutes=10)
+"""A start that takes longer has failed, on any node."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """An attempt whose end a node has recorded."""
+
+    attempt: int
+    started_at: datetime | None
+    """When its program started, if it did."""
+
+
+def is_last_run(run: PastRun, sandbox: Sandbox) -> bool:
+    """Whether no later attempt ran, though some may have failed to; a recycled sandbox has none."""
+    if sandbox.status is Status.RECYCLED:
+        return False
+    if run.attempt == sandbox.attempt or run.started_at is None:
+        return run.attempt == sandbox.attempt
+    return sandbox.started_at is None or run.started_at >= sandbox.started_at
+
+
+def last_seen_of(sandbox: Sandbox) -> datetime:
+    """The last heartbeat of its attempt; its start, if there was none."""
+    begun_at = sandbox.updated_at if sandbox.status is Status.STARTING else sandbox.started_at
+    return sandbox.last_seen_at or begun_at or sandbox.updated_at
+
+
+def deadline_of(sandbox: Sandbox) -> datetime:
+    """When its attempt has ended at the latest, even if it is unknown whether it started."""
+    if sandbox.status is Status.RUNNING and sandbox.timeout_at is not None:
+        return sandbox.timeout_at
+    longest = timedelta(seconds=sandbox.max_running_seconds) + LONGEST_START
+    return last_seen_of(sandbox) + longest
+
+
+def end_overdue(
+    sandbox: Sandbox,
+    usage: Usage | None,
+    *,
+    silent_for: timedelta,
+    ids: NewIds,
+    prices: PriceList,
+    cause: Cause,
+) -> Transitions | None:
+    """End a run past its deadline, if its node has been silent for this long; None otherwise. A
+    node of 0.1.0 is always silent, and has this long to record the end itself."""
+    seen_at, due_at = last_seen_of(sandbox), deadline_of(sandbox)
+    if sandbox.last_seen_at is None:
+        due_at += silent_for
+    if max(seen_at + silent_for, due_at) > cause.at:
+        return None
+    reason = (
+        f"it reached its deadline; its node {sandbox.node} has been silent since {_said(seen_at)}"
+    )
+    end = _unseen_end(sandbox, reason)
+    return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+
+
+def cap_unreported(
+    sandbox: Sandbox, usage: Usage | None, *, node: str, cause: Cause
+) -> Transitions | None:
+    """A run on another node that does not report to this engine counts up to when it was last seen.
+    None if this node runs it, or nothing is counted beyond that."""
+    if usage is None or sandbox.node == node:
+        return None
+    cause = cause.because(f"its node {sandbox.node} does not report here")
+    capped = cap_usage(usage, deadline_at=last_seen_of(sandbox), cause=cause)
+    return None if capped is None else (capped,)
+
+
+def end_lost(
+    sandbox: Sandbox, usage: Usage | None, *, ids: NewIds, prices: PriceList, cause: Cause
+) -> Transitions | None:
+    """End a sandbox that is unknown to its own node."""
+    end = _unseen_end(sandbox, "lost with its machine's state")
+    return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+
+
+def give_up_run(
+    sandbox: Sandbox,
+    usage: Usage | None,
+    *,
+    reason: str,
+    snapshot_node: str | None,
+    silent_for: timedelta,
+    ids: NewIds,
+    prices: PriceList,
+    cause: Cause,
+) -> Transitions | None:
+    """End it without its node, and no longer wait for what that has of it. The next start uses the
+    snapshot if `snapshot_node` has it too, and the template otherwise. None if no other node has
+    anything of it. Raises SandboxElsewhereError if its node is not silent."""
+    is_held = sandbox.node is not None or (sandbox.latest_snapshot_id and snapshot_node is None)
+    if not is_held or sandbox.status is Status.RECYCLED:
+        return None
+    if sandbox.node is not None and last_seen_of(sandbox) + silent_for > cause.at:
+        raise SandboxElsewhereError(sandbox.node)
+    if sandbox.is_active:
+        end = replace(_unseen_end(sandbox, reason), gives_up_node=True, snapshot_node=snapshot_node)
+        return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+    given_up = replace(given_up_by_node(sandbox, snapshot_node=snapshot_node), updated_at=cause.at)
+    kept = None
+    if snapshot_node is None:
+        kept = storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
+    return together(changed(sandbox, given_up, "sandbox.released", cause.because(reason)), kept)
+
+
+def recover_snapshot(
+    sandbox: Sandbox,
+    *,
+    snapshot: StoredSnapshot,
+    run: PastRun,
+    taken_at: datetime,
+    node: str,
+    ids: NewIds,
+    prices: PriceList,
+    cause: Cause,
+) -> Transitions | None:
+    """The files of its last run, which were found on this node after its end was recorded without
+    them; they cost from now on. None if they are known, expired or given up."""
+    if sandbox.is_active or not is_last_run(run, sandbox):
+        return None
+    if sandbox.latest_snapshot_id == snapshot.id or snapshot.expires_at <= cause.at:
+        return None
+    recovered = replace(
+        with_snapshot(sandbox, snapshot, taken_at=taken_at),
+        storage_counted_until=cause.at,
+        node=node,
+        updated_at=cause.at,
+    )
+    return together(
+        changed(sandbox, recovered, "snapshot.recovered", cause),
+        storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
+    )
+
+
+def _unseen_end(sandbox: Sandbox, reason: str) -> End:
+    seen_at, deadline_at = last_seen_of(sandbox), deadline_of(sandbox)
+    return End(
+        attempt=sandbox.attempt,
+        status=Status.TIMEOUT if seen_at >= deadline_at else Status.STOPPED,
+        reason=reason,
+        ended_at=min(seen_at, deadline_at),
+        has_run=sandbox.status is Status.RUNNING,
+    )
+
+
+def _said(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,333 @@
+"""The start and end of a sandbox's runs and snapshots, without any I/O.
+
+Each decision returns transitions that are applied together: a sandbox has an open usage exactly
+while it is running, the storage of a snapshot becomes a usage when the snapshot is replaced or
+dropped, and the owner is notified of changes by others.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from sandyard.kit.changes.transitions import Cause, Transition, changed
+from sandyard.platform.notifications.model import Notice, NotificationType, create_notification
+from sandyard.platform.sandboxes.errors import SandboxBusyError
+from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
+from sandyard.platform.usage.model import (
+    PriceList,
+    Usage,
+    close_usage,
+    move_usage_deadline,
+    open_usage,
+    record_run,
+    record_storage,
+    storage_usage,
+)
+
+Transitions = tuple[Transition[Any], ...]
+"""Several that are applied together, the sandbox's own first."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewIds:
+    """Ids for the entities that a decision may create."""
+
+    usage_id: str
+    """For a run."""
+    notification_id: str
+    storage_usage_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The runtime's report that an attempt runs."""
+
+    attempt: int
+    url: str
+    started_at: datetime
+    timeout_at: datetime
+
+
+def record_started(
+    sandbox: Sandbox, run: Started, *, ids: NewIds, prices: PriceList, cause: Cause
+) -> Transitions | None:
+    """It runs and its usage opens; None if this attempt is no longer starting."""
+    if (sandbox.status, sandbox.attempt) != (Status.STARTING, run.attempt):
+        return None
+    running = replace(
+        sandbox,
+        status=Status.RUNNING,
+        preview_url=run.url,
+        started_at=run.started_at,
+        timeout_at=run.timeout_at,
+        stopped_at=None,
+        last_seen_at=cause.at,
+        updated_at=run.started_at,
+    )
+    usage = open_usage(
+        sandbox.consumer,
+        usage_id=ids.usage_id,
+        cpu=sandbox.cpu_spec,
+        memory_gb=sandbox.memory_spec,
+        prices=prices,
+        started_at=run.started_at,
+        deadline_at=run.timeout_at,
+        cause=cause,
+    )
+    return changed(sandbox, running, "sandbox.started", cause), usage
+
+
+def move_deadline(
+    sandbox: Sandbox, usage: Usage | None, *, attempt: int, deadline_at: datetime, cause: Cause
+) -> Transitions | None:
+    """Move the deadline of its run, and of its usage; None if it has ended or has this deadline."""
+    if (sandbox.status, sandbox.attempt) != (Status.RUNNING, attempt):
+        return None
+    if sandbox.timeout_at == deadline_at:
+        return None
+    moved = replace(sandbox, timeout_at=deadline_at, updated_at=cause.at)
+    return together(
+        changed(sandbox, moved, "sandbox.deadline_moved", cause),
+        None if usage is None else move_usage_deadline(usage, deadline_at, cause=cause),
+    )
+
+
+def record_end(
+    sandbox: Sandbox,
+    usage: Usage | None,
+    end: End,
+    *,
+    ids: NewIds,
+    prices: PriceList,
+    cause: Cause,
+) -> Transitions | None:
+    """End its run and close `usage`, which is open while it runs. A program that started but was
+    never recorded as running is still paid for. A new snapshot replaces the previous one. None if
+    this attempt has already ended."""
+    if not sandbox.is_active or sandbox.attempt != end.attempt:
+        return None
+    cause = cause.because(end.reason)
+    ended = replace(
+        sandbox,
+        status=end.status,
+        status_reason=end.reason,
+        preview_url=None,
+        stopped_at=end.ended_at,
+        updated_at=end.ended_at,
+        node=_holder_after(sandbox, end),
+    )
+    transitions = [_run_usage(sandbox, usage, end, ids=ids, prices=prices, cause=cause)]
+    if end.snapshot is not None:
+        storage = storage_until(sandbox, until=end.ended_at, ids=ids, prices=prices, cause=cause)
+        transitions.append(storage)
+        ended = with_snapshot(ended, end.snapshot, taken_at=end.ended_at)
+    elif end.gives_up_node:
+        if end.snapshot_node is None:
+            storage = storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
+            transitions.append(storage)
+        ended = given_up_by_node(ended, snapshot_node=end.snapshot_node)
+    if not end.by_owner:
+        transitions.append(_notification(_end_notice(sandbox, end), sandbox, ids, cause))
+    return together(changed(sandbox, ended, _end_kind(end), cause), *transitions)
+
+
+def _holder_after(sandbox: Sandbox, end: End) -> str | None:
+    """No node has anything of it if there is no snapshot, the files of the last run were given up
+    before this attempt, and it left none itself."""
+    has_none = sandbox.latest_snapshot_id is None and not sandbox.has_all_files_stored
+    return None if has_none and not end.leaves_files else sandbox.node
+
+
+def _run_usage(
+    sandbox: Sandbox,
+    usage: Usage | None,
+    end: End,
+    *,
+    ids: NewIds,
+    prices: PriceList,
+    cause: Cause,
+) -> Transition[Any] | None:
+    if usage is not None:
+        return close_usage(usage, ended_at=end.ended_at, cause=cause)
+    if end.started_at is None:
+        return None
+    longest = timedelta(seconds=sandbox.max_running_seconds)  # without the time that ending took
+    return record_run(
+        sandbox.consumer,
+        usage_id=ids.usage_id,
+        cpu=sandbox.cpu_spec,
+        memory_gb=sandbox.memory_spec,
+        prices=prices,
+        started_at=end.started_at,
+        ended_at=min(end.ended_at, end.started_at + longest),
+        cause=cause,
+    )
+
+
+def recycle_sandbox(
+    sandbox: Sandbox, *, ids: NewIds, prices: PriceList, cause: Cause
+) -> Transitions | None:
+    """Permanently; its snapshot is dropped. None if it is already recycled. SandboxBusyError if it
+    is active: it has to end first."""
+    if sandbox.status is Status.RECYCLED:
+        return None
+    if sandbox.is_active:
+        raise SandboxBusyError
+    recycled = replace(_without_snapshot(sandbox), recycled_at=cause.at, updated_at=cause.at)
+    return together(
+        changed(sandbox, replace(recycled, status=Status.RECYCLED), "sandbox.recycled", cause),
+        storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
+    )
+
+
+def drop_snapshot(
+    sandbox: Sandbox, *, ids: NewIds, prices: PriceList, cause: Cause
+) -> Transitions | None:
+    """The next start uses the template's files. None if there is no snapshot, or a run has begun
+    that may need it."""
+    if sandbox.latest_snapshot_id is None or sandbox.is_active:
+        return None
+    dropped = replace(_without_snapshot(sandbox), updated_at=cause.at)
+    return together(
+        changed(sandbox, dropped, "snapshot.dropped", cause),
+        storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
+    )
+
+
+def expire_snapshot(
+    sandbox: Sandbox, *, ids: NewIds, prices: PriceList, cause: Cause
+) -> Transitions | None:
+    """Drop it once it has expired."""
+    expires_at = sandbox.snapshot_expires_at
+    if expires_at is None or expires_at > cause.at:
+        return None
+    return drop_snapshot(sandbox, ids=ids, prices=prices, cause=cause.because("it expired"))
+
+
+def warn_of_expiry(
+    sandbox: Sandbox, *, warn_before: timedelta, ids: NewIds, cause: Cause
+) -> Transitions | None:
+    """Notify the owner once that the snapshot expires soon. None while a run may replace it."""
+    expires_at = sandbox.snapshot_expires_at
+    if expires_at is None or sandbox.expiry_told_at is not None or sandbox.is_active:
+        return None
+    if not cause.at < expires_at <= cause.at + warn_before:
+        return None
+    warned = replace(sandbox, expiry_told_at=cause.at)
+    return (
+        changed(sandbox, warned, "snapshot.expiry_warned", cause),
+        _notification(_expiry_notice(sandbox, expires_at), sandbox, ids, cause),
+    )
+
+
+def count_storage(
+    sandbox: Sandbox, *, until: datetime, ids: NewIds, prices: PriceList, cause: Cause
+) -> Transitions | None:
+    """The snapshot's storage up to then becomes a usage; None if it is already counted."""
+    usage = storage_until(sandbox, until=until, ids=ids, prices=prices, cause=cause)
+    if usage is None:
+        return None
+    counted = replace(sandbox, storage_counted_until=until)
+    return changed(sandbox, counted, "snapshot.storage_counted", cause), usage
+
+
+def uncounted_storage(
+    sandbox: Sandbox, *, until: datetime, usage_id: str, prices: PriceList
+) -> Usage | None:
+    """The snapshot's storage up to then that is on no usage yet."""
+    since = sandbox.storage_counted_until
+    if sandbox.latest_snapshot_id is None or since is None:
+        return None
+    return storage_usage(
+        sandbox.consumer,
+        usage_id=usage_id,
+        size_bytes=sandbox.snapshot_bytes or 0,
+        prices=prices,
+        since=since,
+        until=until,
+    )
+
+
+def storage_until(
+    sandbox: Sandbox, *, until: datetime, ids: NewIds, prices: PriceList, cause: Cause
+) -> Transition[Usage] | None:
+    usage = uncounted_storage(sandbox, until=until, usage_id=ids.storage_usage_id, prices=prices)
+    return None if usage is None else record_storage(usage, cause=cause)
+
+
+def with_snapshot(sandbox: Sandbox, snapshot: StoredSnapshot, *, taken_at: datetime) -> Sandbox:
+    """Storage is counted from the end of the run, or from where it was counted to, if that is
+    later."""
+    return replace(
+        sandbox,
+        latest_snapshot_id=snapshot.id,
+        snapshot_bytes=snapshot.size_bytes,
+        snapshot_taken_at=taken_at,
+        snapshot_expires_at=snapshot.expires_at,
+        storage_counted_until=max(taken_at, sandbox.storage_counted_until or taken_at),
+        expiry_told_at=None,
+    )
+
+
+def given_up_by_node(sandbox: Sandbox, *, snapshot_node: str | None) -> Sandbox:
+    """Nothing of it is expected on its node any more."""
+    if snapshot_node is None:
+        sandbox = _without_snapshot(sandbox)
+    return replace(sandbox, node=snapshot_node)
+
+
+def _without_snapshot(sandbox: Sandbox) -> Sandbox:
+    """Then no node has files of it any more, unless those of a run were not stored."""
+    return replace(
+        sandbox,
+        node=None if sandbox.has_all_files_stored else sandbox.node,
+        latest_snapshot_id=None,
+        snapshot_bytes=None,
+        snapshot_taken_at=None,
+        snapshot_expires_at=None,
+        storage_counted_until=None,
+        expiry_told_at=None,
+    )
+
+
+def _end_kind(end: End) -> str:
+    if not end.has_run:
+        return "sandbox.start_failed"
+    return "sandbox.timed_out" if end.status is Status.TIMEOUT else "sandbox.stopped"
+
+
+def _end_notice(sandbox: Sandbox, end: End) -> Notice:
+    timed_out = end.status is Status.TIMEOUT
+    return Notice(
+        title=f"{sandbox.name} {'timed out' if timed_out else 'has ended'}",
+        message=f"The sandbox {sandbox.name} ended: {end.reason}.",
+        type=NotificationType.WARNING if timed_out else NotificationType.ERROR,
+        related_entity_type="sandbox",
+        related_entity_id=sandbox.sandbox_id,
+    )
+
+
+def _expiry_notice(sandbox: Sandbox, expires_at: datetime) -> Notice:
+    return Notice(
+        title=f"The files of {sandbox.name} expire soon",
+        message=(
+            f"They are removed at {expires_at:%Y-%m-%d %H:%M} UTC. Start the sandbox to keep them."
+        ),
+        type=NotificationType.WARNING,
+        related_entity_type="sandbox",
+        related_entity_id=sandbox.sandbox_id,
+    )
+
+
+def _notification(notice: Notice, sandbox: Sandbox, ids: NewIds, cause: Cause) -> Transition[Any]:
+    return create_notification(
+        notice,
+        notification_id=ids.notification_id,
+        account_id=sandbox.owner_account_id,
+        cause=cause,
+    )
+
+
+def together(*transitions: Transition[Any] | None) -> Transitions:
+    return tuple(each for each in transitions if each is not None)

@@ -1,0 +1,63 @@
+"""Builds the runtime's description of a sandbox's program."""
+
+from collections.abc import Mapping
+
+from sandyard.kit.sizes import GIGABYTE
+from sandyard.platform.sandboxes.model import DEFAULT_NETWORK, Sandbox
+from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
+from sandyard.platform.templates.model import Template
+from sandyard.runtime.model import Limits, Program, Repository
+
+
+def program_of(
+    sandbox: Sandbox, template: Template | None, variables: Mapping[str, str]
+) -> Program:
+    """Its template may be deleted once it has its own files."""
+    return Program(
+        _repository(sandbox, template, variables),
+        sandbox.latest_snapshot_id,
+        variables,
+        network=sandbox.network,
+        root=sandbox.environment,
+        archive_id=sandbox.archive_id,
+        rules=TrafficRules.of(sandbox).egress,
+    )
+
+
+def default_program(template: Template) -> Program:
+    """What a sandbox of the template runs by default."""
+    repository = Repository(
+        template.repository_url, ref=template.repository_ref, folder=template.repository_folder
+    )
+    return Program(
+        None if template.is_empty else repository,
+        network=template.network or DEFAULT_NETWORK,
+        root=template.environment,
+        archive_id=template.archive_of(None),
+    )
+
+
+def limits_of(sandbox: Sandbox, processes: int, storage_bytes: int) -> Limits:
+    return Limits(
+        cpu=sandbox.cpu_spec,
+        memory_bytes=int(sandbox.memory_spec * GIGABYTE),
+        processes=processes,
+        storage_bytes=storage_bytes,
+        max_running_sec=sandbox.max_running_seconds,
+    )
+
+
+def _repository(
+    sandbox: Sandbox, template: Template | None, variables: Mapping[str, str]
+) -> Repository | None:
+    if template is not None and template.is_empty:
+        return None
+    if template is None:
+        return Repository("", folder=sandbox.folder)
+    secret = template.secret_for(sandbox.owner_account_id)
+    return Repository(
+        template.repository_url,
+        ref=template.repository_ref,
+        folder=sandbox.folder,
+        token=variables.get(secret) if secret else None,
+    )

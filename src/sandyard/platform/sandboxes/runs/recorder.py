@@ -1,0 +1,245 @@
+"""Records the runtime's reports of runs in the sandbox and its usage."""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from sandyard.kit.changes.transitions import Cause, ConflictRetries
+from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.concurrency.keyed_locks import KeyedLocks
+from sandyard.kit.errors import SandyardError
+from sandyard.platform.sandboxes.errors import SandboxChangedError
+from sandyard.platform.sandboxes.ids import SandboxIds
+from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.runs.end_model import (
+    SYSTEM,
+    End,
+    end_of,
+    ended_by,
+    failed_start,
+    stored_snapshot,
+)
+from sandyard.platform.sandboxes.runs.lost_model import (
+    PastRun,
+    cap_unreported,
+    end_lost,
+    end_overdue,
+    give_up_run,
+    recover_snapshot,
+)
+from sandyard.platform.sandboxes.runs.model import (
+    Started,
+    Transitions,
+    move_deadline,
+    record_end,
+    record_started,
+)
+from sandyard.platform.usage.model import PriceList, Usage
+from sandyard.runtime.model import Ended, RunId, Running
+from sandyard.runtime.ports import Runtime
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPolicy:
+    prices: PriceList
+    snapshot_retention: timedelta
+    preview_url: Callable[[Running], str]
+    """The URL of its program."""
+
+
+class RunRecorder:
+    def __init__(
+        self,
+        store: SandboxStore,
+        runtime: Runtime,
+        *,
+        clock: Clock,
+        ids: SandboxIds,
+        policy: RunPolicy,
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._clock = clock
+        self.locks = KeyedLocks()
+        """By sandbox id, for all changes of sandboxes."""
+        self._ids = ids
+        self._policy = policy
+
+    async def record_started(
+        self, sandbox_id: str, attempt: int, running: Running, *, actor: str
+    ) -> bool:
+        """Record that the attempt runs; False if that is already recorded, or it has ended."""
+        cause = Cause.by(actor, self._clock)
+        run = Started(
+            attempt,
+            self._policy.preview_url(running),
+            utc_time(running.started_at),
+            utc_time(running.deadline_at),
+        )
+        before = await self._settle(
+            sandbox_id,
+            lambda sandbox, _: record_started(
+                sandbox, run, ids=self._ids.new(), prices=self._policy.prices, cause=cause
+            ),
+        )
+        return before is not None
+
+    async def record_ended(
+        self, sandbox: Sandbox, ended: Ended, *, actor: str, reason: str | None = None
+    ) -> bool:
+        """Record the end of the sandbox's attempt; False if it is already recorded. `reason` is why
+        it was stopped, if not by its owner."""
+        retention = self._policy.snapshot_retention
+        end = end_of(ended, attempt=sandbox.attempt, reason=reason, retention=retention)
+        return await self._record(sandbox.sandbox_id, end, ended_by(ended, recorder=actor))
+
+    async def record_deadline(self, sandbox_id: str, running: Running, *, actor: str) -> None:
+        """Record the attempt's new deadline; nothing if it has ended."""
+        decide = partial(
+            move_deadline,
+            attempt=int(running.run_id.attempt),
+            deadline_at=utc_time(running.deadline_at),
+            cause=Cause.by(actor, self._clock),
+        )
+        await self._settle(sandbox_id, decide)
+
+    async def record_failed_start(
+        self, sandbox_id: str, attempt: int, error: SandyardError
+    ) -> bool:
+        now = utc_time(self._clock.now())
+        end = failed_start(attempt, code=error.code, message=error.message, at=now)
+        return await self._record(sandbox_id, end, SYSTEM)
+
+    async def record_lost(self, sandbox: Sandbox, *, actor: str) -> bool:
+        """For a sandbox that is unknown to the runtime."""
+        return await self._end_unseen(sandbox.sandbox_id, end_lost, actor)
+
+    async def record_overdue(self, sandbox: Sandbox, *, silent_for: timedelta, actor: str) -> bool:
+        """For a sandbox of another node that has been silent for this long past the deadline; False
+        if that is not so, or its end is already recorded."""
+        decide = partial(end_overdue, silent_for=silent_for)
+        return await self._end_unseen(sandbox.sandbox_id, decide, actor)
+
+    async def give_up(
+        self,
+        sandbox_id: str,
+        *,
+        snapshot_node: str | None,
+        silent_for: timedelta,
+        reason: str,
+        actor: str,
+    ) -> bool:
+        """For a sandbox whose node is no longer waited for; False if no node has anything of it.
+        Raises SandboxElsewhereError if that node has not been silent for this long."""
+        decide = partial(
+            give_up_run, reason=reason, snapshot_node=snapshot_node, silent_for=silent_for
+        )
+        return await self._end_unseen(sandbox_id, decide, actor)
+
+    async def cap_elsewhere(self, node: str) -> int:
+        """Count runs on other nodes only up to when they were last seen; returns how many counted
+        further. For an engine that no other node writes to: after a restore they report to the
+        previous data dir."""
+        now, capped = utc_time(self._clock.now()), 0
+        for sandbox in await self._store.active_elsewhere(node, unseen_since=now):
+            cause = Cause.by(SYSTEM, self._clock)
+            decide = partial(cap_unreported, node=node, cause=cause)
+            capped += await self._settle(sandbox.sandbox_id, decide) is not None
+        return capped
+
+    async def recover(self, sandbox: Sandbox, ended: Ended, *, node: str, actor: str) -> bool:
+        """Store the files of a run that was recorded as ended without them; False if they are
+        known, or not needed."""
+        snapshot = stored_snapshot(ended, retention=self._policy.snapshot_retention)
+        inputs = self._inputs(actor)
+        if snapshot is None:
+            return False
+
+        def decide(sandbox: Sandbox, _: Usage | None = None) -> Transitions | None:
+            return recover_snapshot(
+                sandbox,
+                snapshot=snapshot,
+                run=past_run_of(ended),
+                taken_at=utc_time(ended.ended_at),
+                node=node,
+                **inputs,
+            )
+
+        if decide(sandbox) is None or not await self._runtime.has_snapshot(snapshot.id):
+            return False
+        return await self._settle(sandbox.sandbox_id, decide) is not None
+
+    def _inputs(self, actor: str) -> dict[str, Any]:
+        """The inputs of decisions about an end."""
+        return {
+            "ids": self._ids.new(),
+            "prices": self._policy.prices,
+            "cause": Cause.by(actor, self._clock),
+        }
+
+    async def _end_unseen(
+        self, sandbox_id: str, decide: Callable[..., Transitions | None], actor: str
+    ) -> bool:
+        """Record an end that no runtime has reported."""
+        before = await self._settle(sandbox_id, partial(decide, **self._inputs(actor)))
+        if before is not None:
+            logger.warning(
+                "a sandbox was ended because its node is silent",
+                extra={"action": "end", "sandbox_id": sandbox_id, "node": before.node},
+            )
+        return before is not None
+
+    async def _record(self, sandbox_id: str, end: End, actor: str) -> bool:
+        decide = partial(record_end, end=end, **self._inputs(actor))
+        before = await self._settle(sandbox_id, decide)
+        if before is None:
+            return False
+        logger.info(
+            "sandbox ended",
+            extra={
+                "action": "end",
+                "sandbox_id": sandbox_id,
+                "outcome": end.status,
+                "reason": end.reason,
+            },
+        )
+        await self._delete_replaced(before.latest_snapshot_id, end)
+        return True
+
+    async def _settle(
+        self, sandbox_id: str, decide: Callable[[Sandbox, Usage | None], Transitions | None]
+    ) -> Sandbox | None:
+        """Decide and apply, with retries on a conflict; returns the sandbox as it was before, None
+        if there was nothing to change."""
+        async with self.locks.of(sandbox_id):
+            async for _ in ConflictRetries():
+                found = await self._store.find_with_usage(sandbox_id)
+                transitions = decide(*found) if found is not None else None
+                if found is None or transitions is None:
+                    return None
+                if await self._store.apply(*transitions):
+                    return found[0]
+        raise SandboxChangedError
+
+    async def _delete_replaced(self, snapshot_id: str | None, end: End) -> None:
+        if snapshot_id is None or end.snapshot is None or end.snapshot.id == snapshot_id:
+            return
+        with suppress(SandyardError):  # leftovers are removed later
+            await self._runtime.delete_snapshot(snapshot_id)
+
+
+def run_id_of(sandbox: Sandbox) -> RunId:
+    """The run id of the sandbox's last attempt."""
+    return RunId("sandbox", sandbox.sandbox_id, str(sandbox.attempt))
+
+
+def past_run_of(ended: Ended) -> PastRun:
+    began_at = ended.started_at
+    return PastRun(int(ended.run_id.attempt), None if began_at is None else utc_time(began_at))

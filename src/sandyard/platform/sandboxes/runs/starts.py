@@ -1,0 +1,111 @@
+"""The starts of sandboxes in progress on this server."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+from sandyard.kit.errors import SandyardError, UnavailableError
+from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.network.enforcement import SandboxNetworks
+from sandyard.platform.sandboxes.ports import SandboxStore, SandboxVariables
+from sandyard.platform.sandboxes.runs.end_model import SYSTEM
+from sandyard.platform.sandboxes.runs.program import limits_of, program_of
+from sandyard.platform.sandboxes.runs.recorder import RunRecorder, run_id_of
+from sandyard.platform.sandboxes.runs.warm import WarmSandboxes
+from sandyard.platform.templates.model import Template
+from sandyard.runtime.model import Ended, RunId
+from sandyard.runtime.ports import Runtime
+
+
+class SandboxStarts:
+    """A start continues when nobody waits for it any more, and its outcome is recorded."""
+
+    def __init__(
+        self,
+        store: SandboxStore,
+        runtime: Runtime,
+        recorder: RunRecorder,
+        variables: SandboxVariables,
+        networks: SandboxNetworks,
+        *,
+        processes: int,
+        storage_bytes: int,
+        warm: WarmSandboxes | None,
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._recorder = recorder
+        self._variables = variables
+        self._networks = networks
+        self._processes = processes
+        self._storage_bytes = storage_bytes
+        self._warm = warm
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+
+    def find(self, sandbox_id: str) -> "asyncio.Task[None] | None":
+        """The start of this sandbox, if one is in progress here."""
+        return self._under_way.get(sandbox_id)
+
+    def begin(
+        self, sandbox: Sandbox, attempt: int, template: Template | None, *, actor: str
+    ) -> None:
+        """Start this attempt in the background."""
+        task = asyncio.create_task(self._run(sandbox, attempt, template, actor))
+        self._under_way[sandbox.sandbox_id] = task
+        task.add_done_callback(partial(self._finish, sandbox.sandbox_id))
+
+    def _finish(self, sandbox_id: str, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(sandbox_id, None)
+        if not task.cancelled():
+            task.exception()  # it is recorded, even if nobody waits for it
+
+    async def _run(
+        self, sandbox: Sandbox, attempt: int, template: Template | None, actor: str
+    ) -> None:
+        """Start the program and record the outcome, even if nobody waits for it."""
+        run_id = RunId("sandbox", sandbox.sandbox_id, str(attempt))
+        try:
+            program = program_of(sandbox, template, await self._variables.of_sandbox(sandbox))
+            limits = limits_of(sandbox, self._processes, self._storage_bytes)
+            taken = self._warm and await self._warm.take(sandbox, template, program, to=run_id)
+            running = taken or await self._runtime.start(run_id, program, limits)
+        except UnavailableError:
+            raise  # unknown whether it runs: the reconciler finds out
+        except SandyardError as error:
+            await self._record_failed_start(sandbox, run_id, error)
+            raise
+        await self._networks.catch_up(sandbox, run_id)
+        recorded = await self._recorder.record_started(
+            sandbox.sandbox_id, attempt, running, actor=actor
+        )
+        if not recorded and not await self._is_running(sandbox.sandbox_id, attempt):
+            await self._runtime.stop(run_id)  # it was stopped meanwhile
+        if sandbox.attempt:
+            with suppress(SandyardError):
+                await self._runtime.forget(run_id_of(sandbox))
+
+    async def _record_failed_start(
+        self, sandbox: Sandbox, run_id: RunId, error: SandyardError
+    ) -> None:
+        """With the time that its program ran, if it did."""
+        ended = await self._runtime.find(run_id)
+        attempt = int(run_id.attempt)
+        if isinstance(ended, Ended):
+            tried = replace(sandbox, attempt=attempt)
+            await self._recorder.record_ended(tried, ended, actor=SYSTEM)
+        else:
+            await self._recorder.record_failed_start(sandbox.sandbox_id, attempt, error)
+
+    async def _is_running(self, sandbox_id: str, attempt: int) -> bool:
+        """Whether the reconciler was faster."""
+        found = await self._store.find(sandbox_id)
+        return found is not None and (found.attempt, found.status) == (attempt, Status.RUNNING)
+
+    async def close(self) -> None:
+        """Drop the starts in progress; the next server continues them."""
+        for task in list(self._under_way.values()):
+            task.cancel()
+        await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+        if self._warm is not None:
+            await self._warm.close()

@@ -1,0 +1,74 @@
+"""Machines that are ready for the next sandboxes of a template."""
+
+from dataclasses import dataclass
+
+from sandyard.kit.sizes import GIGABYTE
+from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.ports import WarmTemplates
+from sandyard.platform.sandboxes.runs.program import default_program
+from sandyard.platform.templates.model import Template
+from sandyard.runtime.model import Limits, Program, RunId, Running
+from sandyard.runtime.programs.warm import WarmPool, WarmRuns
+
+_DEFAULT_CPU, _DEFAULT_MEMORY_GB = 1.0, 1.0
+"""The default size of a sandbox, which warm machines have."""
+
+
+@dataclass(slots=True)
+class WarmReport:
+    started: int = 0
+
+
+class WarmSandboxes:
+    """On this node. They belong to no account, quota or bill until one is handed out."""
+
+    def __init__(
+        self, templates: WarmTemplates, runs: WarmRuns, *, processes: int, storage_bytes: int
+    ) -> None:
+        self._templates = templates
+        self._runs = runs
+        self._processes = processes
+        self._storage_bytes = storage_bytes
+
+    async def keep(self) -> WarmReport:
+        """Maintain as many as the templates say, and end those of no template."""
+        pools = [self._pool(template) for template in await self._templates.warm_templates()]
+        return WarmReport(started=await self._runs.keep(pools))
+
+    async def take(
+        self, sandbox: Sandbox, template: Template | None, program: Program, *, to: RunId
+    ) -> Running | None:
+        """A warm machine for the sandbox, if it needs nothing that a warm one lacks: its own files,
+        its variables, another size."""
+        if template is None or not template.warm_machines:
+            return None
+        pool = self._pool(template)
+        limits = self._limits(
+            sandbox.cpu_spec, sandbox.memory_spec, lifetime_sec=sandbox.max_running_seconds
+        )
+        wanted = WarmPool(pool.name, program, limits, count=0)
+        if program.snapshot_id or program.environment or wanted.version != pool.version:
+            return None
+        return await self._runs.take(pool, to=to, limits=limits)
+
+    async def close(self) -> None:
+        await self._runs.close()
+
+    def _pool(self, template: Template) -> WarmPool:
+        cpu = max(_DEFAULT_CPU, template.min_cpu_required)
+        memory_gb = max(_DEFAULT_MEMORY_GB, template.min_memory_required)
+        return WarmPool(
+            template.template_id,
+            default_program(template),
+            self._limits(cpu, memory_gb, lifetime_sec=0),
+            template.warm_machines,
+        )
+
+    def _limits(self, cpu: float, memory_gb: float, *, lifetime_sec: float) -> Limits:
+        return Limits(
+            cpu=cpu,
+            memory_bytes=int(memory_gb * GIGABYTE),
+            processes=self._processes,
+            storage_bytes=self._storage_bytes,
+            max_running_sec=lifetime_sec,
+        )

@@ -1,0 +1,227 @@
+"""Sandboxes on SQLite or PostgreSQL."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from sandyard.kit.changes.transitions import Transition
+from sandyard.kit.paging import Page
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.paging import page_of
+from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
+from sandyard.platform.quotas.model import CountQuota, QuotaCheck, QuotaRequest, Resources
+from sandyard.platform.sandboxes.errors import SandboxNameTakenError
+from sandyard.platform.sandboxes.model import ProjectState, Sandbox, Status
+from sandyard.platform.sandboxes.ports import ActiveCounts, SandboxQuery
+from sandyard.platform.sandboxes.sql.facts import (
+    is_active,
+    read_in_use,
+    read_project,
+    read_quota_check,
+)
+from sandyard.platform.schema.tables import sandboxes, templates, users
+from sandyard.platform.usage.model import Usage
+from sandyard.platform.usage.sql import costs_of, find_open_usage
+
+SANDBOXES = EntityTable(Sandbox, sandboxes)
+
+_column = sandboxes.c
+_BY_ID = sa.select(sandboxes).where(_column.sandbox_id == sa.bindparam("sandbox_id"))
+"""Built once: every call about a sandbox runs it, and building it takes as long."""
+_SORTS = {"created_at": _column.created_at, "name": _column.name, "updated_at": _column.updated_at}
+
+
+class SqlSandboxStore:
+    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
+        self._database = database
+        self._transitions = transitions
+
+    async def apply(self, *transitions: Transition[Any]) -> bool:
+        try:
+            return await self._transitions.apply(*transitions)
+        except IntegrityError as error:
+            if any(_gives_name(each) for each in transitions):
+                raise SandboxNameTakenError from error
+            raise
+
+    async def find(self, sandbox_id: str, *, account_id: str | None = None) -> Sandbox | None:
+        row = await self._database.read(
+            lambda connection: connection.execute(_BY_ID, {"sandbox_id": sandbox_id}).first()
+        )
+        found = None if row is None else SANDBOXES.entity_of(row)
+        is_theirs = found is not None and account_id in (None, found.owner_account_id)
+        return found if is_theirs else None
+
+    async def find_with_usage(self, sandbox_id: str) -> tuple[Sandbox, Usage | None] | None:
+        statement = sa.select(sandboxes).where(_column.sandbox_id == sandbox_id)
+
+        def work(connection: sa.Connection) -> tuple[Sandbox, Usage | None] | None:
+            row = connection.execute(statement).first()
+            if row is None:
+                return None
+            return SANDBOXES.entity_of(row), find_open_usage(connection, sandbox_id)
+
+        return await self._database.read(work)
+
+    async def page(
+        self, account_id: str, query: SandboxQuery, *, limit: int, cursor: str | None
+    ) -> Page[Sandbox]:
+        statement = sa.select(sandboxes).where(
+            _column.owner_account_id == account_id, *_filters(query)
+        )
+        rows, next_cursor = await page_of(
+            self._database,
+            statement,
+            (_SORTS[query.sort.lstrip("-")], _column.id),
+            listing=f"sandboxes {account_id} {query}",
+            limit=limit,
+            cursor=cursor,
+            descending=query.sort.startswith("-"),
+        )
+        return Page([SANDBOXES.entity_of(row) for row in rows], next_cursor)
+
+    async def costs(self, sandbox_ids: Sequence[str], *, now: datetime) -> Mapping[str, Decimal]:
+        return await self._database.read(partial(costs_of, sandbox_ids=sandbox_ids, now=now))
+
+    async def find_project(self, account_id: str, project_id: str | None) -> ProjectState | None:
+        return await self._database.read(
+            partial(read_project, account_id=account_id, project_id=project_id)
+        )
+
+    async def read_count_quota(self, about: CountQuota) -> CountQuota:
+        return await self._transitions.read_fact(about)
+
+    async def check_quota(self, request: QuotaRequest) -> QuotaCheck:
+        return await self._database.read(partial(read_quota_check, request=request))
+
+    async def in_use(self, account_id: str) -> Resources:
+        return await self._database.read(partial(read_in_use, account_id=account_id))
+
+    async def snapshot_bytes(self, account_id: str) -> int:
+        total = sa.func.coalesce(sa.func.sum(_column.snapshot_bytes), 0)
+        statement = sa.select(total).where(_column.owner_account_id == account_id)
+        return int(
+            await self._database.read(lambda connection: connection.execute(statement).scalar_one())
+        )
+
+    async def active_on(self, node: str) -> Sequence[Sandbox]:
+        return await self._all(sa.select(sandboxes).where(is_active, _column.node == node))
+
+    async def active_elsewhere(self, node: str, *, unseen_since: datetime) -> Sequence[Sandbox]:
+        is_silent = sa.or_(_column.last_seen_at.is_(None), _column.last_seen_at <= unseen_since)
+        is_elsewhere = _column.node.is_distinct_from(node)
+        return await self._all(sa.select(sandboxes).where(is_active, is_elsewhere, is_silent))
+
+    async def to_recycle(self, node: str) -> Sequence[Sandbox]:
+        is_over = sa.and_(_column.status == Status.TIMEOUT, _column.recycle_on_timeout)
+        return await self._all(sa.select(sandboxes).where(is_over, _column.node == node))
+
+    async def count_active(self, *, unseen_since: datetime) -> ActiveCounts:
+        is_silent = sa.or_(_column.last_seen_at.is_(None), _column.last_seen_at <= unseen_since)
+        silent = sa.func.sum(sa.case((is_silent, 1), else_=0))
+        statement = (
+            sa.select(_column.status, sa.func.count(), silent)
+            .where(is_active)
+            .group_by(_column.status)
+        )
+        rows = await self._database.read(lambda connection: connection.execute(statement).all())
+        by_status = {Status(status): count for status, count, _ in rows}
+        return ActiveCounts(by_status, silent=sum(int(each) for *_, each in rows))
+
+    async def note_seen(self, sandbox_ids: Sequence[str], *, at: datetime) -> None:
+        if not sandbox_ids:
+            return
+        statement = sandboxes.update().where(_column.sandbox_id.in_(sandbox_ids), is_active)
+        await self._database.write(
+            lambda connection: connection.execute(statement.values(last_seen_at=at))
+        )
+
+    async def note_used(self, sandbox_id: str, *, at: datetime) -> None:
+        statement = sandboxes.update().where(_column.sandbox_id == sandbox_id, is_active)
+        await self._database.write(
+            lambda connection: connection.execute(statement.values(last_used_at=at))
+        )
+
+    async def active_of_deactivated(self, node: str) -> Sequence[Sandbox]:
+        statement = (
+            sa.select(sandboxes)
+            .join(users, users.c.account_id == _column.owner_account_id)
+            .where(is_active, _column.node == node, users.c.is_active.is_(False))
+        )
+        return await self._all(statement)
+
+    async def with_snapshot_until(
+        self, moment: datetime, *, limit: int, after: str
+    ) -> Sequence[Sandbox]:
+        return await self._by_id(_column.snapshot_expires_at <= moment, limit=limit, after=after)
+
+    async def with_uncounted_storage(
+        self, until: datetime, *, limit: int, after: str
+    ) -> Sequence[Sandbox]:
+        return await self._by_id(_column.storage_counted_until < until, limit=limit, after=after)
+
+    async def referenced_snapshots(self, snapshot_ids: Sequence[str]) -> set[str]:
+        statement = sa.select(_column.latest_snapshot_id).where(
+            _column.latest_snapshot_id.in_(snapshot_ids)
+        )
+        return await self._database.read(
+            lambda connection: {found for (found,) in connection.execute(statement)}
+        )
+
+    async def referenced_archives(self, archive_ids: Sequence[str]) -> set[str]:
+        begins = sa.select(_column.archive_id).where(
+            _column.archive_id.in_(archive_ids),
+            _column.latest_snapshot_id.is_(None),
+            _column.status != Status.RECYCLED,
+        )
+        kept = sa.select(templates.c.archives).where(
+            templates.c.archives.is_not(None), templates.c.deleted_at.is_(None)
+        )
+        return await self._database.read(
+            lambda connection: (
+                {
+                    *connection.scalars(begins),
+                    *(
+                        each
+                        for found in connection.scalars(kept)
+                        for each in (found or {}).values()
+                    ),
+                }
+                & set(archive_ids)
+            )
+        )
+
+    async def _by_id(
+        self, condition: sa.ColumnElement[bool], *, limit: int, after: str
+    ) -> Sequence[Sandbox]:
+        statement = sa.select(sandboxes).where(condition, _column.sandbox_id > after)
+        return await self._all(statement.order_by(_column.sandbox_id).limit(limit))
+
+    async def _all(self, statement: sa.Select[Any]) -> Sequence[Sandbox]:
+        rows = await self._database.read(lambda connection: connection.execute(statement).all())
+        return [SANDBOXES.entity_of(row) for row in rows]
+
+
+def _gives_name(transition: Transition[Any]) -> bool:
+    before, after = transition.before, transition.after
+    return isinstance(after, Sandbox) and (before is None or before.name != after.name)
+
+
+def _filters(query: SandboxQuery) -> list[sa.ColumnElement[bool]]:
+    filters: list[sa.ColumnElement[bool]] = []
+    if query.status is not None:
+        filters.append(_column.status == query.status)
+    if query.project_id is not None:
+        filters.append(_column.project_id == query.project_id)
+    if query.template_id is not None:
+        filters.append(_column.template_id == query.template_id)
+    if query.search is not None:
+        filters.append(_column.name.icontains(query.search, autoescape=True))
+    if query.is_kept:
+        filters.append(_column.status != Status.RECYCLED)
+    return filters

@@ -1,8 +1,0 @@
-"""The Platform's schema, and how it is brought to a version."""
-
-from pathlib import Path
-
-from sandyard.kit.sql.migrations import Migrations
-from sandyard.platform.tables import SCHEMA
-
-MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")

@@ -1,0 +1,203 @@
+"""Calls about the files of a sandbox. Contents are streamed in both directions."""
+
+import posixpath
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.patterns import pattern
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.routes import Caller, run_routes
+from sandyard.platform.sandboxes.http import SandboxId
+from sandyard.platform.sessions.files.ranges import parse_range
+from sandyard.platform.sessions.files.schemas import (
+    NO_NUL,
+    FileAnswer,
+    FileList,
+    FolderBody,
+    MoveBody,
+)
+from sandyard.platform.sessions.service import Sessions
+from sandyard.runtime.errors import FileRefusedError
+from sandyard.runtime.sessions.model import WORKSPACE, FileInfo
+from sandyard.runtime.sessions.ports import Files
+
+_OCTAL = pattern(r"^0?[0-7]{3}$", "must be permissions in octal, such as 0755")
+
+FilePath = Annotated[
+    str,
+    Query(
+        min_length=1,
+        max_length=4095,
+        pattern=NO_NUL,
+        description="Absolute, or relative to `/workspace`",
+    ),
+]
+Depth = Annotated[int, Query(ge=1, le=100, description="Depth of subfolders")]
+Mode = Annotated[
+    str | None, Query(pattern=_OCTAL, description="Permissions, in octal, such as 0755")
+]
+
+_BYTES, _TAR = "application/octet-stream", "application/x-tar"
+_MOST_LINKS = 40
+
+
+def create_files_router(sessions: Sessions, guard: AccessGuard, *, prefix: str) -> APIRouter:
+    path = f"{prefix}/sandboxes/{{sandbox_id}}/files"
+    routes = run_routes(guard, prefix=path, tag="files")
+    _add_contents(routes, sessions)
+    _add_archives(routes, sessions)
+    _add_names(routes, sessions)
+    return routes.router
+
+
+def _add_contents(routes: GuardedRoutes, sessions: Sessions) -> None:
+    @routes.get(
+        "",
+        "Read a file",
+        *(404, 409, 416),
+        response_class=Response,
+        answers={200: _binary(_BYTES), 206: _binary(_BYTES) | {"description": "A part of it"}},
+    )
+    async def read_file(
+        caller: Caller,
+        sandbox_id: SandboxId,
+        path: FilePath,
+        range: Annotated[  # noqa: A002 - the header
+            str | None, Header(max_length=100, description="The byte range")
+        ] = None,
+    ) -> Response:
+        """The file's bytes, of any size. `Range: bytes=…` returns a part."""
+        files = await _files(sessions, sandbox_id, caller)
+        wanted = None
+        if range is not None:
+            wanted = parse_range(range, size=(await _followed(files, path)).size_bytes)
+        if wanted is None:
+            return await _stream(files.read(path), _BYTES, {"Accept-Ranges": "bytes"})
+        content = files.read(path, offset=wanted.offset, limit=wanted.length)
+        headers = {"Content-Range": wanted.content_range}
+        return await _stream(content, _BYTES, headers, status=206)
+
+    @routes.put("", "Write a file", 404, 409, described=_binary_body(_BYTES), is_streamed=True)
+    async def write_file(
+        request: Request,
+        caller: Caller,
+        sandbox_id: SandboxId,
+        path: FilePath,
+        mode: Mode = None,
+    ) -> FileAnswer:
+        """The body is the content, up to MAX_UPLOAD_BYTES. The file is written completely or not at
+        all; missing parent folders are created. A replaced file keeps its permissions."""
+        files = await _files(sessions, sandbox_id, caller)
+        bits = None if mode is None else int(mode, 8)
+        return FileAnswer.of(await files.write(path, request.stream(), mode=bits))
+
+    @routes.delete("", "Remove a file or a folder", 404, 409, status_code=204)
+    async def remove_file(caller: Caller, sandbox_id: SandboxId, path: FilePath) -> None:
+        """A folder is removed with its contents. A link is removed itself."""
+        await (await _files(sessions, sandbox_id, caller)).remove(path)
+
+
+def _add_archives(routes: GuardedRoutes, sessions: Sessions) -> None:
+    @routes.get(
+        "/tar",
+        "Read a folder as a tar archive",
+        *(404, 409),
+        response_class=Response,
+        answers={200: _binary(_TAR)},
+    )
+    async def read_folder_tar(
+        caller: Caller, sandbox_id: SandboxId, path: FilePath = WORKSPACE
+    ) -> Response:
+        """Names are relative to the folder."""
+        files = await _files(sessions, sandbox_id, caller)
+        return await _stream(files.read_tar(path), _TAR, {})
+
+    @routes.put(
+        "/tar",
+        "Unpack a tar archive into a folder",
+        *(404, 409),
+        status_code=204,
+        described=_binary_body(_BYTES),
+        is_streamed=True,
+    )
+    async def write_folder_tar(
+        request: Request, caller: Caller, sandbox_id: SandboxId, path: FilePath = WORKSPACE
+    ) -> None:
+        """Creates the folder if it is missing. Entries can't leave it. Files that were unpacked
+        before an error stay."""
+        files = await _files(sessions, sandbox_id, caller)
+        await files.write_tar(path, request.stream())
+
+
+def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
+    @routes.get("/list", "List a folder", 404, 409)
+    async def list_folder(
+        caller: Caller, sandbox_id: SandboxId, path: FilePath = WORKSPACE, depth: Depth = 1
+    ) -> FileList:
+        """Includes subfolders, up to `depth`. Links are not followed."""
+        files = await _files(sessions, sandbox_id, caller)
+        found = await files.list(path, depth=depth)
+        return FileList(files=[FileAnswer.of(each) for each in found])
+
+    @routes.get("/stat", "Get a file's attributes", 404, 409)
+    async def stat_file(caller: Caller, sandbox_id: SandboxId, path: FilePath) -> FileAnswer:
+        """Also of a folder, or of a link itself."""
+        files = await _files(sessions, sandbox_id, caller)
+        return FileAnswer.of(await files.stat(path))
+
+    @routes.post("/move", "Move a file or a folder", 404, 409)
+    async def move_file(
+        caller: Caller, sandbox_id: SandboxId, body: Annotated[MoveBody, Body()]
+    ) -> FileAnswer:
+        """A file at the target is replaced; a folder at the target must be empty."""
+        files = await _files(sessions, sandbox_id, caller)
+        return FileAnswer.of(await files.move(body.source, body.target))
+
+    @routes.post("/mkdir", "Create a folder", 404, 409)
+    async def make_folder(
+        caller: Caller, sandbox_id: SandboxId, body: Annotated[FolderBody, Body()]
+    ) -> FileAnswer:
+        """Also creates missing parents. An existing folder does not change."""
+        files = await _files(sessions, sandbox_id, caller)
+        await files.make_folder(body.path)
+        return FileAnswer.of(await files.stat(body.path))
+
+
+async def _files(sessions: Sessions, sandbox_id: str, caller: Caller) -> Files:
+    return (await sessions.open(sandbox_id, account_id=caller.account_id)).files
+
+
+async def _followed(files: Files, path: str) -> FileInfo:
+    """The entry at the path; for a link, its target."""
+    for _ in range(_MOST_LINKS):
+        info = await files.stat(path)
+        if info.target is None:
+            return info
+        path = posixpath.join(posixpath.dirname(info.path), info.target)
+    raise FileRefusedError
+
+
+async def _stream(
+    content: AsyncIterator[bytes], media_type: str, headers: dict[str, str], *, status: int = 200
+) -> Response:
+    """The answer begins with the first bytes, so that earlier errors still get a status."""
+    first = await anext(content, b"")
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield first
+        async for piece in content:
+            yield piece
+
+    return StreamingResponse(pieces(), status, media_type=media_type, headers=headers)
+
+
+def _binary(media_type: str) -> dict[str, Any]:
+    return {"content": {media_type: {"schema": {"type": "string", "format": "binary"}}}}
+
+
+def _binary_body(media_type: str) -> dict[str, Any]:
+    return {"requestBody": {"required": True, **_binary(media_type)}}

@@ -1,0 +1,1 @@
+"""listening_ports"""

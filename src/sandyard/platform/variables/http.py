@@ -1,0 +1,117 @@
+"""Calls about the variables and secrets of projects and sandboxes."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path
+
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.principal import Principal
+from sandyard.platform.access.routes import Caller, account_routes, run_routes
+from sandyard.platform.sandboxes.http import SandboxId
+from sandyard.platform.variables.schemas import (
+    NAME,
+    VariableAnswer,
+    VariableBody,
+    VariableList,
+)
+from sandyard.platform.variables.service import Environments, Holder
+
+VariableName = Annotated[
+    str, Path(max_length=255, pattern=NAME, description="The name of the environment variable")
+]
+_ProjectId = Annotated[str, Path(description="The id from the response that created it")]
+
+
+class _Calls:
+    """The calls that projects and sandboxes share."""
+
+    def __init__(self, environments: Environments, holders: Holder) -> None:
+        self._environments = environments
+        self._holders = holders
+
+    async def list(self, holder_id: str, caller: Principal) -> VariableList:
+        await self._require(holder_id, caller, is_changed=False)
+        found = await self._environments.list(holder_id)
+        return VariableList(variables=[VariableAnswer.of(*each) for each in found])
+
+    async def set(
+        self, holder_id: str, name: str, body: VariableBody, caller: Principal
+    ) -> VariableAnswer:
+        await self._require(holder_id, caller, is_changed=True)
+        variable = await self._environments.set(
+            holder_id, name, body.value, is_secret=body.secret, by=caller
+        )
+        return VariableAnswer.of(*self._environments.shown(variable))
+
+    async def remove(self, holder_id: str, name: str, caller: Principal) -> None:
+        await self._require(holder_id, caller, is_changed=True)
+        await self._environments.remove(holder_id, name, by=caller)
+
+    async def _require(self, holder_id: str, caller: Principal, *, is_changed: bool) -> None:
+        account_id = caller.account_id
+        await self._holders.require(holder_id, account_id=account_id, is_changed=is_changed)
+
+
+def create_sandbox_env_router(
+    environments: Environments, sandboxes: Holder, guard: AccessGuard, *, prefix: str
+) -> APIRouter:
+    path = f"{prefix}/sandboxes/{{sandbox_id}}/env"
+    routes = run_routes(guard, prefix=path, tag="environment")
+    calls = _Calls(environments, sandboxes)
+
+    @routes.get("", "List a sandbox's variables", 404, 409)
+    async def list_sandbox_variables(caller: Caller, sandbox_id: SandboxId) -> VariableList:
+        """Only its own, not its project's. Values of secrets are not shown."""
+        return await calls.list(sandbox_id, caller)
+
+    @routes.put("/{name}", "Set a variable of a sandbox", 404, 409)
+    async def set_sandbox_variable(
+        caller: Caller,
+        sandbox_id: SandboxId,
+        name: VariableName,
+        body: Annotated[VariableBody, Body()],
+    ) -> VariableAnswer:
+        """Overrides that of its project. Applies to commands and programs that start from now
+        on."""
+        return await calls.set(sandbox_id, name, body, caller)
+
+    @routes.delete("/{name}", "Remove a variable of a sandbox", 404, 409, status_code=204)
+    async def remove_sandbox_variable(
+        caller: Caller, sandbox_id: SandboxId, name: VariableName
+    ) -> None:
+        """Running programs keep it."""
+        await calls.remove(sandbox_id, name, caller)
+
+    return routes.router
+
+
+def create_project_env_router(
+    environments: Environments, projects: Holder, guard: AccessGuard, *, prefix: str
+) -> APIRouter:
+    path = f"{prefix}/projects/{{project_id}}/env"
+    routes = account_routes(guard, prefix=path, tag="environment")
+    calls = _Calls(environments, projects)
+
+    @routes.get("", "List a project's variables", 404, 409)
+    async def list_project_variables(caller: Caller, project_id: _ProjectId) -> VariableList:
+        """Values of secrets are not shown."""
+        return await calls.list(project_id, caller)
+
+    @routes.put("/{name}", "Set a variable of a project", 404, 409)
+    async def set_project_variable(
+        caller: Caller,
+        project_id: _ProjectId,
+        name: VariableName,
+        body: Annotated[VariableBody, Body()],
+    ) -> VariableAnswer:
+        """For all its sandboxes. Applies to commands and programs that start from now on."""
+        return await calls.set(project_id, name, body, caller)
+
+    @routes.delete("/{name}", "Remove a variable of a project", 404, 409, status_code=204)
+    async def remove_project_variable(
+        caller: Caller, project_id: _ProjectId, name: VariableName
+    ) -> None:
+        """Running programs keep it."""
+        await calls.remove(project_id, name, caller)
+
+    return routes.router
