@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from sandyard.bootstrap.previews import open_e2b_provider
-from sandyard.entrypoints.server.listeners import free_port
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.free_ports import free_port
 from sandyard.previews.providers.errors import (
     ProviderFailedError,
     ProviderKeyRefusedError,
