@@ -6,9 +6,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandyard.e2b_api.answers import error_answer
 from sandyard.e2b_api.envd import connect
 from sandyard.e2b_api.envd.app import Envd
+from sandyard.e2b_api.envd.responses import error_answer
 from sandyard.e2b_api.errors import SandboxGoneError
 from sandyard.e2b_api.hosts import API, ENVD_PORT, LABEL, PREFIX, SANDBOX, E2bHosts
 from sandyard.e2b_api.model import sandbox_id_of

@@ -19,7 +19,7 @@ from sandyard.e2b_api.envd.paths import whole_path
 from sandyard.e2b_api.errors import NotJsonError
 from sandyard.e2b_api.sandboxes.entrance import Inside
 from sandyard.kit.errors import BodyTooLargeError, InvalidError
-from sandyard.platform.sessions.files.ranges import ByteRange, parse_range
+from sandyard.kit.http.byte_ranges import ByteRange, parse_range
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 
 _PIECE_BYTES = 1 << 20

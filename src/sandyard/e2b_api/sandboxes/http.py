@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandyard.e2b_api.answers import json_answer
+from sandyard.e2b_api.envd.responses import json_answer
 from sandyard.e2b_api.errors import NotJsonError, NotOfferedError, SandboxNotFoundError
 from sandyard.e2b_api.model import (
     DEFAULT_TIMEOUT_SEC,
