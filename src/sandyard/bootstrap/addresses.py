@@ -1,27 +1,14 @@
 """Addresses of sandboxes and previews, and the tokens for them."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from sandyard.gateway.domains import share_cookies
 from sandyard.gateway.model import SandboxDomain
 from sandyard.gateway.tokens import AccessTokens
 from sandyard.settings import Settings, SettingsError
+from sandyard.wiring.addresses import public_url
 
-if TYPE_CHECKING:
-    from sandyard.runtime.model import Running
-
-PROGRAM_PORT = 8080
-"""The port that programs are told to listen on."""
-
-_LOCAL_URL = "http://localhost:8080"
 _LOCAL_DOMAIN = "localhost"
-
-
-def public_url(settings: Settings) -> str:
-    """This server's public URL."""
-    return (settings.platform.public_url or _LOCAL_URL).rstrip("/")
 
 
 def sandbox_domain(settings: Settings) -> SandboxDomain:
@@ -32,10 +19,6 @@ def sandbox_domain(settings: Settings) -> SandboxDomain:
 
 def access_tokens(settings: Settings) -> AccessTokens:
     return AccessTokens(settings.secret("gateway_secret"))
-
-
-def preview_urls(domain: SandboxDomain) -> Callable[["Running"], str]:
-    return lambda running: domain.url_of(running.run_id.id, running.port)
 
 
 def check_domain(settings: Settings) -> None:

@@ -3,18 +3,19 @@
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandyard.broker.wiring.provider import ProviderAddress, provider_policy
 from sandyard.kit import ids
-from sandyard.kit.rotation import Secret
+from sandyard.kit.clock import SystemClock
 from sandyard.settings import ProviderSettings, Settings
 from sandyard.wiring.engines import secret
 from sandyard.wiring.spec import Listen
 
 if TYPE_CHECKING:
-    from sandyard.broker.provider.client import ProviderPolicy
+    from sandyard.broker.provider.binding import PoolProvider
     from sandyard.tools.provider.check import Target
 
 SIMULATED_SANDBOXES = 25
@@ -27,21 +28,13 @@ def simulated_sandbox_ids() -> list[str]:
     return [ids.sandbox_id(each) for each in first_external_ids(SIMULATED_SANDBOXES)]
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderAddress:
-    url: str
-    token: str | Secret
-    description: str
-    """For people."""
-
-
 @asynccontextmanager
 async def open_provider(
     settings: Settings, data_dir: Path, listen: Listen
 ) -> AsyncIterator[ProviderAddress]:
     url = settings.provider.csp_base_url
     if url is not None:
-        yield ProviderAddress(url, settings.secret("csp_api_token"), url)
+        yield ProviderAddress(url, settings.secret("csp_api_token"), url, simulated_sandbox_ids())
         return
     from sandyard.tools.provider.simulator import Simulator, create_simulator_app
 
@@ -52,21 +45,7 @@ async def open_provider(
         about = (
             f"simulated ({SIMULATED_SANDBOXES} sandboxes); faults and more sandboxes at {url}/_sim"
         )
-        yield ProviderAddress(url, token, about)
-
-
-def provider_policy(provider: ProviderSettings) -> "ProviderPolicy":
-    from sandyard.broker.provider.client import ProviderPolicy
-
-    return ProviderPolicy(
-        connect_timeout_sec=provider.csp_timeout_connect_sec,
-        read_timeout_sec=provider.csp_timeout_read_sec,
-        attempts=provider.csp_max_attempts,
-        backoff_base_sec=provider.backoff_base_ms / 1000,
-        backoff_max_sec=provider.backoff_max_ms / 1000,
-        circuit_threshold=provider.circuit_breaker_threshold,
-        circuit_timeout_sec=provider.circuit_breaker_timeout_sec,
-    )
+        yield ProviderAddress(url, token, about, simulated_sandbox_ids())
 
 
 def provider_target(settings: ProviderSettings) -> "Target":
@@ -79,3 +58,16 @@ def provider_target(settings: ProviderSettings) -> "Target":
         dialect=settings.csp_dialect,
         policy=replace(provider_policy(settings), attempts=1),
     )
+
+
+@asynccontextmanager
+async def open_pool_provider(settings: Settings, data_dir: Path) -> AsyncIterator["PoolProvider"]:
+    from sandyard.broker.wiring.jobs import pool_provider
+    from sandyard.broker.wiring.pool import open_pool
+
+    pool = open_pool(settings, data_dir=data_dir, clock=SystemClock())
+    try:
+        await pool.store.check()
+        yield pool_provider(settings, pool.store, SystemClock(), simulated_sandbox_ids())
+    finally:
+        await pool.store.close()

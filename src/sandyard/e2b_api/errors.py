@@ -1,13 +1,21 @@
-"""What E2B's API refuses that the Platform does not, each with a stable code."""
+"""What E2B's API refuses that the Platform does not, each with a stable code, and the status of
+each error in this API."""
+
+from collections.abc import Mapping
 
 from sandyard.kit.errors import (
     BadGatewayError,
     ConflictError,
+    ExhaustedError,
     ForbiddenError,
+    GatewayTimeoutError,
     InvalidError,
     NotFoundError,
+    SandyardError,
     UnauthorizedError,
 )
+from sandyard.kit.http.error_statuses import STATUS
+from sandyard.runtime.errors import NotRunningError, PortClosedError, StorageFullError
 
 
 class SandboxNotFoundError(NotFoundError):
@@ -46,7 +54,7 @@ class NotOfferedError(ForbiddenError):
     code = "E2B_NOT_OFFERED"
 
 
-class NotJsonError(InvalidError):
+class InvalidRequestError(InvalidError):
     """The body must be a JSON object, as E2B's API describes it."""
 
     code = "E2B_INVALID_BODY"
@@ -80,3 +88,31 @@ class LinkOverError(UnauthorizedError):
     """signature is already expired"""
 
     code = "E2B_LINK_OVER"
+
+
+class DeadlineExceededError(GatewayTimeoutError):
+    """The caller's deadline has passed."""
+
+    code = "E2B_DEADLINE_EXCEEDED"
+
+
+Statuses = Mapping[type[SandyardError], int]
+
+STATUSES: Statuses = {
+    **STATUS,
+    NotOfferedError: 501,
+    StorageFullError: 507,
+    SandboxGoneError: 502,
+    NotRunningError: 502,
+    PortClosedError: 502,
+    ExhaustedError: 429,
+}
+"""Those of all APIs, and where E2B's differ from them."""
+
+
+def message_of(error: SandyardError) -> str:
+    """SDKs recognize two errors by their messages: it does not run, and a port is closed."""
+    if isinstance(error, SandboxGoneError | NotRunningError):
+        return "The sandbox was not found"
+    is_closed = isinstance(error.__cause__, PortClosedError)
+    return "The sandbox is running but port is not open" if is_closed else error.message

@@ -8,20 +8,24 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+from sandyard.e2b_api.errors import STATUSES, Statuses
+from sandyard.platform.sandboxes.errors import QuotaExceededError, SandboxesLimitError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.templates.model import DEFAULT_TAG, Template
 
 ENVD_VERSION = "0.6.4"
 """The version of E2B's agent that offers the same inside sandboxes as this server."""
 CLIENT_ID = "sandyard"
-HOME = "/home/user"
-ROOT_HOME = "/root"
-USER, ROOT = "user", "root"
 INTERPRETER_PORT = 49999
 DEFAULT_TIMEOUT_SEC = 15
 DEFAULT_TIMEOUT_V2_SEC = 300
 MAX_TIMEOUT_SEC = 7 * 86_400
 
+PLATFORM_STATUSES: Statuses = {
+    **STATUSES,
+    QuotaExceededError: 429,
+    SandboxesLimitError: 429,
+}
 _ID = re.compile(r"(sbx-[a-z0-9]{12,17})(?:-[a-z0-9]+)?")
 _MEBIBYTES_PER_GB = 1024
 
@@ -68,7 +72,7 @@ def clamped_timeout(seconds: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class SandboxView:
     """A sandbox with its template's name and disk size."""
 
     sandbox: Sandbox

@@ -44,7 +44,7 @@ class SandboxTokens:
         """Whether the link was signed with a token of the sandbox."""
         sent = link.signature.encode()
         return any(
-            hmac.compare_digest(sent, _signature(link, token).encode())
+            hmac.compare_digest(sent, signature_of(link, token).encode())
             for token in self._all(sandbox_id)
         )
 
@@ -78,7 +78,7 @@ def _token(secret: str, sandbox_id: str) -> str:
     return hmac.new(secret.encode(), _PURPOSE + sandbox_id.encode(), hashlib.sha256).hexdigest()
 
 
-def _signature(link: FileLink, token: str) -> str:
+def signature_of(link: FileLink, token: str) -> str:
     signed = f"{link.path}:{link.operation}:{link.username}:{token}"
     if link.expires_at is not None:
         signed += f":{link.expires_at}"

@@ -1,13 +1,13 @@
 """Which engine each part uses, and how it is opened."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from pydantic import SecretStr
 
-from sandyard.bootstrap.registry import get_spec
-from sandyard.broker.wiring import spans
 from sandyard.kit import ids
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.changes.pruning import PruneEvents, PruneReport
@@ -17,18 +17,15 @@ from sandyard.kit.jobs import Job, JobLeases, JobRunner
 from sandyard.kit.observability import tracing
 from sandyard.kit.sql.database import Database, open_database
 from sandyard.kit.sql.embedded import EmbeddedDatabase
+from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.postgres_login import PostgresLogin
 from sandyard.settings import E2bSettings, Settings, SettingsError
+from sandyard.wiring import spans
 from sandyard.wiring.spec import JobSpec, Verification
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.kit.dynamo.client import Dynamo
-
-
-def is_embedded(settings: Settings, part: str) -> bool:
-    """Whether the part's data is in the data dir, and so belongs to one process."""
-    return get_spec(part).is_embedded(settings)
 
 
 def open_part_database(settings: Settings, data_dir: Path, part: str) -> Database:
@@ -47,13 +44,50 @@ def _login(settings: Settings) -> PostgresLogin | None:
     return PostgresLogin(settings.secret("database_url"), settings.secret("database_password"))
 
 
-def embedded_database(
-    settings: Settings, database: Database, migrations: Migrations, jobs: sa.Table
-) -> EmbeddedDatabase | None:
-    """The part's database if this process uses it exclusively."""
-    if not is_embedded(settings, migrations.part):
-        return None
-    return EmbeddedDatabase(database, migrations, jobs)
+class SqlEngine:
+    """A part's SQL engine, opened. A server is ready when it is usable, also if the part itself is
+    built later."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        data_dir: Path,
+        migrations: Migrations,
+        jobs: sa.Table,
+        clock: Clock,
+    ) -> None:
+        self.database = open_part_database(settings, data_dir, migrations.part)
+        self.name, self.engine = migrations.part, self.database.name
+        self.runner = job_runner(settings, SqlJobLeases(self.database, jobs), clock)
+        self.embedded: EmbeddedDatabase | None = None
+        if settings.server.database_url is None:
+            self.embedded = EmbeddedDatabase(self.database, migrations, jobs)
+        self._migrations = migrations
+
+    async def upgrade(self) -> None:
+        """Upgrade an embedded engine to the newest schema."""
+        if self.embedded is not None:
+            await self.embedded.upgrade()
+
+    async def check(self) -> None:
+        await self.database.check()
+        await self._migrations.require_head(self.database)
+
+    async def check_writes(self) -> None:
+        await self.runner.check_writes()
+
+
+@asynccontextmanager
+async def open_for_command(
+    settings: Settings, data_dir: Path, migrations: Migrations
+) -> AsyncIterator[Database]:
+    """A part's database with the newest schema, for a command that reads it."""
+    database = open_part_database(settings, data_dir, migrations.part)
+    try:
+        await migrations.require_head(database)
+        yield database
+    finally:
+        await database.close()
 
 
 def job_runner(settings: Settings, leases: JobLeases, clock: Clock) -> JobRunner:

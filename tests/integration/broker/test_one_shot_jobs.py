@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sandyard.bootstrap.provider import ProviderAddress
 from sandyard.broker.provider.errors import (
     CircuitOpenError,
     ProviderMismatchError,
     ProviderUnavailableError,
 )
 from sandyard.broker.wiring.part import BrokerPart, build_broker
+from sandyard.broker.wiring.provider import ProviderAddress
 from sandyard.settings import describe, load_settings
 from sandyard.tools.provider.simulator import Faults, Simulator
 
@@ -35,8 +35,9 @@ async def sync(data_dir: Path, url: str) -> tuple[int, bool]:
     part: BrokerPart = build_broker(
         load_settings(),
         data_dir=data_dir,
-        provider_address=ProviderAddress(url, "", url),
+        provider_address=ProviderAddress(url, "", url, []),
         registry=CollectorRegistry(),
+        other_logs={},
     )
     try:
         await part.prepare()

@@ -178,9 +178,11 @@ def test_random_lives_on_postgresql(postgres_url: str) -> None:
         @asynccontextmanager
         async def replicas(self) -> AsyncIterator[list[Stores]]:
             databases = [PostgresDatabase(sa.make_url(url), pool_size=4) for _ in range(2)]
-            yield [on_sql(each) for each in databases]
-            for each in databases:
-                await each.close()
+            try:
+                yield [on_sql(each) for each in databases]
+            finally:
+                for each in databases:
+                    await each.close()
 
     _run(PostgresFleet, examples=8)
 

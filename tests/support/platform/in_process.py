@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 from sqlalchemy import event
 
+from sandyard.bootstrap.addresses import sandbox_domain
 from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.kit.changes.transitions import Cause
@@ -178,9 +179,11 @@ async def platform_api(
     runtime: Runtime | None = None,
     **settings: Any,
 ) -> AsyncIterator[PlatformApi]:
+    chosen = platform_settings(url, **settings)
     part = build_platform(
-        platform_settings(url, **settings),
+        chosen,
         data_dir=data_dir,
+        url_of=sandbox_domain(chosen).url_of,
         clock=clock,
         passwords=passwords or Argon2Passwords(**CHEAP_PASSWORDS),
         make=make,

@@ -11,6 +11,7 @@ from uuid import uuid4
 import httpx
 from prometheus_client import CollectorRegistry
 
+from sandyard.bootstrap.addresses import sandbox_domain
 from sandyard.bootstrap.previews import PreviewsPart, build_previews
 from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
@@ -85,6 +86,7 @@ async def preview_api(
     platform = build_platform(
         settings,
         data_dir=data_dir,
+        url_of=sandbox_domain(settings).url_of,
         clock=clock,
         passwords=Argon2Passwords(**CHEAP_PASSWORDS),
     )

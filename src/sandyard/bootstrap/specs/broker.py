@@ -1,13 +1,14 @@
 """The Broker's spec."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandyard.wiring.job_specs.broker import JOBS
 from sandyard.wiring.spec import (
     BuildContext,
-    JobSpec,
     PartSpec,
     SecretSpec,
     Store,
@@ -18,9 +19,12 @@ from sandyard.wiring.spec import (
 )
 
 if TYPE_CHECKING:
+    from sandyard.broker.delivery.logs import OpenLog
     from sandyard.broker.wiring.part import BrokerPart
     from sandyard.settings import Settings
 
+_LOG_CONNECTIONS = 2
+"""Connections to PostgreSQL for the log of each other part."""
 _OWN_SIMULATION = "CSP_BASE_URL: must be set for --workers; each would simulate its own"
 
 
@@ -36,8 +40,22 @@ async def _build(context: BuildContext) -> "BrokerPart":
         data_dir=context.data_dir,
         provider_address=provider,
         registry=context.registry,
+        other_logs=_other_logs(context.settings, context.data_dir),
         clock=context.clock,
     )
+
+
+def _other_logs(settings: "Settings", data_dir: Path) -> "Mapping[str, OpenLog]":
+    """The logs of the other parts that this process serves; read on separate connections."""
+    from sandyard.bootstrap.registry import selected_parts
+
+    server = settings.server.model_copy(update={"database_pool_size": _LOG_CONNECTIONS})
+    few = replace(settings, server=server)
+    return {
+        spec.name: partial(spec.log, few, data_dir)
+        for spec in selected_parts(settings)
+        if spec.name != "broker"
+    }
 
 
 def _store(settings: "Settings") -> Store:
@@ -45,7 +63,7 @@ def _store(settings: "Settings") -> Store:
 
 
 async def _check_settings(settings: "Settings", data_dir: Path) -> None:
-    from sandyard.broker.wiring.part import open_pool_provider
+    from sandyard.bootstrap.provider import open_pool_provider
 
     async with open_pool_provider(settings, data_dir) as own:
         await own.require()
@@ -69,21 +87,6 @@ def _examples(context: WelcomeContext) -> Iterator[str]:
     yield f"  curl {url}/admin/stats {admin}"
 
 
-SYNC = JobSpec("sync", "compare the pool with the provider's list")
-CLEANUP = JobSpec("cleanup", "delete sandboxes in pending_deletion at the provider")
-EXPIRY = JobSpec("expiry", "reclaim expired leases that were not released")
-QUEUE = JobSpec("queue", "drop abandoned tickets, and reserve free sandboxes for the next ones")
-DELIVER = JobSpec("deliver", "send pending events to the sinks, where no server does")
-CLIENT_LEASES = JobSpec("client-leases", "stop counting ended leases for their clients")
-RESERVATIONS = JobSpec("reservations", "fill reservations that have begun, end those that are over")
-HOLDS = JobSpec("holds", "report overdue holds")
-PROBE = JobSpec(
-    "probe", "quarantine free sandboxes that fail their probes, restore those that pass"
-)
-POOL = JobSpec("pool", "report a low pool, and create missing sandboxes")
-HISTORY = JobSpec("history", "sample the pool's counts once a minute")
-EVENTS = JobSpec("events", "remove events after their retention")
-
 BROKER = PartSpec(
     "broker",
     _build,
@@ -98,17 +101,12 @@ BROKER = PartSpec(
         "sandyard.broker.history.http",
         "sandyard.broker.reservations.http",
     ),
-    jobs=(
-        *(SYNC, CLEANUP, EXPIRY, QUEUE, RESERVATIONS, HOLDS, PROBE, POOL),
-        *(DELIVER, CLIENT_LEASES, HISTORY, EVENTS),
-    ),
+    jobs=JOBS,
     secrets=(SecretSpec("broker_api_token"), SecretSpec("broker_admin_token")),
     store=_store,
     migrations=partial(imported, "sandyard.broker.stores.sql:MIGRATIONS"),
     tables=lazy("sandyard.broker.wiring.pool:open_pool_table"),
-    adopt=lazy("sandyard.broker.wiring.pool:adopt_pool"),
     verify=lazy("sandyard.broker.wiring.part:verify_broker"),
-    adopt_changes=lazy("sandyard.broker.wiring.part:adopt_broker_changes"),
     log=lazy("sandyard.broker.wiring.pool:open_broker_log"),
     check_settings=_check_settings,
     one_process=_one_process,

@@ -4,70 +4,50 @@ import asyncio
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandyard.wiring.job_specs.platform import JOBS
 from sandyard.wiring.spec import (
     BuildContext,
-    Counting,
-    JobSpec,
     PartSpec,
     SecretSpec,
-    Verification,
     WelcomeContext,
     imported,
     lazy,
 )
 
 if TYPE_CHECKING:
-    from sandyard.kit.changes.events import EventLog
-    from sandyard.kit.sql.migrations import Migrations
     from sandyard.platform.wiring.part import PlatformPart
     from sandyard.settings import Settings
-    from sandyard.wiring.part_engine import PartEngine
+    from sandyard.wiring.engines import SqlEngine
 
 
 async def _build(context: BuildContext) -> "PlatformPart":
     build = await asyncio.to_thread(imported, "sandyard.platform.wiring.part:build_platform")
+    from sandyard.bootstrap.addresses import sandbox_domain
+
     part: PlatformPart = build(
         context.settings,
         data_dir=context.data_dir,
+        url_of=sandbox_domain(context.settings).url_of,
         clock=context.clock,
-        database=context.find_database("platform"),
+        engine=context.engines.get("platform"),
     )
     return part
 
 
-def _engine(settings: "Settings", data_dir: Path) -> "PartEngine":
-    from sandyard.platform.schema.migrations import MIGRATIONS
-    from sandyard.platform.schema.tables import jobs
+def _engine(settings: "Settings", data_dir: Path) -> "SqlEngine":
+    from sandyard.kit.clock import SystemClock
+    from sandyard.platform.wiring.commands import open_platform_engine
     from sandyard.platform.wiring.identity import has_identity_provider
     from sandyard.wiring.engines import e2b_key
-    from sandyard.wiring.part_engine import PartEngine
 
     has_identity_provider(settings)
     if settings.sandboxes.sandbox_runtime == "e2b":
         e2b_key(settings.e2b, needed_for="SANDBOX_RUNTIME=e2b")
-    return PartEngine(settings, data_dir, MIGRATIONS, jobs)
-
-
-def _migrations() -> "Migrations":
-    from sandyard.platform.schema.migrations import MIGRATIONS
-
-    return MIGRATIONS
-
-
-async def _verify(settings: "Settings", data_dir: Path, counting: Counting) -> Verification:
-    from sandyard.platform.wiring.commands import verify_platform_data
-
-    return await verify_platform_data(settings, data_dir, counting)
-
-
-def _log(settings: "Settings", data_dir: Path) -> AbstractAsyncContextManager["EventLog"]:
-    from sandyard.platform.wiring.commands import open_platform_log
-
-    return open_platform_log(settings, data_dir)
+    return open_platform_engine(settings, data_dir, SystemClock())
 
 
 def _missing(settings: "Settings") -> Sequence[str]:
@@ -109,21 +89,6 @@ def _examples(context: WelcomeContext) -> Iterator[str]:
     )
 
 
-SIGNUPS = JobSpec("signups", "remove unverified sign-ups")
-LOGINS = JobSpec("logins", "remove expired counts of failed logins")
-RECONCILE = JobSpec("reconcile", "compare the sandboxes of this node with what runs on it")
-ENDS = JobSpec("ends", "record sandboxes of this node that have ended")
-WARM = JobSpec(
-    "warm",
-    "keep machines of templates warm on this node",
-    absent="only sandboxes of this machine are kept warm",
-)
-MEASURE = JobSpec("measure", "sample the sandboxes of this node")
-SNAPSHOTS = JobSpec("snapshots", "remove the files of stopped sandboxes that have expired")
-BILLING = JobSpec("billing", "create bills from the usage", lease="corrections")
-DELETED_ACCOUNTS = JobSpec("deleted-accounts", "remove the data of deleted accounts")
-EVENTS = JobSpec("platform-events", "remove events after their retention")
-
 PLATFORM = PartSpec(
     "platform",
     _build,
@@ -150,16 +115,12 @@ PLATFORM = PartSpec(
         "sandyard.platform.usage.http",
         "sandyard.platform.billing.http",
     ),
-    jobs=(
-        *(SIGNUPS, LOGINS, RECONCILE, ENDS, WARM, MEASURE, SNAPSHOTS, BILLING),
-        *(DELETED_ACCOUNTS, EVENTS),
-    ),
+    jobs=JOBS,
     secrets=(SecretSpec("jwt_secret"), SecretSpec("gateway_secret"), SecretSpec("secrets_key")),
     engine=_engine,
-    migrations=_migrations,
-    verify=_verify,
-    adopt_changes=lazy("sandyard.platform.wiring.commands:adopt_platform"),
-    log=_log,
+    migrations=partial(imported, "sandyard.platform.schema.migrations:MIGRATIONS"),
+    verify=lazy("sandyard.platform.wiring.commands:verify_platform_data"),
+    log=lazy("sandyard.platform.wiring.commands:open_platform_log"),
     missing=_missing,
     notes=_notes,
     examples=_examples,

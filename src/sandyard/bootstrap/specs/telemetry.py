@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sandyard.wiring.job_specs.telemetry import JOBS
 from sandyard.wiring.spec import (
     BuildContext,
-    JobSpec,
     PartSpec,
     SecretSpec,
     Store,
@@ -42,13 +42,6 @@ def _examples(context: WelcomeContext) -> Iterator[str]:
     yield f"  curl {url}/devices {admin}"
 
 
-RETENTION = JobSpec(
-    "retention",
-    "remove readings after their retention",
-    absent="DynamoDB removes expired readings by itself",
-)
-EVENTS = JobSpec("telemetry-events", "remove events after their retention")
-
 TELEMETRY = PartSpec(
     "telemetry",
     _build,
@@ -59,14 +52,12 @@ TELEMETRY = PartSpec(
         "sandyard.telemetry.http.operators",
         "sandyard.telemetry.http.events",
     ),
-    jobs=(RETENTION, EVENTS),
+    jobs=JOBS,
     secrets=(SecretSpec("telemetry_admin_token"), SecretSpec("api_key_pepper")),
     store=_store,
     migrations=partial(imported, "sandyard.telemetry.stores.sql:MIGRATIONS"),
     tables=lazy("sandyard.telemetry.wiring.part:open_telemetry_tables"),
-    adopt=lazy("sandyard.telemetry.wiring.part:adopt_telemetry"),
     verify=lazy("sandyard.telemetry.wiring.part:verify_telemetry"),
-    adopt_changes=lazy("sandyard.telemetry.wiring.part:adopt_telemetry_changes"),
     log=lazy("sandyard.telemetry.wiring.part:open_telemetry_log"),
     examples=_examples,
 )

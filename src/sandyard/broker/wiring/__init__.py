@@ -1,1 +1,1 @@
-"""wiring"""
+"""The Broker, wired from the settings."""

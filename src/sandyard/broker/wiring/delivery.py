@@ -1,10 +1,9 @@
 """The delivery of events, wired: from the logs of all parts to the configured sinks."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandyard.broker.delivery.dispatcher import Dispatcher, Follows, Route
@@ -17,7 +16,7 @@ from sandyard.broker.delivery.webhook_sink import WebhookClient, WebhookSink
 from sandyard.broker.delivery.webhooks import Webhooks
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.wiring import spans as tracing
+from sandyard.broker.wiring import spans
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
@@ -26,9 +25,6 @@ from sandyard.settings import DeliverySettings, Settings, SettingsError
 
 if TYPE_CHECKING:  # imported where they are used: most installations don't need them
     from sandyard.broker.delivery.s3_sink import S3Sink
-
-_CONNECTIONS = 2
-"""Connections to PostgreSQL for the log of each other part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +49,7 @@ class _Wiring:
     policy: StreamPolicy
 
     def route(self, sink: Sink, version: int = 0) -> Route:
-        sink = traced(sink, tracing.SINK)
+        sink = traced(sink, spans.SINK)
 
         def stream(log: EventLog) -> Stream:
             return Stream(sink, log, self.store, clock=self.clock, policy=self.policy)
@@ -67,7 +63,7 @@ def build_delivery(
     pool: PoolStore,
     store: DeliveryStore,
     runner: JobRunner,
-    data_dir: Path,
+    other_logs: Mapping[str, OpenLog],
     clock: Clock,
     metrics: BrokerMetrics,
 ) -> Delivery:
@@ -76,7 +72,7 @@ def build_delivery(
     client = WebhookClient(
         timeout_sec=wanted.webhook_timeout_sec, allowed=wanted.allowed_networks, clock=clock
     )
-    logs = Logs(pool.events, _other_logs(settings, data_dir))
+    logs = Logs(pool.events, other_logs)
     webhooks = Webhooks(
         pool,
         store,
@@ -109,19 +105,6 @@ def _retry(settings: DeliverySettings) -> RetryPolicy:
         longest_sec=settings.event_retry_max_sec,
         give_up_sec=settings.event_retry_hours * 3600,
     )
-
-
-def _other_logs(settings: Settings, data_dir: Path) -> Mapping[str, OpenLog]:
-    """The logs of the other parts that this process serves; read on separate connections."""
-    from sandyard.bootstrap.registry import selected_parts
-
-    server = settings.server.model_copy(update={"database_pool_size": _CONNECTIONS})
-    few = replace(settings, server=server)
-    return {
-        spec.name: partial(spec.log, few, data_dir)
-        for spec in selected_parts(settings)
-        if spec.log is not None and spec.name != "broker"
-    }
 
 
 def _sqs(settings: Settings, wiring: _Wiring) -> Callable[[], Route]:

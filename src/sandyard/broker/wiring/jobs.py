@@ -1,11 +1,10 @@
 """The Broker's jobs, wired."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from sandyard.bootstrap.provider import simulated_sandbox_ids
-from sandyard.bootstrap.specs import broker as specs
 from sandyard.broker.clients.service import Clients
 from sandyard.broker.history.service import History
 from sandyard.broker.jobs import BrokerJobs
@@ -31,6 +30,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
 from sandyard.settings import BrokerSettings, Settings
 from sandyard.wiring.engines import prune_job
+from sandyard.wiring.job_specs import broker as specs
 
 _CLIENT_LEASES_SEC = 60
 _SAMPLE_SEC = 20
@@ -45,9 +45,11 @@ class JobContext:
 
     settings: Settings
     store: PoolStore
+    assigner: SandboxAssigner
     runner: JobRunner
     clock: Clock
     metrics: BrokerMetrics
+    simulated_ids: Sequence[str]
 
 
 def broker_jobs(
@@ -69,7 +71,7 @@ def broker_jobs(
         clock=clock,
         metrics=metrics,
         lab_duration_hours=hours,
-        offers=queue.offers,
+        assigner=context.assigner,
     )
     cleanup = Cleanup(
         store,
@@ -88,10 +90,10 @@ def broker_jobs(
         clock=clock,
         threshold=broker.probe_threshold,
         parallel=broker.probe_parallel,
-        offers=queue.offers,
+        assigner=context.assigner,
     )
-    own = pool_provider(settings, store, clock)
-    autoscaler = _autoscaler(context, provider, queue.offers)
+    own = pool_provider(settings, store, clock, context.simulated_ids)
+    autoscaler = _autoscaler(context, provider)
     run = autoscaler.around_sync(own.before(sync.run))
     forced = autoscaler.around_sync(own.before(partial(sync.run, force=True)))
     return BrokerJobs(
@@ -111,16 +113,18 @@ def broker_jobs(
     )
 
 
-def pool_provider(settings: Settings, store: PoolStore, clock: Clock) -> PoolProvider:
+def pool_provider(
+    settings: Settings, store: PoolStore, clock: Clock, simulated_ids: Sequence[str]
+) -> PoolProvider:
     return PoolProvider(
         store,
         clock=clock,
         configured=provider_name(settings.provider.csp_base_url),
-        simulated=simulated_sandbox_ids(),
+        simulated=simulated_ids,
     )
 
 
-def _autoscaler(context: JobContext, provider: HttpProvider, offers: Offers) -> PoolAutoscaler:
+def _autoscaler(context: JobContext, provider: HttpProvider) -> PoolAutoscaler:
     broker = context.settings.broker
     policy = AutoscalingPolicy(
         min_available=broker.pool_min_available,
@@ -136,7 +140,7 @@ def _autoscaler(context: JobContext, provider: HttpProvider, offers: Offers) -> 
         policy=policy,
         lab_duration_hours=broker.lab_duration_hours,
         name_prefix=broker.pool_name_prefix,
-        offers=offers,
+        assigner=context.assigner,
     )
 
 

@@ -16,8 +16,8 @@ from sandyard.e2b_api.builds.recipes import (
     shown_script,
     variables_of,
 )
+from sandyard.e2b_api.envd.paths import HOME, ROOT, ROOT_HOME, USER
 from sandyard.e2b_api.errors import BuildFailedError
-from sandyard.e2b_api.model import HOME, ROOT, ROOT_HOME, USER
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.sessions.model import Command
 from sandyard.runtime.sessions.ports import Processes, Session

@@ -1,170 +1,139 @@
-"""The calls to a sandbox, by their paths."""
+"""The calls to a machine, by their paths."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
 
 from sandyard.e2b_api.envd import connect, files, filesystem, processes
 from sandyard.e2b_api.envd.connect import Message, StreamPolicy
 from sandyard.e2b_api.envd.filesystem import FilesystemService
+from sandyard.e2b_api.envd.machine import Credentials, Machine, Machines, UserSession
 from sandyard.e2b_api.envd.paths import user_of
 from sandyard.e2b_api.envd.processes import ProcessService
-from sandyard.e2b_api.sandboxes.entrance import Entrance, Inside, Visit
+from sandyard.e2b_api.envd.responses import SANDBOX_ID, json_response
 from sandyard.e2b_api.tokens import FileLink
-from sandyard.kit.errors import (
-    BodyTooLargeError,
-    MethodNotAllowedError,
-    NotFoundError,
-    SandyardError,
-)
-from sandyard.platform.sandboxes.model import Sandbox
-from sandyard.runtime.model import Sample
+from sandyard.kit.errors import SandyardError
 
-Unary = Callable[[Inside, Message], Awaitable[Message]]
-_PLAIN = frozenset({"/health", "/files", "/envs", "/metrics", "/init"})
-Sampler = Callable[[Sandbox], Awaitable[Sample]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+Unary = Callable[[UserSession, Message], Awaitable[Message]]
+Stream = Callable[[UserSession, Message, float | None], AsyncIterator[Message]]
 
 
 class Envd:
-    def __init__(self, entrance: Entrance, *, sample: Sampler, most_bytes: int, disk_bytes: int):
-        self._entrance = entrance
-        self._sample = sample
+    """An ASGI application. Raises the errors of the machine and its session."""
+
+    def __init__(self, machines: Machines, *, most_bytes: int) -> None:
+        self._machines = machines
         self._most_bytes = most_bytes
-        self._disk_bytes = disk_bytes
-        self._processes = ProcessService(entrance)
+        self._processes = ProcessService()
         self._filesystem = FilesystemService()
-        self._unary = _unary_calls(self._processes, self._filesystem)
+        self._router = Router(self._routes(), redirect_slashes=False)
 
-    @staticmethod
-    def takes(path: str) -> bool:
-        """Whether the path belongs to this API, and not to the control API."""
-        return Envd.is_rpc(path) or path in _PLAIN
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._router({**scope, "app": self}, receive, send)
 
-    @staticmethod
-    def is_rpc(path: str) -> bool:
-        return path.startswith(("/process.Process/", "/filesystem.Filesystem/"))
-
-    async def answer(self, request: Request, sandbox_id: str | None, path: str) -> Response:
-        """Raises the errors of the sandbox and its session, and NotFoundError."""
-        link = _link(request) if path == "/files" else None
-        if sandbox_id is None:
-            if link is None:
-                raise NotFoundError
-            sandbox_id = await self._entrance.find_signed(link)
-        if path == "/health":
-            await self._entrance.enter(sandbox_id)
-            return Response(status_code=204)
-        visit = Visit(sandbox_id, request.headers.get("x-access-token"), link)
-        self._entrance.check(visit)
-        request.state.log = {"target_id": sandbox_id}
-        inside = await self._entrance.enter(sandbox_id)
-        if self.is_rpc(path):
-            return await self._call(inside, request, path)
-        return await self._plain(inside, request, path)
-
-    async def _plain(self, inside: Inside, request: Request, path: str) -> Response:
-        if path == "/files":
-            inside = await self._entrance.visitor(inside, request.query_params.get("username"))
-            if request.method == "GET":
-                return await files.download(inside, request)
-            if request.method == "POST":
-                return await files.upload(inside, request, most_bytes=self._most_bytes)
-            raise MethodNotAllowedError
-        if path == "/envs":
-            return _json(dict(await self._entrance.variables(inside)))
-        if path == "/metrics":
-            return _json(self._metrics(inside, await self._sample(inside.sandbox)))
-        raise NotFoundError
-
-    async def _call(self, inside: Inside, request: Request, path: str) -> Response:
-        inside = await self._entrance.visitor(inside, user_of(request))
-        media_type = connect.media_type_of(request)
-        if path.endswith("/StreamInput") and media_type == connect.STREAM:
-            return await self._stream_input(inside, request)
-        if (stream := self._streams(request).get(path)) and media_type == connect.STREAM:
-            messages = connect.frames_of(request.stream(), most_bytes=self._most_bytes)
-            message: Message = await anext(messages, {})
-            events, keepalive = stream(inside, message)
-            body = connect.streamed(events, StreamPolicy.of(request, keepalive))
-            return StreamingResponse(body, media_type=connect.STREAM)
-        if (unary := self._unary.get(path)) and media_type == connect.UNARY:
-            return connect.answer(await unary(inside, connect.object_of(await self._body(request))))
-        if path in self._unary or path in self._streams(request):
-            return connect.unsupported()
-        raise NotFoundError
-
-    def _streams(
-        self, request: Request
-    ) -> dict[str, Callable[[Inside, Message], tuple[AsyncIterator[Message], Message]]]:
-        deadline_sec = StreamPolicy.of(request, {}).deadline_sec
-        start, join = self._processes.start, self._processes.connect
-        return {
-            "/process.Process/Start": lambda inside, message: (
-                start(inside, message, deadline_sec=deadline_sec),
-                processes.KEEPALIVE,
-            ),
-            "/process.Process/Connect": lambda inside, message: (
-                join(inside, message),
-                processes.KEEPALIVE,
-            ),
-            "/filesystem.Filesystem/WatchDir": lambda inside, message: (
-                self._filesystem.watch_dir(inside, message),
-                filesystem.KEEPALIVE,
-            ),
+    def _routes(self) -> list[Route]:
+        process, file = self._processes, self._filesystem
+        calls: dict[str, Endpoint] = {
+            "process.Process/Start": self._stream(process.start, processes.KEEPALIVE),
+            "process.Process/Connect": self._stream(process.connect, processes.KEEPALIVE),
+            "process.Process/StreamInput": self._stream_input,
+            "process.Process/List": self._unary(process.list),
+            "process.Process/SendInput": self._unary(process.send_input),
+            "process.Process/CloseStdin": self._unary(process.close_stdin),
+            "process.Process/SendSignal": self._unary(process.send_signal),
+            "process.Process/Update": self._unary(process.update),
+            "filesystem.Filesystem/WatchDir": self._stream(file.watch_dir, filesystem.KEEPALIVE),
+            "filesystem.Filesystem/Stat": self._unary(file.stat),
+            "filesystem.Filesystem/MakeDir": self._unary(file.make_dir),
+            "filesystem.Filesystem/Move": self._unary(file.move),
+            "filesystem.Filesystem/ListDir": self._unary(file.list_dir),
+            "filesystem.Filesystem/Remove": self._unary(file.remove),
+            "filesystem.Filesystem/CreateWatcher": self._unary(file.create_watcher),
+            "filesystem.Filesystem/GetWatcherEvents": self._unary(file.get_watcher_events),
+            "filesystem.Filesystem/RemoveWatcher": self._unary(file.remove_watcher),
         }
+        return [
+            Route("/health", self._health),
+            Route("/files", self._download),
+            Route("/files", self._upload, methods=["POST"]),
+            Route("/envs", self._variables),
+            Route("/metrics", self._metrics),
+            *(Route(f"/{path}", call, methods=["POST"]) for path, call in calls.items()),
+        ]
 
-    async def _stream_input(self, inside: Inside, request: Request) -> Response:
+    async def _enter(self, request: Request, link: FileLink | None = None) -> Machine:
+        sandbox_id, token = request.scope.get(SANDBOX_ID), request.headers.get("x-access-token")
+        credentials = Credentials(sandbox_id, token, link)
+        machine_id = await self._machines.authorize(credentials)
+        request.state.log = {"target_id": machine_id}
+        return await self._machines.enter(machine_id)
+
+    async def _health(self, request: Request) -> Response:
+        await self._machines.enter(request.scope.get(SANDBOX_ID))
+        return Response(status_code=204)
+
+    async def _download(self, request: Request) -> Response:
+        return await files.download(await self._file_session(request), request)
+
+    async def _upload(self, request: Request) -> Response:
+        session = await self._file_session(request)
+        return await files.upload(session, request, most_bytes=self._most_bytes)
+
+    async def _file_session(self, request: Request) -> UserSession:
+        machine = await self._enter(request, _link(request))
+        return await machine.open(request.query_params.get("username"))
+
+    async def _variables(self, request: Request) -> Response:
+        machine = await self._enter(request)
+        return json_response(dict(await machine.variables(await machine.open(None))))
+
+    async def _metrics(self, request: Request) -> Response:
+        return json_response(await (await self._enter(request)).metrics())
+
+    async def _session(self, request: Request) -> UserSession:
+        return await (await self._enter(request)).open(user_of(request))
+
+    def _unary(self, call: Unary) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            session = await self._session(request)
+            if connect.media_type_of(request) != connect.UNARY:
+                return connect.unsupported()
+            body = await connect.body_of(request, most_bytes=self._most_bytes)
+            return json_response(await call(session, connect.object_of(body)))
+
+        return endpoint
+
+    def _stream(self, call: Stream, keepalive: Message) -> Endpoint:
+        async def endpoint(request: Request) -> Response:
+            session = await self._session(request)
+            if connect.media_type_of(request) != connect.STREAM:
+                return connect.unsupported()
+            message: Message = await anext(self._messages(request), {})
+            policy = StreamPolicy.of(request, keepalive)
+            events = call(session, message, policy.deadline_sec)
+            return StreamingResponse(connect.streamed(events, policy), media_type=connect.STREAM)
+
+        return endpoint
+
+    async def _stream_input(self, request: Request) -> Response:
         """Reads all input before the response begins, because sending it waits for the client to
         disconnect."""
-        messages = connect.frames_of(request.stream(), most_bytes=self._most_bytes)
+        session = await self._session(request)
+        if connect.media_type_of(request) != connect.STREAM:
+            return connect.unsupported()
         try:
-            body = connect.only(await self._processes.stream_input(inside, messages))
+            await self._processes.stream_input(session, self._messages(request))
+            body = connect.only({})
         except SandyardError as error:
             body = connect.failed(error)
         return Response(body, media_type=connect.STREAM)
 
-    async def _body(self, request: Request) -> bytes:
-        body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > self._most_bytes:
-                raise BodyTooLargeError
-        return body
-
-    def _metrics(self, inside: Inside, sample: Sample) -> dict[str, Any]:
-        sandbox = inside.sandbox
-        began = sandbox.started_at.timestamp() if sandbox.started_at else sample.at
-        elapsed = max(1.0, sample.at - began)
-        return {
-            "ts": int(sample.at),
-            "cpu_count": max(1, int(sandbox.cpu_spec)),
-            "cpu_used_pct": round(sample.cpu_seconds / elapsed / sandbox.cpu_spec * 100, 2),
-            "mem_total": int(sandbox.memory_spec * (1 << 30)),
-            "mem_used": sample.memory_bytes,
-            "disk_used": sample.storage_bytes,
-            "disk_total": self._disk_bytes,
-        }
-
-
-def _unary_calls(process: ProcessService, file: FilesystemService) -> dict[str, Unary]:
-    return {
-        "/process.Process/List": process.list,
-        "/process.Process/SendInput": process.send_input,
-        "/process.Process/CloseStdin": process.close_stdin,
-        "/process.Process/SendSignal": process.send_signal,
-        "/process.Process/Update": process.update,
-        "/filesystem.Filesystem/Stat": file.stat,
-        "/filesystem.Filesystem/MakeDir": file.make_dir,
-        "/filesystem.Filesystem/Move": file.move,
-        "/filesystem.Filesystem/ListDir": file.list_dir,
-        "/filesystem.Filesystem/Remove": file.remove,
-        "/filesystem.Filesystem/CreateWatcher": file.create_watcher,
-        "/filesystem.Filesystem/GetWatcherEvents": file.get_watcher_events,
-        "/filesystem.Filesystem/RemoveWatcher": file.remove_watcher,
-    }
+    def _messages(self, request: Request) -> AsyncIterator[Message]:
+        return connect.frames_of(request.stream(), most_bytes=self._most_bytes)
 
 
 def _link(request: Request) -> FileLink | None:
@@ -174,12 +143,8 @@ def _link(request: Request) -> FileLink | None:
     expires = query.get("signature_expiration", "")
     return FileLink(
         path=query.get("path", ""),
-        operation="read" if request.method == "GET" else "write",
+        operation="write" if request.method == "POST" else "read",
         username=query.get("username", ""),
         signature=signature,
         expires_at=int(expires) if expires.isascii() and expires.isdigit() else None,
     )
-
-
-def _json(content: Any) -> Response:
-    return Response(orjson.dumps(content), media_type="application/json")

@@ -1,32 +1,26 @@
 """The Connect protocol in JSON, as far as E2B's SDKs speak it: messages, streams and errors."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.e2b_api.errors import (
+    STATUSES,
+    DeadlineExceededError,
     FolderExistsError,
-    NotJsonError,
-    NotOfferedError,
+    InvalidRequestError,
     SandboxGoneError,
+    Statuses,
+    message_of,
 )
-from sandyard.kit.errors import (
-    BodyTooLargeError,
-    ConflictError,
-    ForbiddenError,
-    InvalidError,
-    NotFoundError,
-    RateLimitedError,
-    SandyardError,
-    UnauthorizedError,
-    UnavailableError,
-)
-from sandyard.runtime.errors import CommandRefusedError, NotRunningError, StorageFullError
+from sandyard.kit.errors import BodyTooLargeError, SandyardError
+from sandyard.kit.http.error_statuses import status_of
+from sandyard.runtime.errors import CommandRefusedError, NotRunningError
 
 Message = Mapping[str, Any]
 
@@ -37,58 +31,42 @@ _LAST = 2
 _COMPRESSED = 1
 _HEADER_BYTES = 5
 _POLL_SEC = 0.5
+_CODES = {
+    400: "invalid_argument",
+    401: "unauthenticated",
+    403: "permission_denied",
+    404: "not_found",
+    409: "failed_precondition",
+    413: "resource_exhausted",
+    429: "resource_exhausted",
+    501: "unimplemented",
+    502: "unavailable",
+    503: "unavailable",
+    504: "deadline_exceeded",
+    507: "resource_exhausted",
+}
+"""The protocol's error code for each status."""
 _STATUS = {
-    "canceled": 499,
-    "unknown": 500,
     "invalid_argument": 400,
-    "deadline_exceeded": 504,
-    "not_found": 404,
-    "already_exists": 409,
-    "permission_denied": 403,
-    "resource_exhausted": 429,
     "failed_precondition": 400,
-    "unimplemented": 501,
-    "internal": 500,
+    "resource_exhausted": 429,
     "unavailable": 503,
-    "unauthenticated": 401,
 }
-_CODES: Mapping[type[SandyardError], str] = {
-    FolderExistsError: "already_exists",
-    CommandRefusedError: "invalid_argument",
-    StorageFullError: "resource_exhausted",
-    BodyTooLargeError: "resource_exhausted",
-    NotOfferedError: "unimplemented",
-    SandboxGoneError: "unavailable",
-    NotRunningError: "unavailable",
-    NotFoundError: "not_found",
-    InvalidError: "invalid_argument",
-    UnauthorizedError: "unauthenticated",
-    ForbiddenError: "permission_denied",
-    RateLimitedError: "resource_exhausted",
-    UnavailableError: "unavailable",
-    ConflictError: "failed_precondition",
-}
-GONE = "The sandbox was not found"
-"""SDKs recognize by this message that the sandbox is no longer running."""
+"""The status of codes that several statuses have."""
 
 
-class DeadlineExceededError(SandyardError):
-    """The caller's deadline has passed."""
-
-    code = "E2B_DEADLINE_EXCEEDED"
-
-
-def error_of(error: SandyardError) -> dict[str, str]:
-    if isinstance(error, DeadlineExceededError):
-        return {"code": "deadline_exceeded", "message": error.message}
-    code = next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), "internal")
-    is_gone = isinstance(error, NotRunningError | SandboxGoneError)
-    return {"code": code, "message": GONE if is_gone else error.message}
+def error_of(error: SandyardError, statuses: Statuses = STATUSES) -> dict[str, str]:
+    code = _CODES.get(status_of(error, statuses), "internal")
+    if isinstance(error, FolderExistsError):
+        code = "already_exists"
+    if isinstance(error, CommandRefusedError):
+        code = "invalid_argument"
+    return {"code": code, "message": message_of(error)}
 
 
-def error_response(error: SandyardError) -> Response:
-    body = error_of(error)
-    return _json(body, _STATUS[body["code"]])
+def error_response(error: SandyardError, statuses: Statuses = STATUSES) -> Response:
+    body = error_of(error, statuses)
+    return _json(body, _STATUS.get(body["code"]) or status_of(error, statuses))
 
 
 def unsupported() -> Response:
@@ -99,31 +77,42 @@ def unsupported() -> Response:
     return response
 
 
-def answer(message: Message) -> Response:
-    return _json(message, 200)
-
-
 def _json(content: Any, status: int) -> Response:
-    return Response(orjson.dumps(content), status, media_type=UNARY)
+    return Response(to_json(content), status, media_type=UNARY)
+
+
+def to_json(content: Any) -> bytes:
+    """By the standard library: this package is also carried into machines."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def media_type_of(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
+async def body_of(request: Request, *, most_bytes: int) -> bytes:
+    """Raises BodyTooLargeError."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > most_bytes:
+            raise BodyTooLargeError
+    return body
+
+
 def object_of(body: bytes) -> Message:
-    """Raises NotJsonError."""
+    """Raises InvalidRequestError."""
     try:
-        found = orjson.loads(body or b"{}")
-    except orjson.JSONDecodeError as error:
-        raise NotJsonError from error
+        found = json.loads(body.decode() or "{}")
+    except ValueError as error:
+        raise InvalidRequestError from error
     if not isinstance(found, dict):
-        raise NotJsonError
+        raise InvalidRequestError
     return found
 
 
 def frame(message: Message, flags: int = 0) -> bytes:
-    body = orjson.dumps(message)
+    body = to_json(message)
     return bytes([flags]) + len(body).to_bytes(4, "big") + body
 
 
@@ -138,14 +127,14 @@ def failed(error: SandyardError) -> bytes:
 
 
 async def frames_of(pieces: AsyncIterator[bytes], *, most_bytes: int) -> AsyncIterator[Message]:
-    """The messages of a stream as they arrive. Raises NotJsonError, BodyTooLargeError."""
+    """The messages of a stream as they arrive. Raises InvalidRequestError, BodyTooLargeError."""
     waiting = b""
     async for piece in pieces:
         waiting += piece
         while len(waiting) >= _HEADER_BYTES:
             flags, size = waiting[0], int.from_bytes(waiting[1:_HEADER_BYTES], "big")
             if flags & _COMPRESSED:
-                raise NotJsonError("Compressed messages are not supported.")
+                raise InvalidRequestError("Compressed messages are not supported.")
             if size > most_bytes:
                 raise BodyTooLargeError
             end = _HEADER_BYTES + size
@@ -170,9 +159,9 @@ class StreamPolicy:
     def of(cls, request: Request, keepalive: Message) -> "StreamPolicy":
         timeout_ms = _number(request.headers.get("connect-timeout-ms"))
         ping_sec = _number(request.headers.get("keepalive-ping-interval"))
-        in_flight = request.state.in_flight
+        in_flight = getattr(request.state, "in_flight", None)
         return cls(
-            is_stopping=lambda: bool(in_flight.draining),
+            is_stopping=lambda: bool(in_flight and in_flight.draining),
             keepalive=keepalive,
             keepalive_sec=ping_sec or 90,
             deadline_sec=timeout_ms / 1000 if timeout_ms else None,

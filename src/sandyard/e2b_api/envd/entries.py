@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sandyard.e2b_api.envd.own_files import OwnFiles
-from sandyard.e2b_api.model import HOME, ROOT, USER
-from sandyard.kit.errors import SandyardError
+from sandyard.e2b_api.envd.paths import HOME, ROOT, USER
+from sandyard.runtime.errors import FileMissingError, FileRefusedError, InvalidPathError
 from sandyard.runtime.sessions.model import WORKSPACE, FileInfo
 
 _KINDS = {"file": stat.S_IFREG, "folder": stat.S_IFDIR, "link": stat.S_IFLNK, "other": 0}
@@ -62,7 +62,7 @@ async def _led_to(files: OwnFiles, info: FileInfo) -> FileInfo | None:
             return info
         try:
             info = await files.stat(posixpath.join(posixpath.dirname(info.path), info.target or ""))
-        except SandyardError:
+        except (FileMissingError, FileRefusedError, InvalidPathError):
             return None
     return None
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-import orjson
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -14,10 +13,11 @@ from starlette.responses import Response, StreamingResponse
 
 from sandyard.e2b_api.envd.connect import media_type_of
 from sandyard.e2b_api.envd.entries import METADATA
+from sandyard.e2b_api.envd.machine import UserSession
 from sandyard.e2b_api.envd.own_files import OwnFiles
 from sandyard.e2b_api.envd.paths import whole_path
-from sandyard.e2b_api.errors import NotJsonError
-from sandyard.e2b_api.sandboxes.entrance import Inside
+from sandyard.e2b_api.envd.responses import json_response
+from sandyard.e2b_api.errors import InvalidRequestError
 from sandyard.kit.errors import BodyTooLargeError, InvalidError
 from sandyard.kit.http.byte_ranges import ByteRange, parse_range
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
@@ -34,9 +34,9 @@ class NotAFileError(InvalidError):
     code = "E2B_NOT_A_FILE"
 
 
-async def download(inside: Inside, request: Request) -> Response:
+async def download(session: UserSession, request: Request) -> Response:
     """The whole file, or the bytes in `Range`."""
-    path, files = whole_path(request.query_params.get("path", ""), inside.home), inside.files
+    path, files = whole_path(request.query_params.get("path", ""), session.home), session.files
     try:
         size = await _size(files, path)
         wanted = None if size is None else parse_range(request.headers.get("range"), size=size)
@@ -55,30 +55,32 @@ async def download(inside: Inside, request: Request) -> Response:
     )
 
 
-async def upload(inside: Inside, request: Request, *, most_bytes: int) -> Response:
+async def upload(session: UserSession, request: Request, *, most_bytes: int) -> Response:
     """Multipart, where each part is named by its path unless `path` is given, or one raw file."""
     path = request.query_params.get("path")
     if media_type_of(request) == "multipart/form-data":
-        written = await _upload_parts(inside, request, path, most_bytes=most_bytes)
+        written = await _upload_parts(session, request, path, most_bytes=most_bytes)
     elif path:
         body = _limited(_decoded(request), most_bytes)
-        written = [await _write(inside, path, body, _metadata(request))]
+        written = [await _write(session, path, body, _metadata(request))]
     else:
-        raise NotJsonError("Name the file with `path`.")
-    return Response(orjson.dumps(written), media_type="application/json")
+        raise InvalidRequestError("Name the file with `path`.")
+    return json_response(written)
 
 
 async def _upload_parts(
-    inside: Inside, request: Request, path: str | None, *, most_bytes: int
+    session: UserSession, request: Request, path: str | None, *, most_bytes: int
 ) -> list[dict[str, Any]]:
     metadata = _metadata(request)
     form = await _form(request, most_bytes=most_bytes)
     try:
         parts = [each for _, each in form.multi_items() if path or isinstance(each, UploadFile)]
         if not parts or (path and len(parts) > 1):
-            raise NotJsonError("Send one file with `path`, or several files named by their paths.")
+            raise InvalidRequestError(
+                "Send one file with `path`, or several files named by their paths."
+            )
         return [
-            await _write(inside, path or _name(part), _pieces(part), metadata) for part in parts
+            await _write(session, path or _name(part), _pieces(part), metadata) for part in parts
         ]
     finally:
         await form.close()
@@ -89,13 +91,13 @@ async def _form(request: Request, *, most_bytes: int) -> FormData:
     try:
         return await MultiPartParser(request.headers, pieces, max_files=_MOST_FILES).parse()  # type: ignore[arg-type]
     except (MultiPartException, KeyError, ValueError) as error:
-        raise NotJsonError("The body is not a multipart form.") from error
+        raise InvalidRequestError("The body is not a multipart form.") from error
 
 
 async def _write(
-    inside: Inside, path: str, content: AsyncIterator[bytes], metadata: Mapping[str, str]
+    session: UserSession, path: str, content: AsyncIterator[bytes], metadata: Mapping[str, str]
 ) -> dict[str, Any]:
-    files, whole = inside.files, whole_path(path, inside.home)
+    files, whole = session.files, whole_path(path, session.home)
     try:
         await files.write(whole, content)
         if metadata:
@@ -108,7 +110,7 @@ async def _write(
 
 
 def _metadata(request: Request) -> Mapping[str, str]:
-    """The metadata for every file of the request. Raises NotJsonError."""
+    """The metadata for every file of the request. Raises InvalidRequestError."""
     sent = {
         name.removeprefix(_METADATA): value
         for name, value in request.headers.items()
@@ -116,7 +118,9 @@ def _metadata(request: Request) -> Mapping[str, str]:
     }
     size = sum(len(name) + len(value) for name, value in sent.items())
     if "" in sent or size > _MOST_METADATA_BYTES:
-        raise NotJsonError(f"Metadata needs names, and may have {_MOST_METADATA_BYTES} bytes.")
+        raise InvalidRequestError(
+            f"Metadata needs names, and may have {_MOST_METADATA_BYTES} bytes."
+        )
     return sent
 
 
@@ -164,7 +168,7 @@ async def _decoded(request: Request) -> AsyncIterator[bytes]:
     """The body, decompressed if it is gzip."""
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding not in ("identity", "gzip"):
-        raise NotJsonError("A body must be gzip or uncompressed.")
+        raise InvalidRequestError("A body must be gzip or uncompressed.")
     unpacking = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     async for piece in request.stream():
         if unpacking is None:
@@ -175,4 +179,4 @@ async def _decoded(request: Request) -> AsyncIterator[bytes]:
                 yield unpacking.decompress(piece, _PIECE_BYTES)
                 piece = unpacking.unconsumed_tail
         except zlib.error as error:
-            raise NotJsonError("The body is not valid gzip.") from error
+            raise InvalidRequestError("The body is not valid gzip.") from error

@@ -8,11 +8,11 @@ from typing import Any
 
 from sandyard.e2b_api.envd.connect import Message
 from sandyard.e2b_api.envd.entries import entry_of
+from sandyard.e2b_api.envd.machine import UserSession
 from sandyard.e2b_api.envd.own_files import OwnFiles
 from sandyard.e2b_api.envd.paths import whole_path
 from sandyard.e2b_api.envd.watchers import Watchers
-from sandyard.e2b_api.errors import FolderExistsError, NotJsonError
-from sandyard.e2b_api.sandboxes.entrance import Inside
+from sandyard.e2b_api.errors import FolderExistsError, InvalidRequestError
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 from sandyard.runtime.sessions.model import FileChange
 
@@ -29,7 +29,7 @@ _EVENTS = {
 _Next = asyncio.Future[FileChange | None]
 
 
-class NotAFolderError(NotJsonError):
+class NotAFolderError(InvalidRequestError):
     """The path is not a directory."""
 
     code = "E2B_NOT_A_FOLDER"
@@ -41,12 +41,12 @@ class FilesystemService:
     def __init__(self) -> None:
         self._watchers = Watchers()
 
-    async def stat(self, inside: Inside, message: Message) -> Message:
-        path, files = _path(inside, message), inside.files
+    async def stat(self, session: UserSession, message: Message) -> Message:
+        path, files = _path(session, message), session.files
         return {"entry": await entry_of(files, await files.stat(path), path=path)}
 
-    async def make_dir(self, inside: Inside, message: Message) -> Message:
-        path, files = _path(inside, message), inside.files
+    async def make_dir(self, session: UserSession, message: Message) -> Message:
+        path, files = _path(session, message), session.files
         with suppress(FileMissingError):
             if (await files.stat(path)).kind == "file":
                 raise NotAFolderError(f"path already exists but it is not a directory: {path}")
@@ -54,15 +54,15 @@ class FilesystemService:
             raise FolderExistsError(f"directory already exists: {path}")
         return {"entry": await entry_of(files, await files.stat(path), path=path)}
 
-    async def move(self, inside: Inside, message: Message) -> Message:
-        files = inside.files
-        source, target = _path(inside, message, "source"), _path(inside, message, "destination")
+    async def move(self, session: UserSession, message: Message) -> Message:
+        files = session.files
+        source, target = _path(session, message, "source"), _path(session, message, "destination")
         await files.stat(source)
         await files.make_folder(posixpath.dirname(target))
         return {"entry": await entry_of(files, await files.move(source, target), path=target)}
 
-    async def list_dir(self, inside: Inside, message: Message) -> Message:
-        path, files = _path(inside, message), inside.files
+    async def list_dir(self, session: UserSession, message: Message) -> Message:
+        path, files = _path(session, message), session.files
         folder = await _folder(files, path)
         try:
             found = await files.list(folder, depth=int(message.get("depth") or 1))
@@ -71,14 +71,16 @@ class FilesystemService:
         shown = [(each, _shown(each.path, folder, path)) for each in found]
         return {"entries": [await entry_of(files, each, path=name) for each, name in shown]}
 
-    async def remove(self, inside: Inside, message: Message) -> Message:
+    async def remove(self, session: UserSession, message: Message) -> Message:
         """No error if it does not exist."""
         with suppress(FileMissingError):
-            await inside.files.remove(_path(inside, message))
+            await session.files.remove(_path(session, message))
         return {}
 
-    async def watch_dir(self, inside: Inside, message: Message) -> AsyncIterator[Message]:
-        path, files = _path(inside, message), inside.files
+    async def watch_dir(
+        self, session: UserSession, message: Message, _deadline_sec: float | None = None
+    ) -> AsyncIterator[Message]:
+        path, files = _path(session, message), session.files
         with_entry = bool(message.get("includeEntry"))
         folder = await _folder(files, path)
         if (await files.stat(folder)).kind != "folder":
@@ -99,16 +101,16 @@ class FilesystemService:
             await asyncio.wait({change})
             await changes.aclose()  # type: ignore[attr-defined]
 
-    async def create_watcher(self, inside: Inside, message: Message) -> Message:
-        events = self.watch_dir(inside, message)
-        return {"watcherId": await self._watchers.create(inside.sandbox.sandbox_id, events)}
+    async def create_watcher(self, session: UserSession, message: Message) -> Message:
+        events = self.watch_dir(session, message)
+        return {"watcherId": await self._watchers.create(session.machine.id, events)}
 
-    async def get_watcher_events(self, inside: Inside, message: Message) -> Message:
-        sandbox_id, watcher_id = inside.sandbox.sandbox_id, _watcher_id(message)
+    async def get_watcher_events(self, session: UserSession, message: Message) -> Message:
+        sandbox_id, watcher_id = session.machine.id, _watcher_id(message)
         return {"events": await self._watchers.take(sandbox_id, watcher_id)}
 
-    async def remove_watcher(self, inside: Inside, message: Message) -> Message:
-        self._watchers.remove(inside.sandbox.sandbox_id, _watcher_id(message))
+    async def remove_watcher(self, session: UserSession, message: Message) -> Message:
+        self._watchers.remove(session.machine.id, _watcher_id(message))
         return {}
 
 
@@ -148,8 +150,8 @@ async def _event(
     return event
 
 
-def _path(inside: Inside, message: Message, name: str = "path") -> str:
-    return whole_path(str(message.get(name, "")), inside.home)
+def _path(session: UserSession, message: Message, name: str = "path") -> str:
+    return whole_path(str(message.get(name, "")), session.home)
 
 
 def _watcher_id(message: Message) -> str:

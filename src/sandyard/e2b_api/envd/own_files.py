@@ -1,11 +1,11 @@
-"""A sandbox's files as E2B's agent handles them: accessed as root, created for the user."""
+"""A machine's files as E2B's agent handles them: accessed as root, created for the user."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from sandyard.runtime.errors import FileRefusedError
 from sandyard.runtime.sessions.model import FileInfo
-from sandyard.runtime.sessions.ports import Files, Session
+from sandyard.runtime.sessions.ports import BasicFiles, Processes
 
 T = TypeVar("T")
 _USER_ID = 1000
@@ -13,11 +13,23 @@ _READ = 0o005
 """Read and search permission for everybody, on a folder."""
 
 
+class MachineSession(Protocol):
+    """What the calls need of a `Session`."""
+
+    @property
+    def files(self) -> BasicFiles: ...
+
+    @property
+    def processes(self) -> Processes: ...
+
+    def as_root(self, *, for_user: bool = False) -> "MachineSession | None": ...
+
+
 class OwnFiles:
     """The user's own permissions are tried first: they are usually sufficient, and root's agent
-    need not be started. In a sandbox without root, there are no others."""
+    need not be started. In a machine without root, there are no others."""
 
-    def __init__(self, session: Session, *, is_root: bool = False) -> None:
+    def __init__(self, session: MachineSession, *, is_root: bool = False) -> None:
         self._session = session
         self._is_root = is_root
 
@@ -30,7 +42,7 @@ class OwnFiles:
     async def read(
         self, path: str, offset: int = 0, limit: int | None = None
     ) -> AsyncIterator[bytes]:
-        async def begin(files: Files) -> tuple[bytes, AsyncIterator[bytes]]:
+        async def begin(files: BasicFiles) -> tuple[bytes, AsyncIterator[bytes]]:
             pieces = files.read(path, offset=offset, limit=limit)
             return await anext(pieces, b""), pieces
 
@@ -49,7 +61,7 @@ class OwnFiles:
                 is_begun = True
                 yield piece
 
-        async def write(files: Files) -> FileInfo:
+        async def write(files: BasicFiles) -> FileInfo:
             if is_begun:
                 raise FileRefusedError
             return await files.write(path, taken())
@@ -68,13 +80,13 @@ class OwnFiles:
     async def remove(self, path: str) -> None:
         await self._try(lambda files: files.remove(path))
 
-    async def watched(self, path: str) -> Files:
+    async def watched(self, path: str) -> BasicFiles:
         """The files with the permissions needed to watch the folder."""
         info, as_root = await self.stat(path), self._root()
         may_read = info.uid in (None, _USER_ID) or info.mode & _READ == _READ
         return self._session.files if may_read or as_root is None else as_root.files
 
-    async def _try(self, call: Callable[[Files], Awaitable[T]]) -> T:
+    async def _try(self, call: Callable[[BasicFiles], Awaitable[T]]) -> T:
         try:
             return await call(self._session.files)
         except FileRefusedError:
@@ -83,5 +95,5 @@ class OwnFiles:
                 raise
             return await call(as_root.files)
 
-    def _root(self) -> Session | None:
+    def _root(self) -> MachineSession | None:
         return None if self._is_root else self._session.as_root(for_user=True)

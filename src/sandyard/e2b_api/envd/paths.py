@@ -1,13 +1,37 @@
-"""Users and paths inside a sandbox, as E2B's SDKs send them."""
+"""Users and paths of a machine, as E2B's SDKs send them, and the paths of its API."""
 
 import base64
 import binascii
 import posixpath
 
 from starlette.requests import Request
+from starlette.types import Scope
 
 from sandyard.e2b_api.errors import NoSuchUserError
-from sandyard.e2b_api.model import HOME, ROOT, ROOT_HOME, USER
+
+HOME = "/home/user"
+ROOT_HOME = "/root"
+USER, ROOT = "user", "root"
+
+
+_RPC = ("process.Process", "filesystem.Filesystem")
+_PLAIN = frozenset({"/health", "/files", "/envs", "/metrics"})
+
+
+def is_rpc(scope: Scope) -> bool:
+    """Whether it is a call of the Connect protocol."""
+    return path_of(scope).startswith(tuple(f"/{service}/" for service in _RPC))
+
+
+def is_for_machine(scope: Scope) -> bool:
+    """Whether the path belongs to a machine's API, and not to the control API."""
+    return is_rpc(scope) or path_of(scope) in _PLAIN
+
+
+def path_of(scope: Scope) -> str:
+    """The path below the application's root."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", "")) or "/"
 
 
 def known_user(name: str | None) -> str:
@@ -15,10 +39,6 @@ def known_user(name: str | None) -> str:
     if name not in (None, "", USER, ROOT):
         raise NoSuchUserError(f"invalid username: '{name}'")
     return name or USER
-
-
-def home_of(user: str) -> str:
-    return ROOT_HOME if user == ROOT else HOME
 
 
 def user_of(request: Request) -> str | None:
@@ -32,7 +52,7 @@ def user_of(request: Request) -> str | None:
         return None
 
 
-def whole_path(path: str, home: str = HOME) -> str:
+def whole_path(path: str, home: str) -> str:
     """Relative to the home, unless it is absolute."""
     if path == "~" or path.startswith("~/"):
         path = home + path[1:]

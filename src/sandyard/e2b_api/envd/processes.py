@@ -8,13 +8,17 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from sandyard.e2b_api.envd.connect import DeadlineExceededError, Message
+from sandyard.e2b_api.envd.connect import Message
+from sandyard.e2b_api.envd.machine import UserSession
 from sandyard.e2b_api.envd.paths import whole_path
-from sandyard.e2b_api.errors import NotJsonError
-from sandyard.e2b_api.model import HOME
-from sandyard.e2b_api.sandboxes.entrance import Entrance, Inside
-from sandyard.kit.errors import SandyardError
-from sandyard.runtime.errors import CommandRefusedError, NotATerminalError, ProcessNotFoundError
+from sandyard.e2b_api.errors import DeadlineExceededError, InvalidRequestError
+from sandyard.kit.errors import ConflictError, InvalidError, NotFoundError
+from sandyard.runtime.errors import (
+    CommandRefusedError,
+    NotATerminalError,
+    NotRunningError,
+    ProcessNotFoundError,
+)
 from sandyard.runtime.sessions.model import Command, Output, Process, TerminalSize
 from sandyard.runtime.sessions.ports import Processes
 
@@ -29,21 +33,20 @@ _DEFAULT_SIZE = TerminalSize()
 class ProcessService:
     """Each call takes the request message and returns the response message."""
 
-    def __init__(self, entrance: Entrance) -> None:
-        self._entrance = entrance
+    def __init__(self) -> None:
         self._limits: set[asyncio.Task[None]] = set()
 
-    async def list(self, inside: Inside, _message: Message) -> Message:
-        running = [each for each in await inside.session.processes.list() if each.is_running]
+    async def list(self, session: UserSession, _message: Message) -> Message:
+        running = [each for each in await session.session.processes.list() if each.is_running]
         return {"processes": [_process_body(each) for each in running]}
 
     async def start(
-        self, inside: Inside, message: Message, *, deadline_sec: float | None
+        self, session: UserSession, message: Message, deadline_sec: float | None
     ) -> AsyncIterator[Message]:
         """Start it and stream its output. It continues if the caller disconnects, but not beyond
         its deadline."""
-        command = await self._command(inside, message)
-        processes, is_begun = inside.session.processes, False
+        command = await self._command(session, message)
+        processes, is_begun = session.session.processes, False
         async for each in processes.run(command):
             if isinstance(each, Output):
                 if each.data:
@@ -55,9 +58,11 @@ class ProcessService:
             else:
                 yield _ended(each)
 
-    async def connect(self, inside: Inside, message: Message) -> AsyncIterator[Message]:
+    async def connect(
+        self, session: UserSession, message: Message, _deadline_sec: float | None
+    ) -> AsyncIterator[Message]:
         """Its output from now on."""
-        processes = inside.session.processes
+        processes = session.session.processes
         process = await _selected(processes, message)
         offset = 0
         async for output in processes.output(process.id):
@@ -65,53 +70,51 @@ class ProcessService:
         async for event in _events(processes, process, offset=offset):
             yield event
 
-    async def send_input(self, inside: Inside, message: Message) -> Message:
-        processes = inside.session.processes
+    async def send_input(self, session: UserSession, message: Message) -> Message:
+        processes = session.session.processes
         process = await _selected(processes, message)
         await _write(processes, process, _part(message, "input"))
         return {}
 
-    async def stream_input(self, inside: Inside, messages: AsyncIterator[Message]) -> Message:
-        processes, process = inside.session.processes, None
+    async def stream_input(self, session: UserSession, messages: AsyncIterator[Message]) -> None:
+        processes, process = session.session.processes, None
         async for message in messages:
             event = message.get("event", message)
             if "start" in event:
                 process = await _selected(processes, _part(event, "start"))
             elif "data" in event:
                 if process is None:
-                    raise NotJsonError("The first message must name the process.")
+                    raise InvalidRequestError("The first message must name the process.")
                 await _write(processes, process, _part(_part(event, "data"), "input"))
-        return {}
 
-    async def close_stdin(self, inside: Inside, message: Message) -> Message:
-        processes = inside.session.processes
+    async def close_stdin(self, session: UserSession, message: Message) -> Message:
+        processes = session.session.processes
         await processes.close_input((await _selected(processes, message)).id)
         return {}
 
-    async def send_signal(self, inside: Inside, message: Message) -> Message:
-        processes = inside.session.processes
+    async def send_signal(self, session: UserSession, message: Message) -> Message:
+        processes = session.session.processes
         wanted = message.get("signal")
         number = _SIGNALS.get(wanted) if isinstance(wanted, str) else wanted
         if not isinstance(number, int):
-            raise NotJsonError(f"{wanted!r} is not a signal that can be sent.")
+            raise InvalidRequestError(f"{wanted!r} is not a signal that can be sent.")
         process = await _selected(processes, message)
         await processes.signal(process.id, int(number))
         return {}
 
-    async def update(self, inside: Inside, message: Message) -> Message:
-        processes = inside.session.processes
+    async def update(self, session: UserSession, message: Message) -> Message:
+        processes = session.session.processes
         process = await _selected(processes, message)
         if "pty" in message:
             await processes.resize(process.id, _size(_part(message, "pty")))
         return {}
 
-    async def _command(self, inside: Inside, message: Message) -> Command:
+    async def _command(self, session: UserSession, message: Message) -> Command:
         config = _part(message, "process")
         envs = _strings(config.get("envs", {}))
-        environment = {**await self._entrance.variables(inside), **envs}
-        given = config.get("cwd") or inside.folder
-        folder = whole_path(str(given), inside.home)
-        await _require_folder(inside, folder)
+        environment = {**await session.machine.variables(session), **envs}
+        folder = whole_path(str(config.get("cwd") or session.folder), session.home)
+        await _require_folder(session, folder)
         has_terminal = "pty" in message
         return Command(
             arguments=(str(config.get("cmd", "")), *map(str, config.get("args", ()))),
@@ -133,7 +136,7 @@ class ProcessService:
 
 
 async def _kill_after(processes: Processes, process_id: str, seconds: float) -> None:
-    with suppress(SandyardError):
+    with suppress(ProcessNotFoundError, NotRunningError):
         process = await processes.wait(process_id, timeout_sec=seconds)
         if process.is_running:
             await processes.signal(process_id, signal.SIGKILL)
@@ -170,13 +173,13 @@ def _end(exit_code: int, ended_by: int | None) -> dict[str, Any]:
     return body if exit_code == 0 else body | {"error": status}
 
 
-async def _require_folder(inside: Inside, folder: str) -> None:
+async def _require_folder(session: UserSession, folder: str) -> None:
     """A refused command would not say whether the program or the folder is missing."""
-    if folder == HOME:
+    if folder == session.home:
         return
     try:
-        await inside.session.files.list(folder, depth=1)
-    except SandyardError as error:
+        await session.session.files.list(folder)
+    except (NotFoundError, ConflictError, InvalidError) as error:
         raise CommandRefusedError(f"cwd '{folder}' does not exist") from error
 
 
@@ -197,7 +200,7 @@ async def _write(processes: Processes, process: Process, sent: Message) -> None:
     try:
         data = base64.b64decode(sent.get("pty" if is_typed else "stdin", ""), validate=True)
     except (binascii.Error, TypeError, ValueError) as error:
-        raise NotJsonError("Input must be base64.") from error
+        raise InvalidRequestError("Input must be base64.") from error
     if data:
         await processes.write_input(process.id, data)
 
@@ -219,11 +222,11 @@ def _process_body(process: Process) -> Mapping[str, Any]:
 def _part(message: Message, name: str) -> Message:
     part = message.get(name, {})
     if not isinstance(part, dict):
-        raise NotJsonError(f"`{name}` must be an object.")
+        raise InvalidRequestError(f"`{name}` must be an object.")
     return part
 
 
 def _strings(pairs: Any) -> dict[str, str]:
     if not isinstance(pairs, dict):
-        raise NotJsonError("Variables must be an object of strings.")
+        raise InvalidRequestError("Variables must be an object of strings.")
     return {str(name): str(value) for name, value in pairs.items()}

@@ -1,69 +1,90 @@
-"""Answers and errors in the shapes of E2B's REST API."""
+"""Responses and errors in the format of E2B's REST API."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sandyard.e2b_api.envd.connect import GONE
-from sandyard.e2b_api.errors import NotOfferedError, SandboxGoneError
+from sandyard.e2b_api.envd import connect
+from sandyard.e2b_api.envd.paths import is_rpc
+from sandyard.e2b_api.errors import STATUSES, Statuses, message_of
 from sandyard.kit.errors import (
-    ExhaustedError,
+    MethodNotAllowedError,
+    NotFoundError,
     RateLimitedError,
     SandyardError,
     UnavailableError,
 )
-from sandyard.kit.http.error_statuses import STATUS, status_of
-from sandyard.platform.sandboxes.errors import (
-    QuotaExceededError,
-    SandboxesLimitError,
-    TemplateNotUsableError,
-)
-from sandyard.runtime.errors import NotRunningError, PortClosedError, StorageFullError
+from sandyard.kit.http.error_statuses import status_of
 
-_STATUS: Mapping[type[SandyardError], int] = {
-    **STATUS,
-    NotOfferedError: 501,
-    StorageFullError: 507,
-    SandboxGoneError: 502,
-    NotRunningError: 502,
-    PortClosedError: 502,
-    QuotaExceededError: 429,
-    SandboxesLimitError: 429,
-    TemplateNotUsableError: 404,
-    ExhaustedError: 429,
-}
+logger = logging.getLogger(__name__)
+
+SANDBOX_ID = "e2b.sandbox_id"
+"""The name of the sandbox's id in an ASGI scope."""
 _RETRIED = (RateLimitedError, UnavailableError)
 """Errors that are worth a retry; SDKs would also resend others with the same status."""
 
 
-def json_answer(
+def json_response(
     content: Any, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    return Response(
-        orjson.dumps(content), status, headers=dict(headers or {}), media_type="application/json"
-    )
+    return Response(connect.to_json(content), status, headers, connect.UNARY)
 
 
-def _message(error: SandyardError) -> str:
-    """SDKs recognize some errors by their message."""
-    if isinstance(error, SandboxGoneError | NotRunningError):
-        return GONE
-    is_closed = isinstance(error.__cause__, PortClosedError)
-    return "The sandbox is running but port is not open" if is_closed else error.message
+def error_body(error: SandyardError, statuses: Statuses) -> dict[str, Any]:
+    return {"code": status_of(error, statuses), "message": message_of(error)}
 
 
-def error_body(error: SandyardError) -> dict[str, Any]:
-    return {"code": status_of(error, _STATUS), "message": _message(error)}
+class ErrorBoundary:
+    """Serves the application, and its errors in E2B's format."""
+
+    def __init__(self, app: ASGIApp, statuses: Statuses = STATUSES) -> None:
+        self._app = app
+        self._statuses = statuses
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_begun = False
+
+        async def begin(message: Message) -> None:
+            nonlocal is_begun
+            is_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, begin)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            known = _known(error, scope)
+            if is_begun:  # it can only be aborted
+                raise
+            await self._response(known, scope)(scope, receive, send)
+
+    def _response(self, error: SandyardError, scope: Scope) -> Response:
+        body = error_body(error, self._statuses)
+        status, sandbox_id = body["code"], scope.get(SANDBOX_ID)
+        if is_rpc(scope) and status != 502:
+            return connect.error_response(error, self._statuses)
+        if sandbox_id is not None and status == 502:
+            body["sandboxId"] = sandbox_id
+        headers = {"Should-Retry": "true" if isinstance(error, _RETRIED) else "false"}
+        if error.retry_after is not None:
+            headers["Retry-After"] = str(error.retry_after)
+        return json_response(body, status, headers)
 
 
-def error_answer(error: SandyardError, *, sandbox_id: str | None = None) -> Response:
-    status = status_of(error, _STATUS)
-    body = error_body(error)
-    if sandbox_id is not None and status == 502:
-        body["sandboxId"] = sandbox_id
-    headers = {"Should-Retry": "true" if isinstance(error, _RETRIED) else "false"}
-    if error.retry_after is not None:
-        headers["Retry-After"] = str(error.retry_after)
-    return json_answer(body, status, headers)
+def _known(error: Exception, scope: Scope) -> SandyardError:
+    """The error as reported to callers; an unexpected one is logged with its traceback."""
+    state = scope.setdefault("state", {})
+    if isinstance(error, HTTPException):  # the router's
+        error = MethodNotAllowedError() if error.status_code == 405 else NotFoundError()
+    if not isinstance(error, SandyardError):
+        extra = {"request_id": state.get("request_id")}
+        logger.error("unexpected error", exc_info=error, extra=extra)
+        error = SandyardError()
+    state["outcome"] = error.code
+    return error

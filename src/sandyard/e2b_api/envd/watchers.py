@@ -4,11 +4,10 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from sandyard.e2b_api.envd.connect import Message
-from sandyard.kit.errors import NotFoundError, SandyardError
+from sandyard.kit.errors import NotFoundError
 
 _MOST_EVENTS = 10_000
 _MOST_PER_SANDBOX = 100
@@ -42,13 +41,17 @@ class Watchers:
         watcher_id = secrets.token_hex(16)
         seen: deque[Message] = deque(maxlen=_MOST_EVENTS)
         task = asyncio.create_task(_collect(events, seen))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._watchers[watcher_id] = _Watcher(sandbox_id, task, seen)
         return watcher_id
 
     async def take(self, sandbox_id: str, watcher_id: str) -> Sequence[Message]:
-        """The events since the last call, including those about to arrive."""
+        """The events since the last call, including those about to arrive. Raises the error that
+        ended the watch, after its last events."""
         watcher = self._find(sandbox_id, watcher_id)
         await _settled(watcher.events)
+        if not watcher.events and watcher.task.done():
+            watcher.task.result()
         events = list(watcher.events)
         watcher.events.clear()
         return events
@@ -83,8 +86,7 @@ async def _settled(events: deque[Message]) -> None:
 
 async def _collect(events: AsyncIterator[Message], seen: deque[Message]) -> None:
     try:
-        with suppress(SandyardError):
-            async for event in events:
-                seen.append(event["filesystem"])
+        async for event in events:
+            seen.append(event["filesystem"])
     finally:
         await events.aclose()  # type: ignore[attr-defined]

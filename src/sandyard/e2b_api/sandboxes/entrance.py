@@ -1,21 +1,24 @@
-"""Access to a sandbox: by its id and its access token, or a signed link."""
+"""The way into a sandbox: by its id and its access token, or a signed link."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from sandyard.e2b_api.envd.own_files import OwnFiles
-from sandyard.e2b_api.envd.paths import home_of, known_user
+from sandyard.e2b_api.envd.machine import Credentials, UserSession
+from sandyard.e2b_api.envd.paths import HOME, ROOT, ROOT_HOME, USER, known_user
 from sandyard.e2b_api.errors import AccessTokenMissingError, LinkOverError, SandboxGoneError
-from sandyard.e2b_api.model import ROOT, USER, is_running
+from sandyard.e2b_api.model import is_running
 from sandyard.e2b_api.tokens import FileLink, SandboxTokens
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.errors import SandyardError
+from sandyard.platform.sandboxes.errors import SandboxRecycledError, SandboxUnknownError
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxVariables
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.errors import NotRunningError
+from sandyard.runtime.model import Sample
 from sandyard.runtime.sessions.ports import Session
+
+Sampler = Callable[[Sandbox], Awaitable[Sample]]
 
 
 class Sandboxes(Protocol):
@@ -31,7 +34,7 @@ class Waking(Protocol):
 
 
 class Templates(Protocol):
-    async def find(self, text: str, *, account_id: str) -> Template: ...
+    async def find_by_id(self, template_id: str, *, account_id: str) -> Template | None: ...
 
 
 class Sessions(Protocol):
@@ -41,45 +44,58 @@ class Sessions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    """A session in a running sandbox."""
+class SandboxMachine:
+    """`Machine` of a running sandbox."""
 
     sandbox: Sandbox
-    session: Session
-    user: str = USER
-    template: Template | None = None
-    """Its template, if that was built or is a snapshot."""
+    _session: Session
+    _entrance: "Entrance"
 
     @property
-    def folder(self) -> str:
-        """The default working directory of commands."""
-        return (None if self.template is None else self.template.working_folder) or self.home
+    def id(self) -> str:
+        return self.sandbox.sandbox_id
 
-    @property
-    def home(self) -> str:
-        return home_of(self.user)
+    async def open(self, user: str | None) -> UserSession:
+        """Without root in the sandbox, root is the user."""
+        template = await self._entrance.template_of(self.sandbox)
+        named = known_user(user or (None if template is None else template.default_user))
+        as_root = self._session.as_root() if named == ROOT else None
+        user, home = (USER, HOME) if as_root is None else (ROOT, ROOT_HOME)
+        folder = (None if template is None else template.working_folder) or home
+        return UserSession(self, as_root or self._session, user, home, folder)
 
-    @property
-    def files(self) -> OwnFiles:
-        return OwnFiles(self.session, is_root=self.user == ROOT)
+    async def variables(self, session: UserSession) -> Mapping[str, str]:
+        sandbox = self.sandbox
+        own = {
+            "HOME": session.home,
+            "USER": session.user,
+            "LOGNAME": session.user,
+            "SHELL": "/bin/bash",
+            "E2B_SANDBOX": "true",
+            "E2B_SANDBOX_ID": sandbox.sandbox_id,
+            "E2B_TEAM_ID": sandbox.owner_account_id,
+            "E2B_TEMPLATE_ID": sandbox.template_id,
+        }
+        return own | dict(await self._entrance.variables.of_sandbox(sandbox))
 
-    def by(self, name: str | None) -> "Inside":
-        """As this user; without root in the sandbox, root is the user. Raises NoSuchUserError."""
-        if known_user(name) == USER or (as_root := self.session.as_root()) is None:
-            return self
-        return replace(self, user=ROOT, session=as_root)
-
-
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """A call to a sandbox."""
-
-    sandbox_id: str
-    token: str | None = None
-    link: FileLink | None = None
+    async def metrics(self) -> Mapping[str, Any]:
+        sandbox, sample = self.sandbox, await self._entrance.sample(self.sandbox)
+        began = sandbox.started_at.timestamp() if sandbox.started_at else sample.at
+        elapsed = max(1.0, sample.at - began)
+        return {
+            "ts": int(sample.at),
+            "cpu_count": max(1, int(sandbox.cpu_spec)),
+            "cpu_used_pct": round(sample.cpu_seconds / elapsed / sandbox.cpu_spec * 100, 2),
+            "mem_total": int(sandbox.memory_spec * (1 << 30)),
+            "mem_used": sample.memory_bytes,
+            "disk_used": sample.storage_bytes,
+            "disk_total": self._entrance.disk_bytes,
+        }
 
 
 class Entrance:
+    """`Machines` of this server: its sandboxes."""
+
     def __init__(
         self,
         sandboxes: Sandboxes,
@@ -88,82 +104,61 @@ class Entrance:
         variables: SandboxVariables,
         tokens: SandboxTokens,
         templates: Templates,
+        sample: Sampler,
         *,
         clock: Clock,
         node: str,
+        disk_bytes: int,
     ) -> None:
+        self.variables = variables
+        self.sample = sample
+        self.disk_bytes = disk_bytes
         self._sandboxes = sandboxes
         self._sessions = sessions
         self._waking = waking
-        self._variables = variables
         self._tokens = tokens
         self._templates = templates
         self._clock = clock
         self._node = node
 
-    def check(self, visit: Visit) -> None:
-        """Raises AccessTokenMissingError, whether the sandbox exists or not."""
-        if visit.token is not None and self._tokens.opens(visit.token, visit.sandbox_id):
-            return
-        if visit.link is not None and self._signs(visit.link, visit.sandbox_id):
-            return
-        raise AccessTokenMissingError(None if visit.link is None else "invalid signature")
+    async def authorize(self, credentials: Credentials) -> str:
+        """Links at a single origin do not name the sandbox whose token signed them."""
+        sandbox_id, token, link = credentials.sandbox_id, credentials.token, credentials.link
+        if sandbox_id is None:
+            active = [] if link is None else await self._sandboxes.active_on(self._node)
+            signers = (each.sandbox_id for each in active if self._signs(link, each.sandbox_id))
+            sandbox_id = next(signers, None)
+        elif token is not None and self._tokens.opens(token, sandbox_id):
+            return sandbox_id
+        elif link is not None and not self._signs(link, sandbox_id):
+            raise AccessTokenMissingError("invalid signature")
+        if sandbox_id is None or link is None:
+            raise AccessTokenMissingError
+        return sandbox_id
 
-    async def enter(self, sandbox_id: str) -> Inside:
-        """Raises SandboxGoneError. A paused sandbox that wakes on requests is resumed."""
-        sandbox = await self._sandboxes.find(sandbox_id)
+    async def enter(self, machine_id: str | None) -> SandboxMachine:
+        """A paused sandbox that wakes on requests is resumed."""
+        sandbox = None if machine_id is None else await self._sandboxes.find(machine_id)
         if sandbox is None:
             raise SandboxGoneError
         if not is_running(sandbox, utc_time(self._clock.now())):
             sandbox = await self._woken(sandbox)
         try:
-            return Inside(sandbox, await self._sessions.into(sandbox))
+            return SandboxMachine(sandbox, await self._sessions.into(sandbox), self)
         except NotRunningError as error:
             raise SandboxGoneError from error
 
-    async def find_signed(self, link: FileLink) -> str:
-        """The id of the sandbox whose token signed the link: links at a single origin do not name
-        it. Raises AccessTokenMissingError."""
-        for sandbox in await self._sandboxes.active_on(self._node):
-            if self._signs(link, sandbox.sandbox_id):
-                return sandbox.sandbox_id
-        raise AccessTokenMissingError
-
-    async def variables(self, inside: Inside) -> Mapping[str, str]:
-        """The environment variables of commands in the sandbox."""
-        sandbox = inside.sandbox
-        own = {
-            "HOME": inside.home,
-            "USER": inside.user,
-            "LOGNAME": inside.user,
-            "SHELL": "/bin/bash",
-            "E2B_SANDBOX": "true",
-            "E2B_SANDBOX_ID": sandbox.sandbox_id,
-            "E2B_TEAM_ID": sandbox.owner_account_id,
-            "E2B_TEMPLATE_ID": sandbox.template_id,
-        }
-        return own | dict(await self._variables.of_sandbox(sandbox))
-
-    async def visitor(self, inside: Inside, name: str | None) -> Inside:
-        """As this user, or as its template's default user. Raises NoSuchUserError."""
-        template = await self._built(inside.sandbox)
-        inside = replace(inside, template=template)
-        return inside.by(name or (None if template is None else template.default_user))
-
-    async def _built(self, sandbox: Sandbox) -> Template | None:
+    async def template_of(self, sandbox: Sandbox) -> Template | None:
         """The template, if it was built or is a snapshot, and still exists."""
         if sandbox.archive_id is None:
             return None
-        try:
-            return await self._templates.find(
-                sandbox.template_id, account_id=sandbox.owner_account_id
-            )
-        except SandyardError:
-            return None
+        return await self._templates.find_by_id(
+            sandbox.template_id, account_id=sandbox.owner_account_id
+        )
 
-    def _signs(self, link: FileLink, sandbox_id: str) -> bool:
+    def _signs(self, link: FileLink | None, sandbox_id: str) -> bool:
         """Raises LinkOverError for a valid link that has expired."""
-        if not self._tokens.signs(link, sandbox_id):
+        if link is None or not self._tokens.signs(link, sandbox_id):
             return False
         if link.is_over(self._clock.now()):
             raise LinkOverError
@@ -174,7 +169,7 @@ class Entrance:
             raise SandboxGoneError
         try:
             await self._waking.wake(sandbox.sandbox_id)
-        except SandyardError as error:
+        except (SandboxUnknownError, SandboxRecycledError) as error:
             raise SandboxGoneError from error
         woken = await self._sandboxes.find(sandbox.sandbox_id)
         if woken is None:

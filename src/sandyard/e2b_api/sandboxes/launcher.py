@@ -6,8 +6,9 @@ from contextlib import suppress
 from importlib import resources
 from typing import Protocol
 
+from sandyard.e2b_api.envd.paths import HOME, ROOT, ROOT_HOME, USER
 from sandyard.e2b_api.errors import NotOfferedError
-from sandyard.e2b_api.model import HOME, INTERPRETER_PORT, ROOT, ROOT_HOME, USER
+from sandyard.e2b_api.model import INTERPRETER_PORT
 from sandyard.kit.errors import UnavailableError
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxVariables

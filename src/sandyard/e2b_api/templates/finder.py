@@ -4,13 +4,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sandyard.e2b_api.errors import NotJsonError
+from sandyard.e2b_api.errors import InvalidRequestError
 from sandyard.e2b_api.paging import matching
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.sandboxes.archives.service import SandboxArchives
-from sandyard.platform.sandboxes.errors import TemplateNotUsableError
-from sandyard.platform.templates.errors import TagUnknownError, TemplateReadOnlyError
+from sandyard.platform.templates.errors import (
+    TagUnknownError,
+    TemplateNotFoundError,
+    TemplateReadOnlyError,
+)
 from sandyard.platform.templates.model import (
     DEFAULT_TAG,
     NewTemplate,
@@ -41,11 +44,11 @@ class TemplateName:
 
     @classmethod
     def new(cls, text: str) -> "TemplateName":
-        """Raises NotJsonError for an invalid name."""
+        """Raises InvalidRequestError for an invalid name."""
         given = cls.of(text)
         is_good = _NAME.fullmatch(given.name) and (given.tag is None or _TAG.fullmatch(given.tag))
         if not is_good or given.name.startswith("tpl-"):
-            raise NotJsonError(f"'{text[:64]}' can't be the name of a template.")
+            raise InvalidRequestError(f"'{text[:64]}' can't be the name of a template.")
         return given
 
 
@@ -55,14 +58,20 @@ class TemplateFinder:
         self._archives = archives
 
     async def find(self, text: str, *, account_id: str) -> Template:
-        """By id or name. Raises TemplateNotUsableError."""
+        """By id or name. Raises TemplateNotFoundError."""
         plain = TemplateName.of(text).name
         if plain.startswith("tpl-"):
             return await self._templates.get(account_id, plain)
         found = [each for each in await self._named(account_id, plain) if each.name == plain]
         if not found:
-            raise TemplateNotUsableError(f"template '{text[:128]}' not found")
+            raise TemplateNotFoundError(f"template '{text[:128]}' not found")
         return min(found, key=lambda each: _rank(each, account_id))
+
+    async def find_by_id(self, template_id: str, *, account_id: str) -> Template | None:
+        try:
+            return await self._templates.get(account_id, template_id)
+        except TemplateNotFoundError:
+            return None
 
     async def find_own(self, name: str, *, account_id: str) -> Template | None:
         found = [each for each in await self._named(account_id, name) if each.name == name]
@@ -144,7 +153,9 @@ class TemplateFinder:
         template = await self.find(name, account_id=by.account_id)
         archives = dict(template.archives or {})
         if DEFAULT_TAG in (TemplateName.of(tag).tag or tag for tag in tags):
-            raise NotJsonError(f"The tag `{DEFAULT_TAG}` can't be removed: build again to move it.")
+            raise InvalidRequestError(
+                f"The tag `{DEFAULT_TAG}` can't be removed: build again to move it."
+            )
         for tag in tags:
             if archives.pop(TemplateName.of(tag).tag or tag, None) is None:
                 raise TagUnknownError
@@ -167,7 +178,7 @@ class TemplateFinder:
         self, template: Template, changes: TemplateChanges, *, by: Principal
     ) -> Template:
         if len(changes.get("archives", ())) > _MOST_TAGS:
-            raise NotJsonError(f"A template has at most {_MOST_TAGS} tags.")
+            raise InvalidRequestError(f"A template has at most {_MOST_TAGS} tags.")
         counted = await self._archives.counted(
             changes.get("archives", {}).values(), by=by, template_id=template.template_id
         )
@@ -193,10 +204,10 @@ class TemplateFinder:
 
 
 def new_tag(text: str) -> str:
-    """The tag of `name:tag`, or the tag alone. Raises NotJsonError for an invalid one."""
+    """The tag of `name:tag`, or the tag alone. Raises InvalidRequestError for an invalid one."""
     tag = TemplateName.of(text).tag or text
     if not _TAG.fullmatch(tag):
-        raise NotJsonError(f"'{text[:64]}' can't be a tag.")
+        raise InvalidRequestError(f"'{text[:64]}' can't be a tag.")
     return tag
 
 

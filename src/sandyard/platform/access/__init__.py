@@ -1,1 +1,1 @@
-"""access"""
+"""Access to the Platform: credentials, login tokens, scopes, rate limits and guarded routes."""

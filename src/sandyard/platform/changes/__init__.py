@@ -1,1 +1,1 @@
-"""changes"""
+"""How use cases change entities."""

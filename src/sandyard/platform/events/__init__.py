@@ -1,1 +1,1 @@
-"""events"""
+"""Events of all entities: how they are written, read and verified."""

@@ -1,1 +1,1 @@
-"""http"""
+"""Fields of bodies and queries that all nouns share."""

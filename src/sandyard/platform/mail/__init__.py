@@ -1,1 +1,1 @@
-"""mail"""
+"""Mail: how it is sent, and the templates of what is sent."""

@@ -1,6 +1,10 @@
-"""An account's limit of a resource, and its use."""
+"""What an account may have and use, and what it uses now, decided without any I/O."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from sandyard.kit.errors import ConflictError
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,3 +14,68 @@ class ResourceQuota:
     in_use: int | float
     limit: int | float | None
     """None if there is no limit."""
+
+
+class ResourceKind(StrEnum):
+    PROJECTS = "projects"
+    SANDBOXES = "sandboxes"
+    TEMPLATES = "templates"
+    VARIABLES = "variables"
+
+
+@dataclass(frozen=True, slots=True)
+class CountQuota:
+    """A fact: whether the account has reached its limit of this kind. It stays true while others
+    are made below the limit, so that creations seldom have to be decided again."""
+
+    kind: ResourceKind
+    account_id: str
+    limit: int
+    is_used_up: bool = False
+
+    def with_count(self, count: int) -> "CountQuota":
+        """The same with this count."""
+        return replace(self, is_used_up=count >= self.limit)
+
+    def require(self, error: type[ConflictError]) -> None:
+        """Raise the error if the limit is reached."""
+        if self.is_used_up:
+            raise error(details={"limit": self.limit})
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The total resources of an account's active sandboxes, or their limit: its quota."""
+
+    sandboxes: int
+    cpu: float
+    memory_gb: float
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRequest:
+    """A request for one more sandbox of this size beside the account's active ones."""
+
+    account_id: str
+    cpu: float
+    memory_gb: float
+    quota: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaCheck:
+    """A fact: which parts of its quota the account would exceed. It stays true while others start
+    within it, so that starts of one account seldom have to be decided again."""
+
+    request: QuotaRequest
+    exceeded: Mapping[str, Mapping[str, float]]
+
+
+def check_quota(request: QuotaRequest, in_use: Resources) -> QuotaCheck:
+    asked = {"sandboxes": 1, "cpu": request.cpu, "memory_gb": request.memory_gb}
+    exceeded = {
+        name: {"limit": limit, "in_use": taken, "asked": asked[name]}
+        for name in asked
+        if (taken := getattr(in_use, name)) + asked[name] > (limit := getattr(request.quota, name))
+    }
+    return QuotaCheck(request, exceeded)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, created
 from sandyard.kit.node import require_here
-from sandyard.platform.quotas.model import CountQuota
+from sandyard.platform.quotas.model import CountQuota, QuotaCheck
 from sandyard.platform.sandboxes.errors import (
     ProjectNotUsableError,
     ProjectReadOnlyError,
@@ -174,50 +174,12 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
-    """The total resources of an account's active sandboxes, or their limit: its quota."""
-
-    sandboxes: int
-    cpu: float
-    memory_gb: float
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaRequest:
-    """A request for one more sandbox of this size beside the account's active ones."""
-
-    account_id: str
-    cpu: float
-    memory_gb: float
-    quota: Resources
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaCheck:
-    """A fact: which parts of its quota the account would exceed. It stays true while others start
-    within it, so that starts of one account seldom have to be decided again."""
-
-    request: QuotaRequest
-    exceeded: Mapping[str, Mapping[str, float]]
-
-
-@dataclass(frozen=True, slots=True)
 class ProjectState:
     """A fact: the project is this account's and not deleted; whether it is archived."""
 
     project_id: str
     owner_account_id: str
     is_archived: bool
-
-
-def check_quota(request: QuotaRequest, in_use: Resources) -> QuotaCheck:
-    asked = {"sandboxes": 1, "cpu": request.cpu, "memory_gb": request.memory_gb}
-    exceeded = {
-        name: {"limit": limit, "in_use": taken, "asked": asked[name]}
-        for name in asked
-        if (taken := getattr(in_use, name)) + asked[name] > (limit := getattr(request.quota, name))
-    }
-    return QuotaCheck(request, exceeded)
 
 
 def create_sandbox(

@@ -1,1 +1,1 @@
-"""schema"""
+"""The Platform's tables and their migrations."""

@@ -5,4 +5,4 @@ from pathlib import Path
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.platform.schema.tables import SCHEMA
 
-MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
+MIGRATIONS = Migrations(SCHEMA, Path(__file__).parents[1] / "migrations")

@@ -1,1 +1,1 @@
-"""wiring"""
+"""The Platform, wired from the settings."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandyard.bootstrap.specs import platform as specs
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.background import Background
@@ -33,6 +32,7 @@ from sandyard.platform.mail.mailers import FileOutbox, Mailer, SmtpMailer
 from sandyard.platform.wiring.identity import identity_provider
 from sandyard.settings import PlatformSettings, Settings
 from sandyard.wiring.engines import secret
+from sandyard.wiring.job_specs import platform as specs
 
 OUTBOX = "outbox"
 

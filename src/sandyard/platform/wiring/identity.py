@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap.addresses import public_url
 from sandyard.kit.clock import Clock
 from sandyard.settings import Settings, SettingsError
+from sandyard.wiring.addresses import public_url
 
 if TYPE_CHECKING:
     from sandyard.platform.accounts.ports import IdentityProvider

@@ -9,9 +9,6 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from sandyard.bootstrap.addresses import PROGRAM_PORT, preview_urls
-from sandyard.bootstrap.specs import platform as specs
-from sandyard.gateway.model import SandboxDomain
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
@@ -46,6 +43,7 @@ from sandyard.platform.sandboxes.runs.recorder import RunPolicy, RunRecorder
 from sandyard.platform.sandboxes.runs.warm import WarmSandboxes
 from sandyard.platform.sandboxes.service import Sandboxes, SandboxPolicy
 from sandyard.platform.sandboxes.sql.store import SqlSandboxStore
+from sandyard.platform.sessions.listening_ports.http import UrlOf
 from sandyard.platform.sessions.service import Sessions
 from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.http import create_usage_router
@@ -64,6 +62,8 @@ from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import E2bSettings, SandboxSettings
+from sandyard.wiring.addresses import PROGRAM_PORT
+from sandyard.wiring.job_specs import platform as specs
 
 _SILENT_AFTER = 5
 """A node that misses this many runs of its job `ends` is silent."""
@@ -113,7 +113,7 @@ class _Shared:
     ids: SandboxIds
     prices: PriceList
     storage_bytes: int
-    domain: SandboxDomain
+    url_of: UrlOf
 
 
 def build_sandboxes(
@@ -127,7 +127,7 @@ def build_sandboxes(
     clock: Clock,
     data_dir: Path,
     prefix: str,
-    domain: SandboxDomain,
+    url_of: UrlOf,
     terminal_access: TerminalAccess,
     given_runtime: Runtime | None = None,
 ) -> SandboxesWired:
@@ -136,7 +136,7 @@ def build_sandboxes(
     runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir)
     if settings.sandbox_runtime == "e2b":
         runtime = open_e2b_runtime(settings, e2b, data_dir, node=node, pool=e2b_pool)
-    shared = _shared(settings, database, clock, node, runtime, domain)
+    shared = _shared(settings, database, clock, node, runtime, url_of)
     store = shared.store
     recorder, activity = _recorder(shared), Activity(store, clock=clock)
     sessions = Sessions(store, runtime, activity, node=node)
@@ -162,7 +162,7 @@ def build_sandboxes(
                 variables,
                 guard,
                 access=terminal_access,
-                url_of=domain.url_of,
+                url_of=url_of,
                 prefix=prefix,
             ),
             create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=prefix),
@@ -192,7 +192,7 @@ def _shared(
     clock: Clock,
     node: str,
     runtime: Runtime,
-    domain: SandboxDomain,
+    url_of: UrlOf,
 ) -> _Shared:
     transitions = platform_transitions(database, clock)
     return _Shared(
@@ -206,7 +206,7 @@ def _shared(
         ids=SandboxIds(),
         prices=_prices(settings),
         storage_bytes=int(settings.sandbox_storage_gb * GIGABYTE),
-        domain=domain,
+        url_of=url_of,
     )
 
 
@@ -255,7 +255,7 @@ def _recorder(shared: _Shared) -> RunRecorder:
         policy=RunPolicy(
             shared.prices,
             timedelta(days=shared.settings.snapshot_days),
-            preview_urls(shared.domain),
+            lambda running: shared.url_of(running.run_id.id, running.port),
         ),
     )
 

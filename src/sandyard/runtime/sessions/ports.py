@@ -16,8 +16,8 @@ from sandyard.runtime.sessions.model import (
 )
 
 
-class Files(Protocol):
-    """The files of a machine, as its ordinary user sees them.
+class BasicFiles(Protocol):
+    """The files of a machine, as its ordinary user sees them: one at a time.
 
     A path is absolute or relative to the workspace. Links are followed inside the machine and lead
     nowhere else. Every method raises InvalidPathError for an invalid path, FileMissingError,
@@ -51,11 +51,6 @@ class Files(Protocol):
         with it. FileRefusedError if its file system does not support them."""
         ...
 
-    async def apply(self, changes: FileChanges) -> None:
-        """Update files of the workspace, deletions first, each file atomically; folders that become
-        empty are removed. No path passes through a link. Raises UnsafePathError."""
-        ...
-
     async def make_folder(self, path: str) -> bool:
         """Make the folder and its parents; returns whether it is new."""
         ...
@@ -68,6 +63,22 @@ class Files(Protocol):
         """Remove the file, the link or the folder with everything in it."""
         ...
 
+    def watch(
+        self, path: str, *, recursive: bool = False, ready: Event | None = None
+    ) -> AsyncIterator[FileChange]:
+        """The changes in the folder from the first step on, until the machine ends. `ready` is set
+        once no change is missed."""
+        ...
+
+
+class Files(BasicFiles, Protocol):
+    """Many files at once, too."""
+
+    async def apply(self, changes: FileChanges) -> None:
+        """Update files of the workspace, deletions first, each file atomically; folders that become
+        empty are removed. No path passes through a link. Raises UnsafePathError."""
+        ...
+
     def read_tar(self, path: str) -> AsyncIterator[bytes]:
         """The folder and its content as a tar archive, with names relative to the folder."""
         ...
@@ -75,13 +86,6 @@ class Files(Protocol):
     async def write_tar(self, path: str, content: AsyncIterator[bytes]) -> None:
         """Unpack a tar archive into the folder, which is created if missing. No entry leaves the
         folder. Raises InvalidArchiveError; what was unpacked before stays."""
-        ...
-
-    def watch(
-        self, path: str, *, recursive: bool = False, ready: Event | None = None
-    ) -> AsyncIterator[FileChange]:
-        """The changes in the folder from the first step on, until the machine ends. `ready` is set
-        once no change is missed."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""wiring"""
+"""Telemetry, wired from the settings."""

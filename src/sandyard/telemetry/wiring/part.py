@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
-from sandyard.bootstrap.specs import telemetry as specs
 from sandyard.kit import ids
-from sandyard.kit.changes.events import EventLog, actor
-from sandyard.kit.changes.transitions import Cause
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.http.security import BearerGuard
 from sandyard.kit.jobs import Job, JobLeases
@@ -33,16 +31,16 @@ from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores import tables
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
-from sandyard.telemetry.verification import adopt, verify
+from sandyard.telemetry.verification import verify
 from sandyard.wiring.engines import (
-    embedded_database,
+    SqlEngine,
     job_runner,
     open_dynamo,
-    open_part_database,
     prune_job,
     verification_of,
 )
-from sandyard.wiring.part import WiredPart
+from sandyard.wiring.job_specs import telemetry as specs
+from sandyard.wiring.part import Part
 from sandyard.wiring.spec import Counting, Verification
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
@@ -66,7 +64,7 @@ class TelemetryStores:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetryPart(WiredPart):
+class TelemetryPart(Part):
     name: ClassVar[str] = "telemetry"
     telemetry: Telemetry
     keys: ApiKeys
@@ -146,16 +144,17 @@ def _open_on_dynamodb(settings: Settings, clock: Clock) -> TelemetryStores:
 
 
 def _open_on_sql(settings: Settings, data_dir: Path, clock: Clock) -> TelemetryStores:
-    database = open_part_database(settings, data_dir, MIGRATIONS.part)
+    sql = SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
+    database = sql.database
     store = SqlTelemetryStore(database, retention=_retention(settings), clock=clock)
     return TelemetryStores(
-        database.name,
+        sql.engine,
         store,
         SqlKeyStore(database, clock=clock),
         SqlEventLog(database, tables.events, part="telemetry", subjects=tables.SUBJECTS),
         SqlJobLeases(database, tables.jobs),
         removal=store,
-        embedded=embedded_database(settings, database, MIGRATIONS, tables.jobs),
+        embedded=sql.embedded,
     )
 
 
@@ -168,17 +167,6 @@ async def verify_telemetry(settings: Settings, data_dir: Path, counting: Countin
     finally:
         await stores.store.close()
     return verification_of("devices and keys", report)
-
-
-async def adopt_telemetry_changes(settings: Settings, data_dir: Path) -> int:
-    clock = SystemClock()
-    stores = open_stores(settings, data_dir, clock=clock)
-    try:
-        await stores.store.check()
-        cause = Cause.by(actor("system"), clock)
-        return await adopt(stores.store, stores.keys, stores.log, cause)
-    finally:
-        await stores.store.close()
 
 
 @asynccontextmanager
@@ -218,15 +206,3 @@ def open_telemetry_tables(settings: Settings) -> "TelemetryTables":
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
     return TelemetryTables(open_dynamo(settings), prefix=settings.telemetry.telemetry_table_prefix)
-
-
-async def adopt_telemetry(settings: Settings) -> Sequence[str]:
-    from sandyard.telemetry.stores.dynamo_adoption import adopt
-
-    adopted_tables = open_telemetry_tables(settings)
-    try:
-        await adopted_tables.create()
-        adopted = await adopt(adopted_tables, clock=SystemClock())
-    finally:
-        await adopted_tables.close()
-    return [f"telemetry: {adopted} devices and keys adopted"]

@@ -1,6 +1,7 @@
 """Every call of E2B's Python SDK, one after the other, without threads or tasks.
 
-Run with E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL set; it ends with 0 if all is well.
+Run with E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL set; it ends with 0 if all is well. With
+MACHINE_TOKEN set, only the calls to the machine at E2B_SANDBOX_URL, which needs no control API.
 """
 
 import os
@@ -12,6 +13,7 @@ import httpx
 from e2b import (
     AuthenticationException,
     CommandExitException,
+    ConnectionConfig,
     FileNotFoundException,
     InvalidArgumentException,
     NotFoundException,
@@ -24,13 +26,19 @@ from e2b import (
     Template,
     TimeoutException,
 )
+from packaging.version import Version
 
 
 def main() -> None:
+    if token := os.environ.get("MACHINE_TOKEN"):
+        machine_calls(machine(token))
+        return
     sandbox = Sandbox.create(timeout=120, metadata={"a": "b c/é"}, envs={"COLOUR": "red"})
     try:
-        for check in (commands, input_and_signals, files, watches, terminals, links, control):
-            check(sandbox)
+        shown = sandbox.commands.run("echo $COLOUR $E2B_SANDBOX_ID").stdout
+        assert shown == f"red {sandbox.sandbox_id}\n"
+        machine_calls(sandbox)
+        control(sandbox)
         pause_and_resume(sandbox)
     finally:
         assert sandbox.kill() is True
@@ -38,12 +46,27 @@ def main() -> None:
     templates()
 
 
+def machine(token: str) -> Sandbox:
+    return Sandbox(
+        sandbox_id="this",
+        sandbox_domain=None,
+        envd_version=Version("0.6.4"),
+        envd_access_token=token,
+        traffic_access_token=None,
+        connection_config=ConnectionConfig(extra_sandbox_headers={"X-Access-Token": token}),
+    )
+
+
+def machine_calls(sandbox: Sandbox) -> None:
+    for check in (commands, input_and_signals, files, watches, terminals, links):
+        check(sandbox)
+
+
 def commands(sandbox: Sandbox) -> None:
-    result = sandbox.commands.run("echo out; echo err >&2; echo $COLOUR $OWN", envs={"OWN": "x"})
-    assert (result.stdout, result.stderr, result.exit_code) == ("out\nred x\n", "err\n", 0)
+    result = sandbox.commands.run("echo out; echo err >&2; echo $OWN", envs={"OWN": "x"})
+    assert (result.stdout, result.stderr, result.exit_code) == ("out\nx\n", "err\n", 0)
     assert sandbox.commands.run("whoami; pwd; echo ~").stdout == "user\n/home/user\n/home/user\n"
     assert sandbox.commands.run("pwd", cwd="/tmp").stdout == "/tmp\n"  # noqa: S108 - inside
-    assert sandbox.commands.run("echo $E2B_SANDBOX_ID").stdout.strip() == sandbox.sandbox_id
     pieces: list[str] = []
     big = sandbox.commands.run("seq 1 200000", on_stdout=pieces.append)
     assert big.stdout == "".join(pieces) == "".join(f"{n}\n" for n in range(1, 200001))

@@ -4,10 +4,8 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-import asyncpg
 import pytest
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
@@ -17,7 +15,6 @@ from sandyard.broker.pool.errors import NoSandboxesAvailableError, TransitionNot
 from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.model import Action, Claim, Claimed, Listed, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import Sync
 from sandyard.broker.provider.errors import CreationNotSupportedError
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
@@ -33,8 +30,9 @@ from tests.support.broker.pools import (
     free_sandboxes,
     row,
 )
+from tests.support.broker.services import new_broker, new_sync
 from tests.support.clocks import ManualClock
-from tests.support.storage.engines import SQL_ENGINES, create_database
+from tests.support.storage.engines import SQL_ENGINES, broker_database, create_database
 
 REPLICAS = {"sqlite": 1, "postgresql": 4}
 
@@ -50,10 +48,12 @@ async def replicas(
     else:
         url = sa.make_url(await create_database(postgres_url))
         databases = [PostgresDatabase(url, pool_size=8) for _ in range(REPLICAS["postgresql"])]
-    await MIGRATIONS.upgrade(databases[0])
-    yield [SqlPoolStore(database) for database in databases]
-    for database in databases:
-        await database.close()
+    try:
+        await MIGRATIONS.upgrade(databases[0])
+        yield [SqlPoolStore(database) for database in databases]
+    finally:
+        for database in databases:
+            await database.close()
 
 
 class FixedList:
@@ -85,7 +85,7 @@ def new_metrics() -> BrokerMetrics:
 
 
 def sync_of(store: PoolStore, listed: Sequence[Listed]) -> Sync:
-    return Sync(
+    return new_sync(
         store,
         FixedList(listed),
         clock=ManualClock(NOW + 60),
@@ -186,7 +186,7 @@ async def test_a_quarantine_and_a_claim_of_the_same_row_have_one_winner(
 ) -> None:
     await fill(replicas[0], 100)
     rows = [entry.sandbox_id for entry in await everything(replicas[0])]
-    operator = Broker(replicas[-1], clock=ManualClock(NOW), metrics=new_metrics())
+    operator = new_broker(replicas[-1], clock=ManualClock(NOW), metrics=new_metrics())
     claiming = asyncio.create_task(claims(replicas, 60))
     outcomes = await asyncio.gather(
         *(_outcome(operator.act(Action.QUARANTINE, sandbox_id=each)) for each in rows)
@@ -210,7 +210,7 @@ async def test_a_mark_and_an_expiry_of_the_same_row_agree(replicas: list[SqlPool
     """Marks come in the last second of the window, by a clock that is behind the job's."""
     await fill(replicas[0], 100)
     results = await claims(replicas, 100)
-    tracks = Broker(replicas[0], clock=ManualClock(NOW + LAB_SEC - 1), metrics=new_metrics())
+    tracks = new_broker(replicas[0], clock=ManualClock(NOW + LAB_SEC - 1), metrics=new_metrics())
     expiry = Expiry(
         replicas[-1], clock=ManualClock(NOW + LAB_SEC), metrics=new_metrics(), grace_sec=0
     )
@@ -238,7 +238,7 @@ async def test_what_a_cleanup_deletes_beside_a_sync_stays_deleted(
     """The provider's list is late and still has them all."""
     new = free_sandboxes(200)
     await fill(replicas[0], 200)
-    broker = Broker(replicas[0], clock=ManualClock(NOW), metrics=new_metrics())
+    broker = new_broker(replicas[0], clock=ManualClock(NOW), metrics=new_metrics())
     doomed = []
     for n in range(100):
         lease = (await broker.allocate(track_id=f"t{n}")).lease
@@ -324,32 +324,33 @@ async def test_the_same_keys_at_all_replicas_in_any_order_get_one_lease_each(
     await check_invariants(replicas[0])
 
 
-async def test_a_lock_that_is_let_go_again_is_no_empty_pool(
+async def test_a_claim_waits_for_the_only_free_row_while_another_transaction_locks_it(
     tmp_path: Path, postgres_url: str
 ) -> None:
-    """Another transaction holds the only free row, and then does not take it."""
-    url = await create_database(postgres_url)
-    database = PostgresDatabase(sa.make_url(url), pool_size=4)
-    await MIGRATIONS.upgrade(database)
-    store = SqlPoolStore(database)
-    await fill(store, 1)
-    other = await asyncpg.connect(url)
-    transaction = other.transaction()
-    await transaction.start()
-    await other.execute("SELECT 1 FROM broker.sandboxes FOR UPDATE")
-    claim = asyncio.create_task(store.claim(Claim("track", "key", NOW)))
-    with suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.shield(claim), 0.5)
-    assert not claim.done(), "it must wait for the locked row before it says that none is free"
-    await transaction.rollback()
-    claimed = await claim
-    assert claimed is not None
-    await other.close()
-    await database.close()
+    async with broker_database("postgresql", tmp_path, postgres_url, pool_size=4) as database:
+        store = SqlPoolStore(database)
+        await fill(store, 1)
+        locked, released = asyncio.Event(), asyncio.Event()
+        lock = sa.text("SELECT 1 FROM broker.sandboxes FOR UPDATE")
+
+        async def wait_for_release(_: object) -> None:
+            locked.set()
+            await released.wait()
+
+        other = asyncio.create_task(
+            database.hold(lambda connection: connection.execute(lock).close(), wait_for_release)
+        )
+        await locked.wait()
+        claim = asyncio.create_task(store.claim(Claim("track", "key", NOW)))
+        await asyncio.wait([claim], timeout=0.5)
+        assert not claim.done(), "it must wait for the locked row before it says that none is free"
+        released.set()
+        await other
+        assert await claim is not None
 
 
 async def test_refusals_are_told_as_what_they_are(replicas: list[SqlPoolStore]) -> None:
-    broker = Broker(replicas[0], clock=ManualClock(NOW), metrics=new_metrics())
+    broker = new_broker(replicas[0], clock=ManualClock(NOW), metrics=new_metrics())
     await fill(replicas[0], 1)
     lease = (await broker.allocate(track_id="owner")).lease
     outcomes = await asyncio.gather(

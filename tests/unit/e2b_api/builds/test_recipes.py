@@ -1,5 +1,6 @@
 """Recipes of templates: what is read of them, what is refused, and how files are put in place."""
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,16 @@ from typing import Any
 import pytest
 
 from sandyard.e2b_api.builds.builder import Lines, unpacked
-from sandyard.e2b_api.builds.recipes import Workplace, copy_script, recipe_of, require_kept
+from sandyard.e2b_api.builds.recipes import (
+    RecipeBody,
+    Workplace,
+    copy_script,
+    recipe_of,
+    require_kept,
+)
 from sandyard.e2b_api.builds.service import build_request, environment_name
-from sandyard.e2b_api.errors import BuildFailedError, BuildRefusedError, NotJsonError
+from sandyard.e2b_api.errors import BuildFailedError, BuildRefusedError, InvalidRequestError
+from sandyard.e2b_api.requests import parsed
 
 
 @pytest.mark.parametrize(
@@ -23,7 +31,7 @@ from sandyard.e2b_api.errors import BuildFailedError, BuildRefusedError, NotJson
     ],
 )
 def test_where_a_recipe_begins(body: dict[str, Any], base: str | None, image: str | None) -> None:
-    recipe = recipe_of(body)
+    recipe = recipe_of(parsed(json.dumps(body).encode(), RecipeBody))
     assert (recipe.base, recipe.image) == (base, image)
     assert environment_name("Debian:12") == "debian-12"
 
@@ -31,20 +39,20 @@ def test_where_a_recipe_begins(body: dict[str, Any], base: str | None, image: st
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        ({"steps": {"type": "RUN"}}, NotJsonError),
-        ({"steps": [{"type": "RUN", "args": [1]}]}, NotJsonError),
-        ({"steps": [{"type": "RUN", "args": []}]}, NotJsonError),
-        ({"steps": [{"type": "COPY", "args": ["a", "b"]}]}, NotJsonError),
+        ({"steps": {"type": "RUN"}}, InvalidRequestError),
+        ({"steps": [{"type": "RUN", "args": [1]}]}, InvalidRequestError),
+        ({"steps": [{"type": "RUN", "args": []}]}, InvalidRequestError),
+        ({"steps": [{"type": "COPY", "args": ["a", "b"]}]}, InvalidRequestError),
         ({"steps": [{"type": "ADD", "args": []}]}, BuildRefusedError),
-        ({"steps": ["RUN"]}, BuildRefusedError),
+        ({"steps": ["RUN"]}, InvalidRequestError),
         ({"steps": [{"type": "USER", "args": ["guest"]}]}, BuildRefusedError),
         ({"fromImageRegistry": {"type": "registry"}}, BuildRefusedError),
-        ({"startCmd": 1}, NotJsonError),
+        ({"startCmd": 1}, InvalidRequestError),
     ],
 )
 def test_what_is_refused(body: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        recipe_of(body)
+        recipe_of(parsed(json.dumps(body).encode(), RecipeBody))
 
 
 @pytest.mark.parametrize("path", ["/home/user", "/home/user/a/b", "/workspace/x", "/home/user/./a"])
@@ -111,6 +119,6 @@ def test_names_and_tags() -> None:
     assert build_request("mine", ["a", "mine:b"], cpu=2, memory_mb=2048).tags == ["a", "b"]
     assert build_request("mine:c", ["a", "c"], cpu=1, memory_mb=1024).tags == ["c", "a"]
     for name in ("", "tpl-1", "-a", "a b", "a:b c"):
-        with pytest.raises(NotJsonError):
+        with pytest.raises(InvalidRequestError):
             build_request(name, [], cpu=1, memory_mb=1024)
     assert Workplace().path("../x") == "/home/x"

@@ -15,7 +15,7 @@ from sandyard.e2b_api.envd.connect import (
     object_of,
     streamed,
 )
-from sandyard.e2b_api.errors import FolderExistsError, NotJsonError, SandboxGoneError
+from sandyard.e2b_api.errors import FolderExistsError, InvalidRequestError, SandboxGoneError
 from sandyard.kit.errors import BodyTooLargeError, SandyardError, UnavailableError
 from sandyard.runtime.errors import (
     CommandRefusedError,
@@ -52,13 +52,13 @@ async def test_frames_come_whole_however_they_are_cut() -> None:
 async def test_frames_that_are_too_large_or_compressed_are_refused() -> None:
     with pytest.raises(BodyTooLargeError):
         await anext(frames_of(pieces(frame({"a": "x" * 100})), most_bytes=50))
-    with pytest.raises(NotJsonError):
+    with pytest.raises(InvalidRequestError):
         await anext(frames_of(pieces(frame({"a": 1}, 1)), most_bytes=50))
 
 
 @pytest.mark.parametrize("body", [b"[1]", b"{", b'"a"', b"\xff"])
 def test_a_message_is_an_object(body: bytes) -> None:
-    with pytest.raises(NotJsonError):
+    with pytest.raises(InvalidRequestError):
         object_of(body)
     assert object_of(b"") == {}
 

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.batches import BatchInsert, BatchUpdate, Together, run_in_driver
-from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
+from sandyard.kit.sql.database import Database, SqliteDatabase
 from tests.support.storage.disks import small_disk
-from tests.support.storage.engines import SQL_ENGINES, create_database, sql_database
+from tests.support.storage.engines import SQL_ENGINES, sql_database
 
 things = sa.Table(
     "things",
@@ -80,16 +80,18 @@ async def test_a_statement_of_the_driver_fails_as_any_other(db: Database) -> Non
         await db.write(lambda c: add.execute(c, [(3,)]))
 
 
-async def test_a_connection_that_the_driver_lost_is_not_used_again(postgres_url: str) -> None:
-    database = PostgresDatabase(sa.make_url(await create_database(postgres_url)), pool_size=1)
-    await database.write(create_things)
-    add = BatchInsert(things, ("id",))
-    end = "SELECT pg_terminate_backend(pg_backend_pid())"
-    with pytest.raises(UnavailableError):
-        await database.write(lambda c: run_in_driver(c, end, ()))
-    await database.write(lambda c: add.execute(c, [(1,)]))
-    assert await count(database) == 1
-    await database.close()
+async def test_a_connection_that_the_driver_lost_is_not_used_again(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    opened = sql_database("postgresql", tmp_path, postgres_url, schema="things", pool_size=1)
+    async with opened as database:
+        await database.write(create_things)
+        add = BatchInsert(things, ("id",))
+        end = "SELECT pg_terminate_backend(pg_backend_pid())"
+        with pytest.raises(UnavailableError):
+            await database.write(lambda c: run_in_driver(c, end, ()))
+        await database.write(lambda c: add.execute(c, [(1,)]))
+        assert await count(database) == 1
 
 
 async def test_writes_that_wait_are_committed_together_and_fail_alone(db: Database) -> None:
@@ -152,48 +154,48 @@ async def test_sqlite_is_durable(tmp_path: Path) -> None:
     await database.close()
 
 
-async def test_a_lost_deadlock_is_run_again(postgres_url: str) -> None:
-    database = PostgresDatabase(sa.make_url(await create_database(postgres_url)), pool_size=4)
-    await database.write(create_things)
-    await insert(database, 1)
-    await insert(database, 2)
-    runs = 0
-    locked: set[int] = set()
+async def test_a_lost_deadlock_is_run_again(tmp_path: Path, postgres_url: str) -> None:
+    opened = sql_database("postgresql", tmp_path, postgres_url, schema="things", pool_size=4)
+    async with opened as database:
+        await database.write(create_things)
+        await insert(database, 1)
+        await insert(database, 2)
+        runs = 0
+        locked: set[int] = set()
 
-    def bump(first: int, second: int) -> object:
-        def work(connection: sa.Connection) -> None:
-            nonlocal runs
-            runs += 1
-            for number in (first, second):
-                connection.execute(
-                    things.update()
-                    .where(things.c.id == number)
-                    .values(n=sa.func.coalesce(things.c.n, 0) + 1)
-                )
-                locked.add(number)
-                while len(locked) < 2:  # until each holds what the other wants
-                    connection.execute(sa.select(sa.func.pg_sleep(0.01)))
+        def bump(first: int, second: int) -> object:
+            def work(connection: sa.Connection) -> None:
+                nonlocal runs
+                runs += 1
+                for number in (first, second):
+                    connection.execute(
+                        things.update()
+                        .where(things.c.id == number)
+                        .values(n=sa.func.coalesce(things.c.n, 0) + 1)
+                    )
+                    locked.add(number)
+                    while len(locked) < 2:  # until each holds what the other wants
+                        connection.execute(sa.select(sa.func.pg_sleep(0.01)))
 
-        return work
+            return work
 
-    await asyncio.gather(database.write(bump(1, 2)), database.write(bump(2, 1)))  # type: ignore[arg-type]
-    assert runs > 2  # the other may lose the next one
-    total = await database.read(lambda c: c.scalar(sa.select(sa.func.sum(things.c.n))))
-    assert total == 4
-    await database.close()
+        await asyncio.gather(database.write(bump(1, 2)), database.write(bump(2, 1)))  # type: ignore[arg-type]
+        assert runs > 2  # the other may lose the next one
+        total = await database.read(lambda c: c.scalar(sa.select(sa.func.sum(things.c.n))))
+        assert total == 4
 
 
-async def test_no_connection_is_left_checked_out(postgres_url: str) -> None:
-    database = PostgresDatabase(sa.make_url(await create_database(postgres_url)), pool_size=3)
-    await database.write(create_things)
-    await asyncio.gather(*(insert(database, n % 5) for n in range(40)), return_exceptions=True)
-    tasks = [asyncio.create_task(insert(database, n)) for n in range(100, 130)]
-    await asyncio.sleep(0.005)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    assert database._engine.pool.checkedout() == 0  # type: ignore[attr-defined]
-    await database.close()
+async def test_no_connection_is_left_checked_out(tmp_path: Path, postgres_url: str) -> None:
+    opened = sql_database("postgresql", tmp_path, postgres_url, schema="things", pool_size=3)
+    async with opened as database:
+        await database.write(create_things)
+        await asyncio.gather(*(insert(database, n % 5) for n in range(40)), return_exceptions=True)
+        tasks = [asyncio.create_task(insert(database, n)) for n in range(100, 130)]
+        await asyncio.sleep(0.005)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert database._engine.pool.checkedout() == 0  # type: ignore[attr-defined]
 
 
 async def test_sqlite_without_room_says_so_to_all_and_goes_on_when_there_is_some(

@@ -62,11 +62,13 @@ async def _create(
     email: str, username: str, password: str, data_dir: Path
 ) -> tuple["Account", str]:
     """The account, and where it is stored."""
+    from sandyard.bootstrap.addresses import sandbox_domain
     from sandyard.platform.wiring.part import build_platform
     from sandyard.settings import load_settings
 
     settings = load_settings()
-    part = build_platform(settings, data_dir=data_dir)
+    url_of = sandbox_domain(settings).url_of
+    part = build_platform(settings, data_dir=data_dir, url_of=url_of)
     try:
         if part.embedded is not None:
             await part.embedded.upgrade()

@@ -58,7 +58,7 @@ def set_provider(yes: bool, data_dir: Path) -> None:
 
 
 async def _set_provider(settings: "Settings", data_dir: Path, *, yes: bool) -> str:
-    from sandyard.broker.wiring.part import open_pool_provider
+    from sandyard.bootstrap.provider import open_pool_provider
 
     async with open_pool_provider(settings, data_dir) as own:
         before = await own.before_change() or "none"

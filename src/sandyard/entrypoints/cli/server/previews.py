@@ -42,12 +42,12 @@ def migrate(step: str, data_dir: Path) -> None:
     """
     from contextlib import nullcontext
 
+    from sandyard.bootstrap.registry import get_spec
     from sandyard.entrypoints.server.data_dir import locked
     from sandyard.settings import load_settings
-    from sandyard.wiring.engines import is_embedded
 
     settings = load_settings()
-    embedded = is_embedded(settings, "previews")
+    embedded = get_spec("previews").is_embedded(settings)
     if embedded and not (data_dir / "previews.db").exists():
         raise click.ClickException(
             f"There are no previews in {data_dir}. Choose another --data-dir."

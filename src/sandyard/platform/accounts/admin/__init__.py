@@ -1,1 +1,1 @@
-"""admin"""
+"""Administration of accounts."""

@@ -1,1 +1,1 @@
-"""identity"""
+"""Login through an identity provider (OpenID Connect)."""

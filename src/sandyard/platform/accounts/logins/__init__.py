@@ -1,1 +1,1 @@
-"""logins"""
+"""Limits of failed logins."""

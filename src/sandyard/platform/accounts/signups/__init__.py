@@ -1,1 +1,1 @@
-"""signups"""
+"""Sign-up by mail, and invitations."""

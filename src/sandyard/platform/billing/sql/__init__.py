@@ -1,1 +1,1 @@
-"""sql"""
+"""Bills on SQLite or PostgreSQL."""

@@ -1,1 +1,1 @@
-"""runs"""
+"""Runs of sandboxes: starts, deadlines, ends, warm machines and silent nodes."""

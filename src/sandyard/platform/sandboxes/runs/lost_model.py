@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sandyard.kit.changes.transitions import Cause, changed
+from sandyard.kit.clock import utc_time
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
@@ -22,6 +23,7 @@ from sandyard.platform.sandboxes.runs.model import (
     with_snapshot,
 )
 from sandyard.platform.usage.model import PriceList, Usage, cap_usage
+from sandyard.runtime.model import Ended
 
 LONGEST_START = timedelta(minutes=10)
 """A start that takes longer has failed, on any node."""
@@ -43,6 +45,18 @@ def is_last_run(run: PastRun, sandbox: Sandbox) -> bool:
     if run.attempt == sandbox.attempt or run.started_at is None:
         return run.attempt == sandbox.attempt
     return sandbox.started_at is None or run.started_at >= sandbox.started_at
+
+
+def past_run_of(ended: Ended) -> PastRun:
+    began_at = ended.started_at
+    return PastRun(int(ended.run_id.attempt), None if began_at is None else utc_time(began_at))
+
+
+def is_needed(run: Ended, sandbox: Sandbox) -> bool:
+    """The logs of the last attempt are retained until the next start, and what is needed to recover
+    the files of the last run."""
+    has_its_files = run.snapshot is not None and run.snapshot.id == sandbox.latest_snapshot_id
+    return has_its_files or is_last_run(past_run_of(run), sandbox)
 
 
 def last_seen_of(sandbox: Sandbox) -> datetime:
@@ -68,11 +82,8 @@ def end_overdue(
     prices: PriceList,
     cause: Cause,
 ) -> Transitions | None:
-    """End a run past its deadline, if its node has been silent for this long; None otherwise. A
-    node of 0.1.0 is always silent, and has this long to record the end itself."""
+    """End a run past its deadline, if its node has been silent for this long; None otherwise."""
     seen_at, due_at = last_seen_of(sandbox), deadline_of(sandbox)
-    if sandbox.last_seen_at is None:
-        due_at += silent_for
     if max(seen_at + silent_for, due_at) > cause.at:
         return None
     reason = (

@@ -25,11 +25,11 @@ from sandyard.platform.sandboxes.runs.end_model import (
     stored_snapshot,
 )
 from sandyard.platform.sandboxes.runs.lost_model import (
-    PastRun,
     cap_unreported,
     end_lost,
     end_overdue,
     give_up_run,
+    past_run_of,
     recover_snapshot,
 )
 from sandyard.platform.sandboxes.runs.model import (
@@ -238,8 +238,3 @@ class RunRecorder:
 def run_id_of(sandbox: Sandbox) -> RunId:
     """The run id of the sandbox's last attempt."""
     return RunId("sandbox", sandbox.sandbox_id, str(sandbox.attempt))
-
-
-def past_run_of(ended: Ended) -> PastRun:
-    began_at = ended.started_at
-    return PastRun(int(ended.run_id.attempt), None if began_at is None else utc_time(began_at))

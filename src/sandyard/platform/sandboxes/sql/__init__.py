@@ -1,1 +1,1 @@
-"""sql"""
+"""Sandboxes on SQLite or PostgreSQL."""

@@ -1,1 +1,1 @@
-"""commands"""
+"""Commands in a sandbox, and their output."""

@@ -1,1 +1,1 @@
-"""files"""
+"""Files of a sandbox."""

@@ -1,1 +1,1 @@
-"""listening_ports"""
+"""The ports that programs in a sandbox listen on."""

@@ -1,1 +1,1 @@
-"""terminals"""
+"""Terminals of a sandbox."""

@@ -1,0 +1,135 @@
+"""The job that removes expired and unreferenced snapshots and archives."""
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sandyard.kit.changes.events import actor
+from sandyard.kit.changes.transitions import Cause
+from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.errors import UnavailableError
+from sandyard.platform.sandboxes.ids import SandboxIds
+from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.runs.lost_model import is_needed
+from sandyard.platform.sandboxes.runs.model import Transitions, expire_snapshot, warn_of_expiry
+from sandyard.platform.usage.model import PriceList
+from sandyard.runtime.model import Ended
+from sandyard.runtime.ports import Runtime
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOTS = actor("job", "snapshots")
+
+_PAGE = 200
+_UNREFERENCED_FOR = timedelta(hours=1)
+"""How old an unreferenced snapshot must be to be removed: a newer one may be about to be recorded.
+"""
+
+
+@dataclass(slots=True)
+class SnapshotReport:
+    expired: int = 0
+    warned: int = 0
+    unreferenced_removed: int = 0
+
+
+class ExpireSnapshots:
+    """Removes expired snapshots, and warns their owners before."""
+
+    def __init__(
+        self,
+        store: SandboxStore,
+        runtime: Runtime,
+        *,
+        clock: Clock,
+        ids: SandboxIds,
+        prices: PriceList,
+        warn_before: timedelta,
+        retention: timedelta,
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._clock = clock
+        self._ids = ids
+        self._prices = prices
+        self._warn_before = warn_before
+        self._retention = retention
+
+    async def run(self) -> SnapshotReport:
+        report = SnapshotReport()
+        cause = Cause.by(SNAPSHOTS, self._clock)
+        until, after = cause.at + self._warn_before, ""
+        while page := await self._store.with_snapshot_until(until, limit=_PAGE, after=after):
+            after = page[-1].sandbox_id
+            for sandbox in page:
+                cause = Cause.by(SNAPSHOTS, self._clock)
+                report.warned += await self._warn(sandbox, cause)
+                report.expired += await self._expire(sandbox, cause)
+        report.unreferenced_removed = await self._remove_unreferenced(cause)
+        report.unreferenced_removed += await self._remove_archives(cause)
+        return report
+
+    async def _warn(self, sandbox: Sandbox, cause: Cause) -> bool:
+        transitions = warn_of_expiry(
+            sandbox, warn_before=self._warn_before, ids=self._ids.new(), cause=cause
+        )
+        return await self._apply(transitions)
+
+    async def _expire(self, sandbox: Sandbox, cause: Cause) -> bool:
+        snapshot_id = sandbox.latest_snapshot_id
+        transitions = expire_snapshot(
+            sandbox, ids=self._ids.new(), prices=self._prices, cause=cause
+        )
+        if snapshot_id is None or not await self._apply(transitions):
+            return False
+        await self._runtime.delete_snapshot(snapshot_id)
+        return True
+
+    async def _apply(self, transitions: Transitions | None) -> bool:
+        """An entity that has changed since it was read is left to the next run."""
+        return transitions is not None and await self._store.apply(*transitions)
+
+    async def _remove_archives(self, cause: Cause) -> int:
+        """Archives of deleted templates and failed builds."""
+        old = [
+            archive.id
+            for archive in await self._runtime.list_archives()
+            if cause.at - utc_time(archive.created_at) > _UNREFERENCED_FOR
+        ]
+        unused = set(old) - await self._store.referenced_archives(old)
+        for archive_id in unused:
+            await self._runtime.delete_archive(archive_id)
+        return len(unused)
+
+    async def _remove_unreferenced(self, cause: Cause) -> int:
+        old = [
+            snapshot.id
+            for snapshot in await self._runtime.list_snapshots()
+            if cause.at - utc_time(snapshot.created_at) > _UNREFERENCED_FOR
+        ]
+        referenced = await self._store.referenced_snapshots(old)
+        removed = 0
+        for snapshot_id in set(old) - referenced - await self._unrecorded(cause):
+            try:
+                await self._runtime.delete_snapshot(snapshot_id)
+            except UnavailableError as error:  # the others must not wait for it
+                logger.warning(
+                    "an orphaned snapshot could not be removed",
+                    extra={"action": "snapshots", "reason": error.reason},
+                )
+            else:
+                removed += 1
+        return removed
+
+    async def _unrecorded(self, cause: Cause) -> set[str]:
+        """Snapshots of last runs, which are about to be recorded if they are not yet."""
+        found: set[str] = set()
+        for run in await self._runtime.list_runs("sandbox"):
+            if not isinstance(run, Ended) or run.snapshot is None:
+                continue
+            sandbox = await self._store.find(run.run_id.id)
+            is_fresh = cause.at - utc_time(run.ended_at) < self._retention
+            if is_fresh and sandbox is not None and is_needed(run, sandbox):
+                found.add(run.snapshot.id)
+        return found

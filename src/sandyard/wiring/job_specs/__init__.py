@@ -1,0 +1,1 @@
+"""The jobs of each part by name, known without importing the part."""
