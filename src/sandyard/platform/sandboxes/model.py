@@ -137,6 +137,17 @@ class PricedSandbox:
 
 
 @dataclass(frozen=True, slots=True)
+class SandboxFilter:
+    """Which of an account's sandboxes are listed."""
+
+    status: Status | None = None
+    project_id: str | None = None
+    template_id: str | None = None
+    search: str | None = None
+    is_recycled: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NewSandbox:
     name: str
     template_id: str

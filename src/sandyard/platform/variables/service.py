@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from sandyard.kit.changes.transitions import Cause, ConflictRetries
+from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
 from sandyard.platform.access.principal import Principal
@@ -69,8 +69,9 @@ class Environments:
         cause, variable_id = Cause.by(by.actor, self._clock), resource_id("env")
         new = NewValue(name, is_secret, self._cipher.encrypt(value))
         quota = CountQuota(ResourceKind.VARIABLES, by.account_id, self._per_account)
-        async for _ in ConflictRetries():
-            decided = set_variable(
+
+        async def decide() -> Transition[Variable]:
+            return set_variable(
                 await self._store.find_variable(holder_id, name),
                 new,
                 variable_id=variable_id,
@@ -79,15 +80,14 @@ class Environments:
                 quota=await self._store.read_count_quota(quota),
                 cause=cause,
             )
-            if await self._store.apply(decided):
-                return decided.result
-        raise BusyError
+
+        return (await apply_decision(decide, self._store.apply, busy=BusyError)).result
 
     async def remove(self, holder_id: str, name: str, *, by: Principal) -> None:
         """VariableNotFoundError."""
         cause = Cause.by(by.actor, self._clock)
-        async for _ in ConflictRetries():
-            found = await self._store.find_variable(holder_id, name)
-            if await self._store.apply(remove_variable(found, cause)):
-                return
-        raise BusyError
+
+        async def decide() -> Transition[Variable]:
+            return remove_variable(await self._store.find_variable(holder_id, name), cause)
+
+        await apply_decision(decide, self._store.apply, busy=BusyError)

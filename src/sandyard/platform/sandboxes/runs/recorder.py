@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from sandyard.kit.changes.transitions import Cause, ConflictRetries
+from sandyard.kit.changes.transitions import Cause, apply_decision
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.errors import SandyardError
@@ -218,15 +218,17 @@ class RunRecorder:
     ) -> Sandbox | None:
         """Decide and apply, with retries on a conflict; returns the sandbox as it was before, None
         if there was nothing to change."""
+
+        async def decide_now() -> tuple[Sandbox, Transitions] | None:
+            found = await self._store.find_with_usage(sandbox_id)
+            transitions = decide(*found) if found is not None else None
+            return (found[0], transitions) if found and transitions is not None else None
+
         async with self.locks.of(sandbox_id):
-            async for _ in ConflictRetries():
-                found = await self._store.find_with_usage(sandbox_id)
-                transitions = decide(*found) if found is not None else None
-                if found is None or transitions is None:
-                    return None
-                if await self._store.apply(*transitions):
-                    return found[0]
-        raise SandboxChangedError
+            made = await apply_decision(
+                decide_now, lambda made: self._store.apply(*made[1]), busy=SandboxChangedError
+            )
+        return None if made is None else made[0]
 
     async def _delete_replaced(self, snapshot_id: str | None, end: End) -> None:
         if snapshot_id is None or end.snapshot is None or end.snapshot.id == snapshot_id:
