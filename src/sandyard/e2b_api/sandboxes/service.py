@@ -25,7 +25,7 @@ from sandyard.platform.sandboxes.runs.deadlines import Deadlines
 from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.platform.templates.errors import TemplateNotFoundError
 from sandyard.platform.templates.model import Template
-from sandyard.platform.variables.service import Environments
+from sandyard.platform.variables.service import Variables
 from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.network_model import Network
 
@@ -72,7 +72,7 @@ class E2bSandboxes:
         self,
         sandboxes: Sandboxes,
         deadlines: Deadlines,
-        variables: Environments,
+        variables: Variables,
         templates: TemplateFinder,
         launcher: Launcher,
         *,

@@ -60,7 +60,7 @@ class Accounts:
         email_templates: EmailTemplates,
         background: Background,
         clock: Clock,
-        make: IdMakers | None = None,
+        make: IdMakers,
     ) -> None:
         self._store = store
         self._passwords = passwords
@@ -72,7 +72,7 @@ class Accounts:
         self._background = background
         self._clock = clock
         self._locks = KeyedLocks()
-        self._make = make or IdMakers()
+        self._make = make
 
     async def log_in(self, *, login: str, password: str, address: str) -> tuple[Account, Login]:
         """Log in by e-mail address or user name; InvalidCredentialsError whatever is wrong,

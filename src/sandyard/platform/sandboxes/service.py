@@ -11,7 +11,6 @@ from typing import Any
 
 from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.node import require_here
 from sandyard.kit.paging import Page
@@ -42,6 +41,7 @@ from sandyard.platform.sandboxes.ports import (
     SandboxVariables,
     TemplateFinder,
 )
+from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.model import Transitions, recycle_sandbox
 from sandyard.platform.sandboxes.runs.node_files import NodeFiles
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder, run_id_of
@@ -91,7 +91,7 @@ class Sandboxes:
         self._runtime = runtime
         self._recorder = recorder
         self._files = NodeFiles(runtime, recorder, node=policy.node)
-        self._networks = SandboxNetworks(store, runtime, node=policy.node)
+        self._networks = SandboxNetworks(runtime, node=policy.node)
         self._clock = clock
         self._locks = recorder.locks
         self._ids = ids
@@ -197,7 +197,7 @@ class Sandboxes:
         sandbox = await self.get(sandbox_id, account_id=None)
         end_reason = f"ended by an admin: {reason}"
         if sandbox.node != self._policy.node:
-            await self._recorder.give_up(
+            await self._recorder.release(
                 sandbox_id,
                 snapshot_node=await self._files.holder(sandbox),
                 silent_for=self._policy.silent_for,
@@ -314,7 +314,7 @@ class Sandboxes:
         return await self.get(sandbox.sandbox_id, account_id=sandbox.owner_account_id)
 
     async def _forget(self, sandbox: Sandbox) -> None:
-        with suppress(SandyardError):  # the reconciler removes what fails here
+        with retried_later("recycle", sandbox.sandbox_id):
             await self._runtime.forget(run_id_of(sandbox))
             if sandbox.latest_snapshot_id is not None:
                 await self._runtime.delete_snapshot(sandbox.latest_snapshot_id)

@@ -12,9 +12,9 @@ from sandyard.platform.quotas.model import CountQuota
 from sandyard.platform.templates.model import Template, TemplateFilter
 
 
-class Environments(Protocol):
+class RootFileSystems(Protocol):
     async def names(self) -> AbstractSet[str]:
-        """The names of the environments available to sandboxes here."""
+        """The names of the root file systems available to sandboxes here."""
         ...
 
 

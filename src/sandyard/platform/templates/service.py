@@ -23,7 +23,7 @@ from sandyard.platform.templates.model import (
     require_environment,
     update_template,
 )
-from sandyard.platform.templates.ports import Environments, TemplateStore
+from sandyard.platform.templates.ports import RootFileSystems, TemplateStore
 
 
 def new_id() -> str:
@@ -34,13 +34,13 @@ class Templates:
     def __init__(
         self,
         store: TemplateStore,
-        environments: Environments,
+        root_file_systems: RootFileSystems,
         *,
         clock: Clock,
         per_account: int,
     ) -> None:
         self._store = store
-        self._environments = environments
+        self._root_file_systems = root_file_systems
         self._clock = clock
         self._per_account = per_account
         self._locks = KeyedLocks()
@@ -65,7 +65,7 @@ class Templates:
     ) -> Template:
         """OfficialTemplateError, TemplateNameTakenError, TemplatesLimitError,
         EnvironmentUnknownError. `template_id` is one that was given out before."""
-        require_environment(wanted.environment, await self._environments.names())
+        require_environment(wanted.environment, await self._root_file_systems.names())
         cause, own_id = Cause.by(principal.actor, self._clock), template_id or new_id()
         quota = CountQuota(ResourceKind.TEMPLATES, principal.account_id, self._per_account)
 
@@ -95,7 +95,7 @@ class Templates:
         self, principal: Principal, template_id: str, changes: TemplateChanges
     ) -> Template:
         """TemplateReadOnlyError, TemplateNameTakenError, EnvironmentUnknownError."""
-        require_environment(changes.get("environment"), await self._environments.names())
+        require_environment(changes.get("environment"), await self._root_file_systems.names())
         cause = Cause.by(principal.actor, self._clock)
         return await change(
             self._store,

@@ -20,8 +20,8 @@ from sandyard.platform.variables.model import (
 from sandyard.platform.variables.ports import VariableStore
 
 
-class Holder(Protocol):
-    """A project or a sandbox that variables are set for."""
+class ParentResources(Protocol):
+    """The projects or sandboxes that variables are set for."""
 
     async def require(self, holder_id: str, *, account_id: str, is_changed: bool) -> None:
         """Raise unless this is the account's and, with `is_changed`, may be changed."""
@@ -38,7 +38,7 @@ class SandboxInProject(Protocol):
     def project_id(self) -> str | None: ...
 
 
-class Environments:
+class Variables:
     def __init__(
         self, store: VariableStore, cipher: Cipher, *, clock: Clock, per_account: int
     ) -> None:

@@ -49,7 +49,7 @@ class IdentityLogins:
         login_limiter: LoginLimiter,
         invitations: Invitations,
         clock: Clock,
-        make: IdMakers | None = None,
+        make: IdMakers,
     ) -> None:
         """Without a provider each use case raises OidcNotConfiguredError."""
         self._configured = provider
@@ -61,7 +61,7 @@ class IdentityLogins:
         self._login_limiter = login_limiter
         self._invitations = invitations
         self._clock = clock
-        self._make = make or IdMakers()
+        self._make = make
 
     @property
     def _provider(self) -> IdentityProvider:

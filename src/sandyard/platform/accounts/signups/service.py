@@ -52,7 +52,7 @@ class Signups:
         invitations: Invitations,
         background: Background,
         clock: Clock,
-        make: IdMakers | None = None,
+        make: IdMakers,
     ) -> None:
         self._store = store
         self._passwords = passwords
@@ -63,7 +63,7 @@ class Signups:
         self._invitations = invitations
         self._background = background
         self._clock = clock
-        self._make = make or IdMakers()
+        self._make = make
 
     async def invite(self, email: str, *, by: Principal) -> None:
         """Mail an invitation to the address. SignupClosedError."""
