@@ -21,7 +21,8 @@ from starlette.routing import Route
 
 from benchmarks.load import Target
 from benchmarks.loops import run
-from sandyard.entrypoints.server.listeners import Listener, free_port
+from sandyard.entrypoints.server.listeners import Listener
+from sandyard.kit.free_ports import free_port
 
 _START_SEC = 20
 

@@ -25,12 +25,12 @@ from sandyard.broker.stores.dynamo_table import (
     TableNames,
     definition,
 )
-from sandyard.entrypoints.server.listeners import free_port
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.dynamo.client import Dynamo
 from sandyard.kit.dynamo.job_leases import DynamoJobLeases
 from sandyard.kit.dynamo.values import wire
+from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
 from tests.support.storage.engines import AWS_ENVIRONMENT
 

@@ -15,7 +15,7 @@ import aiohttp
 from benchmarks.load import cpu_seconds
 from benchmarks.loops import run
 from benchmarks.report import Figure, Measured, Say
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.e2b.double import API_KEY
 from tests.support.e2b.double_process import e2b_double_process
 from tests.support.platform.in_process import read_outbox, token_in

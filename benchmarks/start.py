@@ -13,7 +13,7 @@ from statistics import median
 import psutil
 
 from benchmarks.report import Figure, Measured, Say
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 
 _ROUNDS = 5
 _FRESH_SEC = 2

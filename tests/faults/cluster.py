@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import run_sandyard, wait_until_ready
 
 LAB_SEC = 9

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from sandyard.broker.stores.dynamo_table import PoolTable, definition
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.faults.proxy import FaultProxy, Faults, fault_proxy
 from tests.support.storage.engines import pool_table
 

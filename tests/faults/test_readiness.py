@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.faults.cluster import Proxy, proxy_process
 from tests.faults.index_lag import WRITES
 from tests.support.servers.processes import ServerProcess, run_sandyard, sandyard_serve

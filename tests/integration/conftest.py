@@ -12,7 +12,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard.broker.provider.client import HttpProvider, ProviderPolicy
-from sandyard.entrypoints.server.listeners import Listener, free_port
+from sandyard.entrypoints.server.listeners import Listener
+from sandyard.kit.free_ports import free_port
 from sandyard.tools.provider.simulator import Simulator, create_simulator_app
 
 PATIENT = ProviderPolicy(

@@ -15,7 +15,7 @@ import boto3
 import httpx
 from botocore.config import Config
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.deploy.aws.templates import ENVIRONMENT, ROOT
 
 PYTHON = ROOT / ".tools" / "ministack" / "bin" / "python"

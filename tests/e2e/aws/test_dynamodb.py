@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import (
     ServerProcess,
     csp_simulator,

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.broker.event_receivers import Receiver, arrivals, receiving
 from tests.support.servers.processes import (
     ServerProcess,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import ServerProcess, sandyard_serve
 
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from sandyard_client import Client, Connection, Credential, Request
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.e2e.client.restarting import RestartingServer
 from tests.e2e.client.terminals import PATIENCE_SEC, CommandLine, saved
 from tests.support.servers.processes import clean_environment

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 from playwright.sync_api import Page, expect
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.e2e.console.people import open_account, password
 from tests.e2e.console.prefix_proxy import prefix_proxy
 from tests.e2e.console.sessions import ConsoleSession, operator_session, session_of

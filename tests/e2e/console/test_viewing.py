@@ -8,7 +8,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.e2e.console.conftest import confirm, logged_in
 from tests.e2e.console.prefix_proxy import prefix_proxy
 from tests.e2e.console.sessions import ConsoleSession

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.e2e.e2b_api.conftest import ROOMY, E2bServer, e2b_key
 from tests.support.servers.processes import clean_environment, sandyard_serve
 from tests.support.servers.users import signed_up

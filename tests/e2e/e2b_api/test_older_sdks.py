@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.e2e.e2b_api.conftest import ROOMY, e2b_key
 from tests.e2e.e2b_api.test_sdks import ROOT, SCRIPTS, run
 from tests.support.servers.processes import run_sandyard, sandyard_serve, wait_until_ready

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from sandyard.broker.stores.sql import SqlPoolStore
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from sandyard.kit.sql.database import SqliteDatabase
 from tests.support.broker.pools import check_invariants
 from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve

@@ -10,7 +10,7 @@ import asyncpg
 import httpx
 import pytest
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import clean_environment, run_sandyard, sandyard_serve
 from tests.support.storage.disks import small_disk
 from tests.support.storage.engines import create_database

@@ -21,7 +21,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 from websockets.sync.client import connect
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.runtime.git_server import TOKEN, GitServer, git_server
 from tests.support.runtime.root_file_systems import small_root, tar
 from tests.support.servers.certificates import Certificate, make_certificate

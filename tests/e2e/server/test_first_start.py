@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import clean_environment, wait_until_ready
 
 ROOT = Path(__file__).parents[3]

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import (
     ServerProcess,
     run_sandyard,

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.broker.event_receivers import Receiver, receiving
 from tests.support.servers.processes import (
     ServerProcess,

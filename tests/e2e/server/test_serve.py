@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from sandyard.bootstrap.registry import PARTS
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import (
     csp_simulator,
     run_sandyard,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import run_sandyard, wait_until_ready
 
 CALLERS = 4

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from sandyard.tools.fleet.board import BoardBehavior
 from sandyard.tools.fleet.simulation import Fleet, FleetPlan, open_fleet
 from tests.support.servers.processes import ServerProcess, run_sandyard, sandyard_serve, verify

@@ -17,12 +17,12 @@ from sandyard.broker.stores.dynamo_adoption import adopt
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.verification import verify
-from sandyard.entrypoints.server.listeners import free_port
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy, TableMissingError
 from sandyard.kit.dynamo.tables import TableUnfitError
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.errors import UnavailableError
+from sandyard.kit.free_ports import free_port
 from tests.faults.stores import IMPATIENT
 from tests.support.broker.pools import LAB_SEC, NOW, check_history, row
 from tests.support.clocks import ManualClock

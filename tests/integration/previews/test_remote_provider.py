@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
-from sandyard.entrypoints.server.listeners import free_port
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.free_ports import free_port
 from sandyard.previews.providers.errors import (
     ProviderFailedError,
     ProviderKeyRefusedError,

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.e2b.double import API_KEY, E2bDouble
 from tests.support.servers.processes import clean_environment, wait_until_ready
 

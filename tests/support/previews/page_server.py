@@ -15,7 +15,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 import sandyard
-from sandyard.entrypoints.server.listeners import Listener, free_port
+from sandyard.entrypoints.server.listeners import Listener
+from sandyard.kit.free_ports import free_port
 
 WEB = Path(sandyard.__file__).parent / "previews" / "web"
 START = datetime(2026, 3, 4, 12, tzinfo=UTC)

@@ -23,13 +23,14 @@ from sandyard.entrypoints.http.middleware import (
     RequestMiddleware,
 )
 from sandyard.entrypoints.http.websockets import WebSocketErrors
-from sandyard.entrypoints.server.listeners import Listener, free_port
+from sandyard.entrypoints.server.listeners import Listener
 from sandyard.gateway.access import GatewayAccess
 from sandyard.gateway.app import Gateway, GatewayPolicy
 from sandyard.gateway.model import Grant, PageScope, SandboxDomain
 from sandyard.gateway.tokens import AccessTokens
 from sandyard.kit import ids
 from sandyard.kit.clock import utc_time
+from sandyard.kit.free_ports import free_port
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.http.direct import DirectRoutes
 from tests.fakes.gateway_targets import Boxes, Owner, Owners

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.support.servers.certificates import Certificate
 
 START_SEC = 120

@@ -17,8 +17,8 @@ from aiodynamo.credentials import Key, StaticCredentials
 
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
 from sandyard.broker.stores.sql import MIGRATIONS
-from sandyard.entrypoints.server.listeners import free_port
 from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy
+from sandyard.kit.free_ports import free_port
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from sandyard.kit.sql.migrations import Migrations
 

@@ -6,7 +6,7 @@ import pytest
 
 from sandyard.broker.provider.client import HttpProvider
 from sandyard.broker.provider.errors import CircuitOpenError, ProviderUnavailableError
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from sandyard.tools.provider.simulator import Faults, Simulator
 from tests.integration.broker.provider.calls import DEADLINE_SEC, EMPTY, Call, delete_one, list_all
 from tests.integration.conftest import Answers, Connect, Serve, eventually, silence, status

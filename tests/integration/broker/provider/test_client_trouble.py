@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 
 from sandyard.broker.pool.model import Listed
 from sandyard.broker.provider.errors import ProviderUnavailableError
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from sandyard.tools.provider.simulator import Faults, Simulator
 from tests.integration.broker.provider.calls import (
     DEADLINE_SEC,

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.entrypoints.server.listeners import free_port
+from sandyard.kit.free_ports import free_port
 from tests.integration.broker.provider.simulators import LISTS, NO_FAULTS, control
 from tests.integration.conftest import Connect, eventually
 from tests.support.servers.processes import csp_simulator, run_sandyard, wait_until_ready
