@@ -3,8 +3,8 @@ own API, or for another port of a sandbox."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandyard.e2b_api.answers import SANDBOX_ID, ErrorBoundary
 from sandyard.e2b_api.envd.paths import is_for_machine, path_of
+from sandyard.e2b_api.envd.responses import SANDBOX_ID, ErrorBoundary
 from sandyard.e2b_api.errors import SandboxGoneError
 from sandyard.e2b_api.hosts import API, ENVD_PORT, LABEL, PREFIX, SANDBOX, E2bHosts
 from sandyard.e2b_api.model import PLATFORM_STATUSES, sandbox_id_of

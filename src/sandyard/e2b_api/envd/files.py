@@ -11,15 +11,15 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sandyard.e2b_api.answers import json_answer
 from sandyard.e2b_api.envd.connect import media_type_of
 from sandyard.e2b_api.envd.entries import METADATA
 from sandyard.e2b_api.envd.machine import UserSession
 from sandyard.e2b_api.envd.own_files import OwnFiles
 from sandyard.e2b_api.envd.paths import whole_path
+from sandyard.e2b_api.envd.responses import json_answer
 from sandyard.e2b_api.errors import InvalidRequestError
 from sandyard.kit.errors import BodyTooLargeError, InvalidError
-from sandyard.platform.sessions.files.ranges import ByteRange, parse_range
+from sandyard.kit.http.byte_ranges import ByteRange, parse_range
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 
 _PIECE_BYTES = 1 << 20

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from sandyard.e2b_api.answers import json_answer
 from sandyard.e2b_api.envd.paths import path_of
+from sandyard.e2b_api.envd.responses import json_answer
 from sandyard.e2b_api.errors import InvalidRequestError, NotOfferedError, SandboxNotFoundError
 from sandyard.e2b_api.model import (
     DEFAULT_TIMEOUT_SEC,

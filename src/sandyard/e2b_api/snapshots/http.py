@@ -6,7 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandyard.e2b_api.answers import error_body, json_answer
+from sandyard.e2b_api.envd.responses import error_body, json_answer
 from sandyard.e2b_api.model import DEFAULT_TIMEOUT_SEC, PLATFORM_STATUSES, Described
 from sandyard.e2b_api.requests import body_of, optional_text, whole_number
 from sandyard.e2b_api.routes import Route, limit_of, page_headers

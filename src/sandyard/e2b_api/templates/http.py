@@ -6,9 +6,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandyard.e2b_api.answers import json_answer
 from sandyard.e2b_api.builds.recipes import recipe_of
 from sandyard.e2b_api.builds.service import Build, Builds, build_request
+from sandyard.e2b_api.envd.responses import json_answer
 from sandyard.e2b_api.errors import (
     AccessTokenMissingError,
     BuildNotFoundError,

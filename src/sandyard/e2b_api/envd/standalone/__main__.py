@@ -5,8 +5,8 @@ import asyncio
 import os
 import sys
 
-from sandyard.e2b_api.answers import ErrorBoundary
 from sandyard.e2b_api.envd.app import Envd
+from sandyard.e2b_api.envd.responses import ErrorBoundary
 from sandyard.e2b_api.envd.standalone.machine import ThisMachine
 from sandyard.e2b_api.envd.standalone.server import serve
 

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from sandyard.kit.http.byte_ranges import parse_range
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, run_routes
 from sandyard.platform.sandboxes.http import SandboxId
-from sandyard.platform.sessions.files.ranges import parse_range
 from sandyard.platform.sessions.files.schemas import (
     NO_NUL,
     FileAnswer,
