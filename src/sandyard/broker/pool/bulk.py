@@ -15,7 +15,7 @@ from sandyard.broker.pool.bulk_model import (
 from sandyard.broker.pool.hold_model import decide_hold
 from sandyard.broker.pool.model import Action, Sandbox, StaleReason, Status, decide_action
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock

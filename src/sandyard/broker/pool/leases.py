@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.changes import SandboxChanges
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     NoSandboxesAvailableError,
@@ -15,9 +16,8 @@ from sandyard.broker.pool.extension_model import Extension, decide_extension
 from sandyard.broker.pool.hold_model import Replacement, decide_replacement, replaceable
 from sandyard.broker.pool.model import Claim, Lease, Sandbox, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.pool.rows import Rows
 from sandyard.broker.probes.errors import ProbeDeadlineError
-from sandyard.broker.reservations.claims import ReservedClaims
+from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.broker.reservations.model import Reservation, decide_lost
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol, Required, TypedDict, Unpack
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.changes import SandboxChanges, is_sandbox_id
 from sandyard.broker.pool.errors import (
     NoSandboxesAvailableError,
     SandboxNotFoundError,
@@ -27,7 +28,6 @@ from sandyard.broker.pool.model import (
     owned_by,
 )
 from sandyard.broker.pool.ports import PoolCounts, PoolStore
-from sandyard.broker.pool.rows import Rows, is_sandbox_id
 from sandyard.broker.queue.errors import TicketNotFoundError
 from sandyard.broker.queue.model import URGENCY
 from sandyard.broker.queue.service import Queue, QueuePosition

@@ -23,7 +23,7 @@ from sandyard.broker.pool.model import (
 )
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.ports import Provider
-from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit import ids
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Transition

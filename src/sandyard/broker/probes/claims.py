@@ -17,7 +17,7 @@ from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.probes.errors import ProbeDeadlineError
 from sandyard.broker.probes.model import decide_passed_at_claim, may_be_unprobed
 from sandyard.broker.probes.ports import Probed, Prober
-from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock

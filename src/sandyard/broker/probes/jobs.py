@@ -10,7 +10,7 @@ from sandyard.broker.pool.model import Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.probes.model import decide_probed, is_probed
 from sandyard.broker.probes.ports import Prober
-from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock

@@ -26,7 +26,7 @@ from sandyard.broker.provider.autoscaling_model import (
 )
 from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.broker.provider.ports import Provider
-from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock

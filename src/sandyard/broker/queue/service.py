@@ -16,7 +16,7 @@ from sandyard.broker.pool.model import (
     decide_unreserved,
 )
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.model import (
     ABANDONED,
     GIVEN_UP,
@@ -30,7 +30,7 @@ from sandyard.broker.queue.model import (
     decide_waiting,
 )
 from sandyard.broker.queue.watch import TicketWatch, Waiter
-from sandyard.broker.reservations.claims import ReservedClaims
+from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.kit.changes.events import EventQuery, actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock

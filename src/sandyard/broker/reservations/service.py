@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sandyard.broker.pool.errors import RowBusyError
 from sandyard.broker.pool.model import Status, decide_unreserved
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.reservations.errors import (
     InvalidReservationError,
     ReservationExistsError,

@@ -22,7 +22,7 @@ from sandyard.broker.provider.autoscaling_model import AutoscalingPolicy
 from sandyard.broker.provider.binding import PoolProvider
 from sandyard.broker.provider.client import HttpProvider
 from sandyard.broker.provider.model import provider_name
-from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.wiring import job_specs as specs

@@ -14,11 +14,11 @@ from sandyard.broker.pool.model import Action, Claim, Claimed, Listed, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import Sync
-from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.model import URGENCY, QueueOrder, Ticket
 from sandyard.broker.queue.service import Queue, QueueReport
 from sandyard.broker.queue.watch import Waiter
-from sandyard.broker.reservations.claims import ReservedClaims
+from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify

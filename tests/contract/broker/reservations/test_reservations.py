@@ -14,7 +14,7 @@ from sandyard.broker.pool.model import Action, Claimed, Listed, Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import Sync
-from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.service import QueuePosition
 from sandyard.broker.reservations.errors import (
     InvalidReservationError,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from sandyard.broker.pool.errors import RowBusyError
 from sandyard.broker.pool.model import Sandbox, Tombstone
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.queue.assignment import Offers
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.model import becomes_free
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
