@@ -28,7 +28,9 @@ from sandyard.broker.stores.dynamo_table import (
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.dynamo.client import Dynamo
+from sandyard.kit.dynamo.event_items import event_table_definition
 from sandyard.kit.dynamo.job_leases import DynamoJobLeases
+from sandyard.kit.dynamo.tables import create_table
 from sandyard.kit.dynamo.values import wire
 from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
@@ -77,7 +79,7 @@ def open_pool(engine_url: str) -> PoolTable:
 async def _create_events(engine_url: str) -> None:
     pool = open_pool(engine_url)
     try:
-        await pool.create_events()
+        await create_table(pool.table.engine, event_table_definition(pool.names.events), ttl=None)
     finally:
         await pool.table.engine.close()
 

@@ -19,12 +19,12 @@ from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.queue.model import URGENCY, decide_queued
 from sandyard.broker.reservations.model import Booking
-from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.ids import EventIds
 from tests.support.broker.pools import fill
+from tests.support.broker.services import new_broker, new_reservations
 from tests.support.storage.engines import (
     broker_database,
     dynamo_server,
@@ -82,7 +82,7 @@ async def _measure(
             )
             await fill(store, 2 * needed)  # as many rows in both: an engine may mind their number
             metrics = BrokerMetrics(CollectorRegistry())
-            brokers.append(Broker(store, clock=SystemClock(), metrics=metrics))
+            brokers.append(new_broker(store, clock=SystemClock(), metrics=metrics))
         await _reserve(store, needed)
         return await _alternate(*brokers, claims=claims)
 
@@ -102,7 +102,7 @@ async def _store(
 async def _reserve(store: PoolStore, sandboxes: int) -> None:
     """A reservation of so many, and tickets that wait for a name that no sandbox has."""
     now = int(time.time())
-    reservations = Reservations(store, clock=SystemClock())
+    reservations = new_reservations(store, clock=SystemClock())
     made, _ = await reservations.reserve(Booking(sandboxes, now, now + 3600, _COURSE))
     if made.missing:
         raise RuntimeError("the reservation was not filled")

@@ -23,6 +23,7 @@ from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.sql.database import Database
+from tests.support.broker.services import new_broker
 from tests.support.clocks import ManualClock
 from tests.support.platform.in_process import MigratedEngines, migrate_engines
 from tests.support.storage.engines import (
@@ -153,4 +154,4 @@ def metrics() -> BrokerMetrics:
 
 @pytest.fixture
 def broker(store: PoolStore, clock: ManualClock, metrics: BrokerMetrics) -> Broker:
-    return Broker(store, clock=clock, metrics=metrics)
+    return new_broker(store, clock=clock, metrics=metrics)

@@ -10,10 +10,12 @@ from sandyard.broker.pool.model import Claim
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames, definition
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import SystemClock
+from sandyard.kit.dynamo.event_items import event_table_definition
 from sandyard.kit.dynamo.tables import (
     Billed,
     Definition,
     TableUnfitError,
+    create_table,
     on_demand,
     provisioned,
     scaling_targets,
@@ -51,7 +53,8 @@ async def test_missing_indexes_are_added_and_filled(pool: PoolTable, billed: Bil
         "CreateTable", without_index(whole, "StatusIndex", "IdempotencyIndex")
     )
     await pool.mark_layout()
-    await pool.create_events()
+    events = event_table_definition(pool.names.events)
+    await create_table(pool.table.engine, events, ttl=None)
     store = DynamoPoolStore(pool, clock=SystemClock(), prefetch_size=15)
     await fill(store, 3)
     with pytest.raises(TableUnfitError, match="StatusIndex"):

@@ -7,15 +7,17 @@ from starlette.types import ASGIApp
 
 from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
 from sandyard.e2b_api.app import E2bApi
+from sandyard.e2b_api.builds.http import BuildCalls
 from sandyard.e2b_api.builds.service import Builds
+from sandyard.e2b_api.control import ControlApi
 from sandyard.e2b_api.envd.app import Envd
 from sandyard.e2b_api.hosts import E2bHosts
 from sandyard.e2b_api.model import MAX_TIMEOUT_SEC
 from sandyard.e2b_api.sandboxes.access import SandboxAccess
 from sandyard.e2b_api.sandboxes.entrance import Entrance
-from sandyard.e2b_api.sandboxes.http import Control
+from sandyard.e2b_api.sandboxes.http import SandboxCalls
 from sandyard.e2b_api.sandboxes.launcher import SandboxLauncher
-from sandyard.e2b_api.sandboxes.metrics import Measured
+from sandyard.e2b_api.sandboxes.metrics import SandboxMetrics
 from sandyard.e2b_api.sandboxes.service import E2bSandboxes
 from sandyard.e2b_api.snapshots.http import SnapshotCalls
 from sandyard.e2b_api.snapshots.service import Snapshots
@@ -54,7 +56,7 @@ def _templates(platform: PlatformPart) -> TemplateFinder:
 
 def _control(
     settings: Settings, platform: PlatformPart, issued: SandboxTokens, templates: TemplateFinder
-) -> Control:
+) -> ControlApi:
     wired, clock = platform.wired, platform.clock
     disk_mb = int(settings.sandboxes.sandbox_storage_gb * GIGABYTE) >> 20
     sandboxes = E2bSandboxes(
@@ -69,15 +71,16 @@ def _control(
     access = _access(settings, platform, issued)
     uploads = UploadTokens(settings.secret("gateway_secret"))
     builds = _builds(settings, platform, sandboxes, templates)
-    return Control(
-        platform.guard,
-        sandboxes,
-        Measured(wired.measurements, _sampler(platform), clock=clock),
-        access,
-        TemplateCalls(templates, builds, uploads, disk_mb=disk_mb),
-        SnapshotCalls(Snapshots(sandboxes, templates, wired.archives), templates, access),
-        clock=clock,
+    metrics = SandboxMetrics(wired.measurements, _sampler(platform), clock=clock)
+    snapshots = Snapshots(sandboxes, templates, wired.archives)
+    build_calls = BuildCalls(builds, templates, uploads)
+    endpoints = (
+        *SandboxCalls(sandboxes, metrics, access, clock=clock).endpoints(),
+        *TemplateCalls(templates, disk_mb=disk_mb).endpoints(),
+        *build_calls.endpoints(),
+        *SnapshotCalls(snapshots, templates, access).endpoints(),
     )
+    return ControlApi(platform.guard, endpoints, build_calls.public_routes())
 
 
 def _builds(

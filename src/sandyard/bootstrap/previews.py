@@ -16,8 +16,7 @@ from sandyard.bootstrap.addresses import (
 from sandyard.bootstrap.specs import previews as specs
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.page_access import PageAccess
-from sandyard.kit.changes.events import EventLog, actor
-from sandyard.kit.changes.transitions import Cause
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock, utc_time
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.observability.metrics import Gauges
@@ -41,7 +40,7 @@ from sandyard.previews.stores import tables
 from sandyard.previews.stores.old_columns import OldColumns
 from sandyard.previews.stores.schema import MIGRATIONS
 from sandyard.previews.stores.sql import SqlPreviewStore
-from sandyard.previews.verification import adopt, verify
+from sandyard.previews.verification import verify
 from sandyard.runtime.model import Limits
 from sandyard.settings import PreviewSettings, Settings
 from sandyard.wiring.addresses import PROGRAM_PORT
@@ -190,13 +189,6 @@ async def verify_previews(settings: Settings, data_dir: Path, counting: Counting
         f"{report.subjects} previews",
         [f"{each.subject} {each.message}" for each in report.problems],
     )
-
-
-async def adopt_preview_changes(settings: Settings, data_dir: Path) -> int:
-    async with _opened(settings, data_dir) as database:
-        store = SqlPreviewStore(database, reads=settings.previews.preview_reads)
-        cause = Cause.by(actor("system"), SystemClock())
-        return await adopt(store, open_log(database), cause)
 
 
 @asynccontextmanager

@@ -9,7 +9,6 @@ from sandyard.broker.pool.model import (
     UNUSED,
     HeldLease,
     Lease,
-    PoolTransition,
     Sandbox,
     Status,
     Tombstone,
@@ -17,8 +16,8 @@ from sandyard.broker.pool.model import (
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.model import QueueOrder, Ticket
 from sandyard.kit.changes.events import State
-from sandyard.kit.changes.transitions import Cause, Entity, subject_of
-from sandyard.kit.changes.verification import Problem, adopt_changes, verify_gone, verify_history
+from sandyard.kit.changes.transitions import Entity, subject_of
+from sandyard.kit.changes.verification import Problem, verify_gone, verify_history
 
 _OTHERS = ("whk-", "client:")
 """Prefixes of the ids of `others`."""
@@ -88,16 +87,6 @@ async def verify(
     gone = await verify_gone(find, store.events, may_be_gone=_is_tombstone)
     report.problems += gone.problems
     return report
-
-
-async def adopt(store: PoolStore, cause: Cause) -> int:
-    """Write a baseline for each sandbox that a server of 0.1.0 has changed alongside this
-    release."""
-
-    async def apply(transition: PoolTransition) -> bool:
-        return all(await store.apply([transition]))
-
-    return await adopt_changes(_rows(store), store.events, apply, cause)
 
 
 async def _find(store: PoolStore, others: Others, subject: str) -> Entity | None:

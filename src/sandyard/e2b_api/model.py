@@ -72,7 +72,7 @@ def clamped_timeout(seconds: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class SandboxView:
     """A sandbox with its template's name and disk size."""
 
     sandbox: Sandbox

@@ -1,109 +1,92 @@
-"""Parses and validates requests to the control API."""
+"""Bodies and queries of the control API, each validated by its model."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import math
+from typing import Annotated, Any, TypeVar
 
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic.alias_generators import to_camel
 from starlette.requests import Request
 
 from sandyard.e2b_api.envd import connect
-from sandyard.e2b_api.envd.connect import object_of
 from sandyard.e2b_api.errors import InvalidRequestError, NotOfferedError
-from sandyard.e2b_api.sandboxes.networks import network_of, ports_of
-from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
-from sandyard.runtime.network_model import Network
+from sandyard.kit.patterns import in_words
 
+MOST_LISTED = 100
 _MOST_BYTES = 1 << 20
-_MOST_METADATA = 100
-_LONGEST = 4096
-_NOT_OFFERED = ("iam", "volumeMounts")
 
 
-@dataclass(frozen=True, slots=True)
-class NewSandboxRequest:
-    template: str
-    timeout_sec: int
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    variables: Mapping[str, str] = field(default_factory=dict)
-    auto_pause: bool = False
-    auto_resume: bool = False
-    is_public: bool = True
-    network: Network = "internet"
-    rules: TrafficRules = field(default_factory=TrafficRules)
-    idempotency_key: str | None = None
+def _without_fraction(value: Any) -> Any:
+    is_whole = isinstance(value, float) and math.isfinite(value) and value >= 0
+    return int(value) if is_whole else value
 
 
-async def body_of(request: Request) -> Mapping[str, Any]:
-    return object_of(await connect.body_of(request, most_bytes=_MOST_BYTES))
+Number = Annotated[int, Field(ge=0), BeforeValidator(_without_fraction)]
+"""0 or more; fractions are cut off."""
+Text = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
+Texts = Annotated[dict[Text, Text], Field(max_length=100)]
 
 
-def new_sandbox(
-    body: Mapping[str, Any], *, idempotency_key: str | None, timeout_sec: int
-) -> NewSandboxRequest:
-    """`timeout_sec` is the default. Raises InvalidRequestError, NotOfferedError."""
-    template = body.get("templateID")
-    if not isinstance(template, str) or not template:
-        raise InvalidRequestError("`templateID` must name the template.")
-    for name in _NOT_OFFERED:
-        if body.get(name):
-            raise NotOfferedError(f"This server does not offer `{name}` of E2B's API.")
-    sent = _object(body, "network")
-    has_internet = body.get("allow_internet_access") is not False
-    network, rules = network_of(sent, has_internet=has_internet)
-    resume = body.get("autoResume") or {}
-    return NewSandboxRequest(
-        template=template,
-        timeout_sec=whole_number(body, "timeout", timeout_sec),
-        metadata=texts(body, "metadata"),
-        variables=texts(body, "envVars"),
-        auto_pause=body.get("autoPause") is True,
-        auto_resume=bool(resume.get("enabled")) if isinstance(resume, dict) else False,
-        is_public=sent.get("allowPublicTraffic") is not False,
-        network=network,
-        rules=ports_of(sent, rules),
-        idempotency_key=idempotency_key,
-    )
+def _refuse(value: Any, field: ValidationInfo) -> None:
+    if value:
+        name = to_camel(str(field.field_name))
+        raise NotOfferedError(f"This server does not offer `{name}` of E2B's API.")
 
 
-def _object(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = body.get(name) or {}
-    if not isinstance(found, dict):
-        raise InvalidRequestError(f"`{name}` must be an object.")
-    return found
+Refused = Annotated[Any, AfterValidator(_refuse)]
+"""A field that this server does not offer: it must be empty."""
 
 
-def optional_text(body: Mapping[str, Any], name: str) -> str | None:
-    value = body.get(name)
-    if value is not None and not isinstance(value, str):
-        raise InvalidRequestError(f"`{name}` must be a string.")
-    return value or None
+class Body(BaseModel):
+    """Unknown fields are ignored, and no value is converted."""
+
+    model_config = ConfigDict(alias_generator=to_camel, strict=True, frozen=True)
 
 
-def strings(body: Mapping[str, Any], name: str) -> list[str]:
-    found = body.get(name) or []
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise InvalidRequestError(f"`{name}` must be strings.")
-    return found
+class Query(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, frozen=True)
 
 
-def whole_number(body: Mapping[str, Any], name: str, default: int) -> int:
-    value = body.get(name)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise InvalidRequestError(f"`{name}` must be a number of seconds, 0 or more.")
-    return int(value)
+class PageQuery(Query):
+    limit: int = Field(default=MOST_LISTED, ge=1, le=MOST_LISTED)
+    next_token: str | None = None
 
 
-def texts(body: Mapping[str, Any], name: str) -> dict[str, str]:
-    found = body.get(name) or {}
-    is_good = isinstance(found, dict) and all(isinstance(each, str) for each in found.values())
-    if not is_good or len(found) > _MOST_METADATA:
-        raise InvalidRequestError(
-            f"`{name}` must be an object of at most {_MOST_METADATA} strings."
-        )
-    if any(len(each) > _LONGEST or "\0" in each for pair in found.items() for each in pair):
-        raise InvalidRequestError(
-            f"`{name}` must have at most {_LONGEST} characters in each name and value."
-        )
-    return dict(found)
+B = TypeVar("B", bound=Body)
+Q = TypeVar("Q", bound=Query)
+
+
+async def body_of(request: Request, model: type[B]) -> B:
+    """Raises InvalidRequestError, BodyTooLargeError."""
+    return parsed(await connect.body_of(request, most_bytes=_MOST_BYTES), model)
+
+
+def parsed(content: bytes, model: type[B]) -> B:
+    """Raises InvalidRequestError."""
+    try:
+        return model.model_validate_json(content or b"{}")
+    except ValidationError as error:
+        raise _invalid(error) from error
+
+
+def query_of(request: Request, model: type[Q]) -> Q:
+    """Empty parameters count as missing, repeated ones as a list. Raises InvalidRequestError."""
+    sent = request.query_params
+    given = {name: ",".join(filter(None, sent.getlist(name))) for name in sent}
+    try:
+        return model.model_validate({name: value for name, value in given.items() if value})
+    except ValidationError as error:
+        raise _invalid(error) from error
+
+
+def _invalid(error: ValidationError) -> InvalidRequestError:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(each) for each in first["loc"])
+    return InvalidRequestError(f"`{field}` is not valid: {in_words(first)}." if field else None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mangum import Mangum
 from starlette.types import Receive, Scope, Send
@@ -18,17 +18,20 @@ from sandyard.bootstrap.registry import embedded_parts
 from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.entrypoints.server.data_dir import with_secrets
-from sandyard.entrypoints.server.otlp import Otlp, start_otlp
+from sandyard.entrypoints.server.otlp import start_tracing
 from sandyard.kit.observability.log import configure_logging
 from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import SettingsError, load_settings
 from sandyard.telemetry.wiring.part import build_telemetry
 
+if TYPE_CHECKING:  # imported only if a collector is configured
+    from sandyard.kit.observability.tracing_otel import OtelTracing
+
 
 @dataclass(frozen=True, slots=True)
 class _Function:
     application: Mangum
-    otlp: Otlp | None
+    tracing: "OtelTracing | None"
 
 
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
@@ -38,8 +41,8 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     try:
         return function.application(event, context)
     finally:
-        if function.otlp is not None:
-            function.otlp.tracing.flush()
+        if function.tracing is not None:
+            function.tracing.flush()
 
 
 @cache
@@ -52,14 +55,14 @@ def _function() -> _Function:
     settings = with_secrets(settings, nowhere)
     asyncio.set_event_loop(asyncio.new_event_loop())  # one for all events, as connections require
     registry = new_registry()
-    otlp = start_otlp(settings.otel)
+    tracing = start_tracing(settings.otel)
     telemetry = build_telemetry(settings, data_dir=nowhere, registry=registry)
     app = create_app(
         settings, [telemetry], registry=registry, in_flight=InFlight(), is_exposed=True
     )
-    answer = app if otlp is None else otlp.traced(app)
+    answer = app if tracing is None else tracing.app(app)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(scope, receive, send)
 
-    return _Function(Mangum(application, lifespan="off"), otlp)
+    return _Function(Mangum(application, lifespan="off"), tracing)

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from purgatory import AsyncInMemoryUnitOfWork
 from purgatory.domain.model import Context
-from purgatory.service._async.repository import AsyncAbstractRepository
 from purgatory.typing import StateName
 
 from sandyard.kit.errors import UnavailableError
@@ -43,7 +42,7 @@ class StoredCircuits(AsyncInMemoryUnitOfWork):
     while the engine is down, this process uses its own view."""
 
     def __init__(self, store: CircuitStore, *, threshold: int, timeout_sec: float) -> None:
-        self.contexts = _Contexts(store, threshold, timeout_sec)
+        self.contexts: Any = _Contexts(store, threshold, timeout_sec)
 
 
 @dataclass(slots=True)
@@ -53,9 +52,12 @@ class _Seen:
     context: Context
 
 
-class _Contexts(AsyncAbstractRepository):
-    """All calls of this process share a circuit's context, so that concurrent calls are counted
-    together. It is rebuilt when another process has changed the stored state."""
+class _Contexts:
+    """The repository of purgatory's unit of work.
+
+    All calls of this process share a circuit's context, so that concurrent calls are counted
+    together. It is rebuilt when another process has changed the stored state.
+    """
 
     def __init__(self, store: CircuitStore, threshold: int, timeout_sec: float) -> None:
         self.messages: list[Any] = []

@@ -4,10 +4,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from sandyard.kit.changes.events import EventLog
-from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.changes.verification import (
     HistoryReport,
-    adopt_changes,
     verify_gone,
     verify_history,
 )
@@ -22,13 +20,6 @@ class KnownPreviews(Protocol):
         ...
 
     async def find(self, project_id: str) -> Preview | None: ...
-
-    async def apply(self, transition: Transition[Preview]) -> bool: ...
-
-
-async def adopt(store: KnownPreviews, log: EventLog, cause: Cause) -> int:
-    """Write a baseline for what a server of 0.1.0 has changed alongside this release."""
-    return await adopt_changes(_pages(store), log, store.apply, cause)
 
 
 async def verify(

@@ -2,16 +2,16 @@
 
 from pydantic import Field
 
-from sandyard.settings.fields import URL, Positive, Section, Token
+from sandyard.settings.fields import URL, Section, Token
 
 
 class OtelSettings(Section):
-    """OpenTelemetry: traces and metrics over OTLP, off unless an endpoint is named."""
+    """OpenTelemetry: traces over OTLP, off unless an endpoint is named."""
 
     otel_exporter_otlp_endpoint: URL | None = Field(
         None,
         description="URL of a collector that accepts OTLP over HTTP, such as "
-        "`http://collector:4318`. Unset: no traces or metrics are sent.",
+        "`http://collector:4318`. Unset: no traces are sent.",
     )
     otel_exporter_otlp_headers: Token = Field(
         None, description="Headers for the collector, such as `api-key=…`, comma-separated."
@@ -23,7 +23,4 @@ class OtelSettings(Section):
         le=1,
         description="Share of the requests and jobs that are traced. For a request with "
         "`traceparent`, the caller decides.",
-    )
-    otel_metric_export_interval: Positive = Field(
-        60_000, description="Milliseconds between two exports of metrics."
     )

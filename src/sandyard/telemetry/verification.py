@@ -3,21 +3,13 @@
 from collections.abc import Callable
 
 from sandyard.kit.changes.events import EventLog
-from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.changes.verification import (
     HistoryReport,
-    adopt_changes,
     verify_gone,
     verify_history,
 )
 from sandyard.telemetry.model import ApiKey, Device
 from sandyard.telemetry.ports import KeyStore, TelemetryStore
-
-
-async def adopt(store: TelemetryStore, keys: KeyStore, log: EventLog, cause: Cause) -> int:
-    """Write a baseline for what a server of 0.1.0 has changed alongside this release."""
-    devices = await adopt_changes(store.all_devices(), log, store.apply, cause)
-    return devices + await adopt_changes(keys.all_keys(), log, keys.apply, cause)
 
 
 async def verify(

@@ -59,8 +59,6 @@ class JobSpec:
     does: str
     absent: str = ""
     """Why the part may be built without it."""
-    lease: str = ""
-    """A suffix of its lease's name, if an older release has a different job of the same name."""
 
     def job(
         self,
@@ -75,7 +73,7 @@ class JobSpec:
         from sandyard.kit.jobs import Job
         from sandyard.kit.observability.tracing import traced_job
 
-        name = " ".join(filter(None, (self.name, self.lease, node)))
+        name = " ".join(filter(None, (self.name, node)))
         run = traced_job(self.name, run)
         run_forced = run_forced and traced_job(self.name, run_forced)
         return Job(name, interval_sec, run, at_start=at_start, run_forced=run_forced)
@@ -200,14 +198,8 @@ class PartSpec:
     migrations: Callable[[], "Migrations"] | None = None
     tables: Callable[["Settings"], Tables] | None = None
     """Its DynamoDB tables."""
-    adopt: Callable[["Settings"], Awaitable[Sequence[str]]] | None = None
-    """Adds what is missing in tables that another program or an older version filled; returns what
-    was added."""
     verify: Callable[["Settings", Path, Counting], Awaitable[Verification]] | None = None
     """Reads all data, also while in use, and checks all invariants."""
-    adopt_changes: Callable[["Settings", Path], Awaitable[int]] | None = None
-    """Writes a baseline event for everything that a server of 0.1.0 has changed beside this
-    release; returns their number. None if the two can't run side by side."""
     log: Callable[["Settings", Path], AbstractAsyncContextManager["EventLog"]] | None = None
     """Opens its event log."""
     check_settings: Callable[["Settings", Path], Awaitable[None]] | None = None

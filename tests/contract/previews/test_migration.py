@@ -41,7 +41,9 @@ def silent(_done: int) -> None:
 
 
 @pytest.fixture
-async def database(database_url: str | None, tmp_path: Path) -> AsyncIterator[Database]:
+async def database(
+    old_columns: None, database_url: str | None, tmp_path: Path
+) -> AsyncIterator[Database]:
     database = open_database(database_url, data_dir=tmp_path, part="previews", pool_size=4)
     await database.write(_fill)
     yield database
@@ -78,7 +80,7 @@ def _old(number: int) -> dict[str, str | None]:
     return kinds[number % 5]
 
 
-async def old_columns(database: Database) -> list[tuple[Any, ...]]:
+async def read_old_columns(database: Database) -> list[tuple[Any, ...]]:
     statement = sa.text(
         "SELECT project_id, sandbox_id, preview_url FROM previews.previews ORDER BY project_id"
     )
@@ -94,7 +96,7 @@ async def infos(database: Database) -> list[Any]:
 
 async def test_run_twice_validate_roll_back_and_run_again(database: Database) -> None:
     migration = OldColumns(database, clock=CLOCK)
-    before = await old_columns(database)
+    before = await read_old_columns(database)
     first = await migration.run(silent)
     assert (first.looked_at, first.changed) == (PROJECTS, PROJECTS * 4 // 5)
     filled = await infos(database)
@@ -109,7 +111,7 @@ async def test_run_twice_validate_roll_back_and_run_again(database: Database) ->
     assert await infos(database) == filled
     assert (await migration.validate(silent)).differences == []
     await migration.rollback(silent)
-    assert await old_columns(database) == before
+    assert await read_old_columns(database) == before
     assert set(map(str, await infos(database))) == {"None"}
     assert (await migration.run(silent)).changed == first.changed
     assert await infos(database) == filled
@@ -118,7 +120,7 @@ async def test_run_twice_validate_roll_back_and_run_again(database: Database) ->
 async def test_what_old_code_wrote_in_between_is_caught(database: Database) -> None:
     migration = OldColumns(database, clock=CLOCK)
     await migration.run(silent)
-    rows = await old_columns(database)
+    rows = await read_old_columns(database)
     changes: list[dict[str, str | None]] = [
         {"sandbox_id": "sbx-other"},
         {"preview_url": "https://new.example.com"},
@@ -139,7 +141,7 @@ async def test_what_old_code_wrote_in_between_is_caught(database: Database) -> N
 
 async def test_the_old_columns_are_dropped_and_come_back_to_the_letter(database: Database) -> None:
     migration = OldColumns(database, clock=CLOCK)
-    before = await old_columns(database)
+    before = await read_old_columns(database)
     await migration.run(silent)
     running = SqlPreviewStore(database)
     assert await running.find(before[0][0]) is not None
@@ -160,7 +162,7 @@ async def test_the_old_columns_are_dropped_and_come_back_to_the_letter(database:
     with pytest.raises(MigrationRefusedError):
         await migration.run(silent)
     await migration.rollback(silent)
-    assert await old_columns(database) == before
+    assert await read_old_columns(database) == before
 
 
 async def test_each_step_is_in_the_history(database: Database) -> None:
@@ -176,7 +178,7 @@ async def test_each_step_is_in_the_history(database: Database) -> None:
     assert (report.subjects, report.problems) == (PROJECTS * 4 // 5, [])
     await migration.finish(silent)
     await migration.rollback(silent)
-    [(project_id, *_), *_] = await old_columns(database)
+    [(project_id, *_), *_] = await read_old_columns(database)
     page = await log.page(EventQuery(subject=project_id), limit=10, cursor=None)
     events = [each.event for each in page.items]
     assert [each.kind for each in events] == ["preview.rolled_back", "preview.migrated"]
@@ -191,7 +193,7 @@ async def test_each_step_is_in_the_history(database: Database) -> None:
 
 async def test_both_are_written_and_either_may_be_read(database: Database) -> None:
     await OldColumns(database, clock=CLOCK).run(silent)
-    rows = await old_columns(database)
+    rows = await read_old_columns(database)
     new, old = SqlPreviewStore(database), SqlPreviewStore(database, reads="old")
     project_id = rows[0][0]
     seen = await new.find(project_id)
@@ -209,7 +211,7 @@ async def test_both_are_written_and_either_may_be_read(database: Database) -> No
     made = record_sandbox(begun.result, running, checked_at=MADE, cause=CAUSE)
     assert made is not None
     assert await new.apply(made)
-    assert (await old_columns(database))[0][1:] == ("sbx-new", "https://new")
+    assert (await read_old_columns(database))[0][1:] == ("sbx-new", "https://new")
     for store in (new, old):
         found = await store.find(project_id)
         assert found is not None
@@ -229,7 +231,7 @@ async def test_both_are_written_and_either_may_be_read(database: Database) -> No
 
 
 async def test_where_only_the_old_columns_are_filled_they_are_read(database: Database) -> None:
-    [(project_id, sandbox_id, preview_url), *_] = await old_columns(database)
+    [(project_id, sandbox_id, preview_url), *_] = await read_old_columns(database)
     store = SqlPreviewStore(database)
     preview = await store.find(project_id)
     assert preview is not None

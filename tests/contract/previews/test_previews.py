@@ -301,7 +301,7 @@ async def test_at_most_one_question_per_project_is_under_way(
 
 
 async def test_a_sandbox_that_only_the_old_columns_tell_of_is_asked_for(
-    api: PreviewApi, double: E2bDouble
+    old_columns: None, api: PreviewApi, double: E2bDouble
 ) -> None:
     caller = await api.account()
     project = await api.project(caller, **{"index.html": "hello"})

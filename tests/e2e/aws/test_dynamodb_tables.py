@@ -5,21 +5,8 @@ from uuid import uuid4
 
 import pytest
 
-from sandyard.broker.pool.model import Claim, Status
-from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.kit.clock import SystemClock
-from sandyard.telemetry.verification import verify
-from tests.faults.broker.test_tables import item
-from tests.support.broker.pools import NOW, check_history
 from tests.support.servers.processes import run_sandyard
-from tests.support.storage.engines import AWS_ENVIRONMENT, pool_table
-from tests.support.telemetry.engines import (
-    DEVICE,
-    on_dynamodb,
-    registration,
-    service_on,
-    telemetry_tables,
-)
+from tests.support.storage.engines import AWS_ENVIRONMENT
 
 
 @pytest.fixture
@@ -55,33 +42,3 @@ def test_create_makes_the_tables_of_both_parts(tmp_path: Path, environment: dict
     assert f"table/{prefix}devices/index/gsi1 dynamodb:index:WriteCapacityUnits" in "".join(lines)
     again = run("create", environment=environment, tmp_path=tmp_path)
     assert again == [f"{name}: exists" for name in names]
-
-
-async def test_adopt_takes_over_what_an_earlier_version_wrote_in_both_parts(
-    tmp_path: Path, dynamo_url: str, environment: dict[str, str]
-) -> None:
-    pool_name, prefix = environment["DDB_TABLE_NAME"], environment["TELEMETRY_TABLE_PREFIX"]
-    async with (
-        pool_table(dynamo_url, name=pool_name) as pool,
-        telemetry_tables(dynamo_url, prefix=prefix) as tables,
-    ):
-        await pool.table.put({"PK": "LAYOUT", "SK": "META", "version": 1})
-        await pool.table.put(item(1, Status.AVAILABLE))
-        await pool.table.put(item(2, Status.ALLOCATED, track="a"))
-        await tables.create()
-        stores = on_dynamodb(tables)
-        await service_on(stores, SystemClock()).register(registration(), key_id="test")
-        await tables.devices.update({"hardware_id": DEVICE}, "REMOVE #sequence", {})
-        assert run("adopt", environment=environment, tmp_path=tmp_path) == [
-            f"{pool_name}: 1 allocations, 1 leases added, 0 were there",
-            f"{pool_name}Events: 2 baseline events added",
-            "telemetry: 1 devices and keys adopted",
-        ]
-        assert len(run("check", environment=environment, tmp_path=tmp_path)) == 7
-        store = DynamoPoolStore(pool, clock=SystemClock(), prefetch_size=15)
-        repeat = await store.claim(Claim("a", "a", NOW))
-        assert repeat is not None
-        assert (repeat.is_new, repeat.lease.sandbox_id) == (False, "s2")
-        await check_history(store)
-        report = await verify(stores.telemetry, stores.keys, stores.log)
-        assert (report.subjects, report.problems) == (1, [])

@@ -105,3 +105,5 @@ def test_it_imports_nothing_of_the_server() -> None:
     carried = {each.partition(".")[0] for each in listed} - {*sys.stdlib_module_names, "__main__"}
     pure = {"sandyard", "starlette", "anyio", "idna", "h11", "python_multipart"}
     assert carried <= {*pure, "sniffio", "typing_extensions", "multipart"}
+    ours = {".".join(each.split(".")[:2]) for each in listed if each.startswith("sandyard.")}
+    assert ours <= {"sandyard.e2b_api", "sandyard.kit", "sandyard.runtime"}, ours

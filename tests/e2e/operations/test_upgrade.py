@@ -1,4 +1,4 @@
-"""Upgrades with real processes of several releases: data of 0.1.0, and two side by side."""
+"""Upgrades with real processes of several releases: data of 0.2.0, and two side by side."""
 
 import asyncio
 import itertools
@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sandyard.broker.stores.sql import MIGRATIONS
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.database import PostgresDatabase
-from tests.e2e.operations.test_beside_0_1_0 import expand, shared_engine
+from tests.e2e.operations.test_beside_0_2_0 import expand, shared_engine
 from tests.e2e.telemetry.api import Api
 from tests.support.servers.processes import (
     ServerProcess,
@@ -24,7 +24,7 @@ from tests.support.servers.processes import (
 )
 from tests.support.servers.releases import (
     after,
-    release_0_1_0,
+    release_0_2_0,
     release_that_contracts,
     release_that_expands,
     sandyard,
@@ -78,17 +78,17 @@ def _call(
     return answer.json()
 
 
-def test_what_0_1_0_kept_in_its_data_dir_is_served_and_by_0_1_0_again(tmp_path: Path) -> None:
+def test_what_0_2_0_kept_in_its_data_dir_is_served_and_by_0_2_0_again(tmp_path: Path) -> None:
     data_dir, backup = tmp_path / "data", tmp_path / "before.tar"
-    release = release_0_1_0(tmp_path / "0.1.0")
+    release = release_0_2_0(tmp_path / "0.2.0")
     with sandyard_serve(data_dir, environment=release) as old:
-        assert _version(old) == "0.1.0"
+        assert _version(old) == "0.2.0"
         data = Data(old)
         wait_for_pool(old)
         before = data.read(old)
         _on(data_dir, "backup", str(backup))
     plan = _on(data_dir, "db", "upgrade", "--dry-run")
-    assert f"broker: version 0001 to {MIGRATIONS.head}\n" in plan
+    assert "platform: version 0023 to 0024\n" in plan
     assert "  Stop the servers of the previous release first.\n" in plan
     with sandyard_serve(data_dir) as new:
         assert data.read(new) == before
@@ -109,11 +109,11 @@ def _version(server: ServerProcess) -> str:
 
 
 @pytest.mark.parametrize("engine", SHARED_ENGINES)
-async def test_what_0_1_0_leased_on_a_shared_engine_is_served_and_by_0_1_0_again(
+async def test_what_0_2_0_leased_on_a_shared_engine_is_served_and_by_0_2_0_again(
     tmp_path: Path, postgres_url: str, dynamo_url: str, engine: str
 ) -> None:
     shared = {"PARTS": "broker"} | await shared_engine(engine, postgres_url, dynamo_url)
-    old_release = release_0_1_0(tmp_path / "0.1.0")
+    old_release = release_0_2_0(tmp_path / "0.2.0")
     first = ("db", "upgrade") if engine == "postgresql" else ("tables", "create")
     with csp_simulator(tmp_path, "--count", "20") as provider:
         shared |= {"CSP_BASE_URL": provider, "CSP_API_TOKEN": "any"}

@@ -13,7 +13,6 @@ from sandyard.broker.pool.cleanup import Cleanup
 from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.model import Action, Claim, Claimed, Listed, Status
-from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.stores.dynamo_prefetch import CandidatePrefetch
 from sandyard.broker.pool.stores.index_scan import Found
 from sandyard.broker.pool.sync import Sync
@@ -33,6 +32,7 @@ from tests.support.broker.pools import (
     free_sandboxes,
     row,
 )
+from tests.support.broker.services import new_broker, new_sync
 from tests.support.clocks import ManualClock
 from tests.support.storage.engines import PATIENT
 
@@ -212,7 +212,7 @@ class TestCost:
     ) -> None:
         provider = FakeProvider()
         provider.sandboxes = {f"e{n}": Listed(f"e{n}", f"lab-{n}") for n in range(30)}
-        broker = Broker(store, clock=clock, metrics=metrics())
+        broker = new_broker(store, clock=clock, metrics=metrics())
         await sync(store, provider, clock).run()
         leases = [(await broker.allocate(track_id=f"t{n}")).lease for n in range(10)]
         await broker.allocate(track_id="t0", name_prefix="lab")
@@ -240,7 +240,7 @@ def metrics() -> BrokerMetrics:
 
 
 def sync(store: DynamoPoolStore, provider: FakeProvider, clock: ManualClock) -> Sync:
-    return Sync(store, provider, clock=clock, metrics=metrics(), lab_duration_hours=4)
+    return new_sync(store, provider, clock=clock, metrics=metrics(), lab_duration_hours=4)
 
 
 def cleanup(store: DynamoPoolStore, provider: FakeProvider, clock: ManualClock) -> Cleanup:

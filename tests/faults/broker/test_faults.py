@@ -15,7 +15,6 @@ from sandyard.broker.pool.cleanup import Cleanup
 from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.model import Action, Claim, Claimed, Sandbox, Status
-from sandyard.broker.pool.service import Broker
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo.client import DynamoPolicy
@@ -26,6 +25,7 @@ from tests.faults.proxy import FaultProxy
 from tests.faults.stores import IMPATIENT, in_state, store_at, table_at
 from tests.support.broker import pools
 from tests.support.broker.pools import LAB_SEC, NOW, check_invariants, fill, row
+from tests.support.broker.services import new_broker
 from tests.support.clocks import ManualClock
 from tests.support.storage.engines import PATIENT
 
@@ -90,7 +90,7 @@ class TestDroppedAnswers:
     ) -> None:
         await fill(direct, 2)
         sandbox = await allocated(store, "track")
-        broker = Broker(store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()))
+        broker = new_broker(store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()))
         proxy.set(drop=1, times=1, only=["TransactWriteItems"])
         marked = await broker.mark_for_deletion(track_id="track", sandbox_id=sandbox.sandbox_id)
         assert marked.status == Status.PENDING_DELETION
@@ -111,7 +111,7 @@ class TestDroppedAnswers:
         [sandbox] = await pools.everything(direct)
         if action is Action.RELEASE:
             sandbox = await allocated(store, "track")
-        broker = Broker(store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()))
+        broker = new_broker(store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()))
         proxy.set(drop=1, times=1, only=["UpdateItem", "TransactWriteItems"])
         changed = await broker.act(action, sandbox_id=sandbox.sandbox_id)
         assert proxy.total.injected == {"drop": 1}

@@ -11,18 +11,17 @@ from prometheus_client import CollectorRegistry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.extension_model import Extension
 from sandyard.broker.pool.hold_model import Replacement
-from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import Claim
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.queue.model import URGENCY, decide_queued
 from sandyard.broker.reservations.model import Booking
-from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.ids import EventIds
 from tests.faults.proxy import FaultProxy
 from tests.support.broker.pools import fill
+from tests.support.broker.services import new_broker, new_leases, new_reservations
 from tests.support.storage.engines import pool_table
 
 CLAIMS, AT_ONCE, KEPT, WAITING = 60, 6, 80, 100
@@ -36,13 +35,13 @@ async def store(proxy: FaultProxy) -> AsyncIterator[DynamoPoolStore]:
 
 
 def broker_of(store: PoolStore) -> Broker:
-    return Broker(store, clock=SystemClock(), metrics=BrokerMetrics(CollectorRegistry()))
+    return new_broker(store, clock=SystemClock(), metrics=BrokerMetrics(CollectorRegistry()))
 
 
 async def reserve(store: PoolStore) -> None:
     """A course has a reservation, and many wait for a name that no sandbox has."""
     now = int(time.time())
-    reservations = Reservations(store, clock=SystemClock())
+    reservations = new_reservations(store, clock=SystemClock())
     made, _ = await reservations.reserve(Booking(KEPT, now, now + 3600, "course-"))
     assert not made.missing
     make_id = EventIds()
@@ -90,7 +89,7 @@ async def test_no_call_of_a_track_scans(proxy: FaultProxy, store: DynamoPoolStor
     await reserve(store)
     broker = broker_of(store)
     metrics = BrokerMetrics(CollectorRegistry())
-    leases = Leases(store, clock=SystemClock(), metrics=metrics, lease_max_sec=10**6)
+    leases = new_leases(store, clock=SystemClock(), metrics=metrics, lease_max_sec=10**6)
     proxy.reset_counts()
     for track in ("stranger", "course-1"):
         lease = (await broker.allocate(track_id=track)).lease

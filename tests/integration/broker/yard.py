@@ -23,6 +23,7 @@ from sandyard.broker.provider.ports import Provider
 from sandyard.kit.errors import UnavailableError
 from sandyard.tools.provider.simulator import Faults, Simulator
 from tests.integration.conftest import Connect
+from tests.support.broker.services import new_sync
 from tests.support.clocks import ManualClock
 
 HOUR = 3600
@@ -55,7 +56,7 @@ class Yard:
     def sync(
         self, *, lab_hours: float = LAB_HOURS, provider: Provider | None = None, **policy: Any
     ) -> Sync:
-        return Sync(
+        return new_sync(
             self.store,
             provider or self.connect(self.url, **policy),
             clock=self.clock,

@@ -11,22 +11,16 @@ import sqlalchemy as sa
 
 from sandyard.kit import ids
 from sandyard.kit.changes.events import EventQuery
-from sandyard.kit.dynamo.values import Item
-from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from sandyard.telemetry.keys import ApiKeys
-from sandyard.telemetry.stores.dynamo_adoption import adopt
-from sandyard.telemetry.stores.sql import MIGRATIONS
 from sandyard.telemetry.verification import verify
 from tests.support.clocks import ManualClock
-from tests.support.storage.engines import SQL_ENGINES, STORE_ENGINES, create_database
+from tests.support.storage.engines import STORE_ENGINES
 from tests.support.telemetry.engines import (
     DEVICE,
     NOW,
     Stores,
     find_device,
     hardware,
-    items_of,
-    on_sql,
     register,
     registration,
     service_on,
@@ -108,79 +102,3 @@ async def test_no_event_holds_a_key_or_its_hash(replicas: list[Stores]) -> None:
     assert logged.event.kind == "key.created"
     assert new.api_key not in str(logged)
     assert stored.api_key_hash not in str(logged)
-
-
-@pytest.mark.parametrize("engine", SQL_ENGINES)
-async def test_rows_from_before_the_log_get_a_baseline(
-    engine: str, tmp_path: Path, postgres_url: str
-) -> None:
-    database: Database = SqliteDatabase(tmp_path / "telemetry.db", schema="telemetry")
-    if engine == "postgresql":
-        await database.close()
-        url = sa.make_url(await create_database(postgres_url))
-        database = PostgresDatabase(url, pool_size=2)
-    try:
-        await MIGRATIONS.upgrade(database, "0001")
-        await database.write(_fill_first_schema)
-        await MIGRATIONS.upgrade(database)
-        stores = on_sql(database)
-        report = await verify(stores.telemetry, stores.keys, stores.log)
-        assert (report.subjects, report.problems) == (3, [])
-        await service_on(stores, ManualClock(NOW)).rename_device(hardware(1), "attic")
-        assert (await verify(stores.telemetry, stores.keys, stores.log)).problems == []
-    finally:
-        await database.close()
-
-
-def _fill_first_schema(connection: sa.Connection) -> None:
-    at = "2026-01-15T08:00:00Z"
-    for number in (1, 2):
-        connection.execute(
-            sa.text(
-                "INSERT INTO telemetry.devices (hardware_id, confirmation_id, capabilities, "
-                "first_registered_at, last_seen_at, last_boot_id, firmware_version, friendly_name) "
-                "VALUES (:id, 'c', :capabilities, :at, :at, 'b', '1', NULL)"
-            ),
-            {"id": hardware(number), "capabilities": '{"sensors": ["bme280"]}', "at": at},
-        )
-    connection.execute(
-        sa.text(
-            "INSERT INTO telemetry.api_keys (key_id, api_key_hash, created_at, last_used_at, "
-            "is_active, description) VALUES ('k', 'h', :at, NULL, :yes, 'greenhouse')"
-        ),
-        {"yes": True, "at": at},
-    )
-
-
-async def test_items_from_before_the_log_are_adopted_once(dynamo_url: str, tmp_path: Path) -> None:
-    async with telemetry_replicas("dynamodb", tmp_path, "", dynamo_url) as [stores]:
-        assert stores.tables is not None
-        await register(stores, hardware(1), hardware(2))
-        await keys_on(stores).create(description=None)
-        for name in ("devices", "keys"):
-            await _forget_the_log(stores, name)
-        assert await adopt(stores.tables, clock=ManualClock(NOW)) == 3
-        assert await adopt(stores.tables, clock=ManualClock(NOW)) == 0
-        report = await verify(stores.telemetry, stores.keys, stores.log)
-        assert (report.subjects, report.problems) == (3, [])
-
-
-async def test_an_item_from_before_the_log_adopts_itself_when_it_changes(
-    dynamo_url: str, tmp_path: Path
-) -> None:
-    async with telemetry_replicas("dynamodb", tmp_path, "", dynamo_url) as [stores]:
-        await register(stores, hardware(1))
-        await _forget_the_log(stores, "devices")
-        await service_on(stores, ManualClock(NOW)).rename_device(hardware(1), "attic")
-        assert (await verify(stores.telemetry, stores.keys, stores.log)).problems == []
-
-
-async def _forget_the_log(stores: Stores, name: str) -> None:
-    """As version 0.1 left them: no sequence, no events."""
-    assert stores.tables is not None
-    table = getattr(stores.tables, name)
-    for item in await items_of(stores.tables, name):
-        key: Item = {field: item[field] for field in ("hardware_id", "key_id") if field in item}
-        await table.update(key, "REMOVE #sequence", {})
-        [subject] = key.values()
-        await stores.tables.events.table.delete({"subject": subject, "sequence": 1})

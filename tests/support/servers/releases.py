@@ -1,4 +1,4 @@
-"""Other releases of Sandyard as real processes: 0.1.0 from its wheel, and ones to come."""
+"""Other releases of Sandyard as real processes: 0.2.0 from its wheel, and ones to come."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ from sandyard.broker.stores.sql import MIGRATIONS
 from tests.support.servers.processes import run_sandyard
 
 ROOT = Path(__file__).parents[3]
-WHEEL = ROOT / "tests" / "fixtures" / "sandyard-0.1.0-py3-none-any.whl"
+WHEEL = ROOT / "tests" / "fixtures" / "sandyard-0.2.0-py3-none-any.whl"
 
 _SCRIPT = '''"""{title}"""
 
@@ -32,8 +32,8 @@ _ADD = 'op.add_column("sandboxes", sa.Column("shelf", sa.String(8)), schema="bro
 _DROP = 'op.drop_column("sandboxes", "shelf", schema="broker")'
 
 
-def release_0_1_0(folder: Path) -> dict[str, str]:
-    """The environment in which `python -m sandyard` is 0.1.0, with the dependencies of today."""
+def release_0_2_0(folder: Path) -> dict[str, str]:
+    """The environment in which `python -m sandyard` is 0.2.0, with the dependencies of today."""
     with zipfile.ZipFile(WHEEL) as wheel:
         wheel.extractall(folder)
     return {"PYTHONPATH": str(folder)}

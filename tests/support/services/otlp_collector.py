@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 _WAIT_SEC = 60
@@ -28,11 +25,10 @@ class ReceivedSpan:
 
 @dataclass
 class Collector:
-    """`spans` and `metrics` are what has come, `headers` those of the last request."""
+    """`spans` are what has come, `headers` those of the last request."""
 
     url: str = ""
     spans: list[ReceivedSpan] = field(default_factory=list)
-    metrics: dict[str, Any] = field(default_factory=dict)
     services: set[str] = field(default_factory=set)
     headers: dict[str, str] = field(default_factory=dict)
     _came: threading.Condition = field(default_factory=threading.Condition)
@@ -61,21 +57,14 @@ class Collector:
     def take(self, path: str, headers: dict[str, str], body: bytes) -> None:
         with self._came:
             self.headers = headers
-            if path == "/v1/traces":
-                self._take_traces(ExportTraceServiceRequest.FromString(body))
-            else:
-                self._take_metrics(ExportMetricsServiceRequest.FromString(body))
+            assert path == "/v1/traces"
+            self._take_traces(ExportTraceServiceRequest.FromString(body))
             self._came.notify_all()
 
     def _take_traces(self, sent: Any) -> None:
         for resource in sent.resource_spans:
             self.services.add(str(_attributes(resource.resource)["service.name"]))
             self.spans += [_span(each) for scope in resource.scope_spans for each in scope.spans]
-
-    def _take_metrics(self, sent: Any) -> None:
-        for resource in sent.resource_metrics:
-            for scope in resource.scope_metrics:
-                self.metrics |= {each.name: each for each in scope.metrics}
 
 
 def _span(sent: Any) -> ReceivedSpan:

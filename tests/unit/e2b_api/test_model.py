@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-from sandyard.e2b_api.errors import InvalidRequestError, NotOfferedError
 from sandyard.e2b_api.model import (
-    Described,
+    SandboxView,
     clamped_timeout,
     is_gone,
     metadata_of,
     sandbox_id_of,
     state_of,
 )
-from sandyard.e2b_api.requests import new_sandbox
 from sandyard.platform.sandboxes.model import Status
 from tests.unit.platform.sandboxes.examples import NOW, SANDBOX
 
@@ -58,12 +56,12 @@ def test_what_there_is_and_in_which_state(
 
 
 def test_a_pause_tells_what_it_keeps() -> None:
-    paused = Described(replace(RUNNING, status=Status.STOPPED), "base", 2048)
+    paused = SandboxView(replace(RUNNING, status=Status.STOPPED), "base", 2048)
     assert (
         paused.detailed(NOW, domain="localhost", token=None, network={})["pauseMode"]
         == "filesystem"
     )
-    running = Described(RUNNING, "base", 2048).detailed(
+    running = SandboxView(RUNNING, "base", 2048).detailed(
         NOW, domain="localhost", token="t", network={}
     )
     assert "pauseMode" not in running
@@ -76,38 +74,3 @@ def test_time_outs_have_bounds() -> None:
 
 def test_metadata_is_quoted_twice() -> None:
     assert metadata_of("a%2520b=c%252Fd&e=") == {"a b": "c/d", "e": ""}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"templateID": ""},
-        {"templateID": 1},
-        {"templateID": "base", "timeout": True},
-        {"templateID": "base", "timeout": "1"},
-        {"templateID": "base", "envVars": {"a": None}},
-        {"templateID": "base", "metadata": {"a": "\0"}},
-        {"templateID": "base", "metadata": {str(n): "" for n in range(101)}},
-    ],
-)
-def test_what_can_t_be_a_sandbox_is_refused(body: dict[str, Any]) -> None:
-    with pytest.raises(InvalidRequestError):
-        new_sandbox(body, idempotency_key=None, timeout_sec=15)
-
-
-def test_what_is_not_offered_is_refused() -> None:
-    with pytest.raises(NotOfferedError):
-        new_sandbox(
-            {"templateID": "base", "volumeMounts": [{}]}, idempotency_key=None, timeout_sec=15
-        )
-    wanted = new_sandbox(
-        {
-            "templateID": "base",
-            "network": {"allowPublicTraffic": False},
-            "autoResume": {"enabled": True},
-        },
-        idempotency_key=None,
-        timeout_sec=15,
-    )
-    assert (wanted.is_public, wanted.auto_resume, wanted.timeout_sec) == (False, True, 15)

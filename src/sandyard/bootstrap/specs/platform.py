@@ -17,7 +17,6 @@ from sandyard.wiring.spec import (
     Verification,
     WelcomeContext,
     imported,
-    lazy,
 )
 
 if TYPE_CHECKING:
@@ -143,7 +142,6 @@ PLATFORM = PartSpec(
     engine=_engine,
     migrations=_migrations,
     verify=_verify,
-    adopt_changes=lazy("sandyard.platform.wiring.commands:adopt_platform"),
     log=_log,
     missing=_missing,
     notes=_notes,

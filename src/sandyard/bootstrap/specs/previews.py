@@ -14,7 +14,6 @@ from sandyard.wiring.spec import (
     Verification,
     get_part,
     imported,
-    lazy,
 )
 
 if TYPE_CHECKING:
@@ -99,7 +98,6 @@ PREVIEWS = PartSpec(
     jobs=(END_PREVIEWS, DELETED_PROJECTS, SWEEP, EVENTS),
     migrations=_migrations,
     verify=_verify,
-    adopt_changes=lazy("sandyard.bootstrap.previews:adopt_preview_changes"),
     log=_log,
     missing=_missing,
 )

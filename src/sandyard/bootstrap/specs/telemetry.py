@@ -57,9 +57,7 @@ TELEMETRY = PartSpec(
     store=_store,
     migrations=partial(imported, "sandyard.telemetry.stores.sql:MIGRATIONS"),
     tables=lazy("sandyard.telemetry.wiring.part:open_telemetry_tables"),
-    adopt=lazy("sandyard.telemetry.wiring.part:adopt_telemetry"),
     verify=lazy("sandyard.telemetry.wiring.part:verify_telemetry"),
-    adopt_changes=lazy("sandyard.telemetry.wiring.part:adopt_telemetry_changes"),
     log=lazy("sandyard.telemetry.wiring.part:open_telemetry_log"),
     examples=_examples,
 )

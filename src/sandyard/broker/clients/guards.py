@@ -1,6 +1,7 @@
 """Who may call: tokens of the environment, of clients, and of an OAuth2 issuer."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from starlette.requests import Request
 
@@ -8,9 +9,9 @@ from sandyard.broker.clients.access import ClientAccess
 from sandyard.broker.clients.errors import AddressNotAllowedError
 from sandyard.broker.clients.model import BOOTSTRAP, Caller, ClientScope
 from sandyard.broker.http.headers import read_track_id
-from sandyard.kit.errors import RepeatedCredentialError, UnauthorizedError
+from sandyard.kit.errors import UnauthorizedError
 from sandyard.kit.http.client_address import ClientAddress, Network, read_address
-from sandyard.kit.http.requests import values_of
+from sandyard.kit.http.security import bearer_token
 from sandyard.kit.rotation import as_secret
 
 _READS = frozenset({"GET", "HEAD"})
@@ -20,43 +21,29 @@ class Guard:
     """`accepted` are the environment's tokens: those of the bootstrap client, which has all scopes
     of its endpoints and no limits. They are all compared first, in constant time."""
 
-    def __init__(self, accepted: Sequence[str], access: ClientAccess, *, bootstrap: Caller) -> None:
+    SCOPES: ClassVar[frozenset[ClientScope]]
+
+    def __init__(self, accepted: Sequence[str], access: ClientAccess) -> None:
         self._accepted = as_secret(accepted)
-        self._access = access
-        self._bootstrap = bootstrap
+        self._bootstrap = Caller(BOOTSTRAP, self.SCOPES)
+        self.access = access
 
     async def caller(self, request: Request, scope: ClientScope) -> Caller:
-        sent = _bearer_token(request)
+        sent = bearer_token(request)
         if self._accepted.accepts(sent):
             return self._bootstrap
         try:
-            return await self._access.caller(sent.decode("latin-1"), scope)
+            return await self.access.caller(sent.decode("latin-1"), scope)
         except UnauthorizedError:
             if await self._accepted.accepts_newest(sent):
                 return self._bootstrap
             raise
 
 
-def _bearer_token(request: Request) -> bytes:
-    values = values_of(request.scope["headers"], b"authorization")
-    if len(values) > 1:
-        raise RepeatedCredentialError
-    scheme, _, token = values[0].partition(b" ") if values else (b"", b"", b"")
-    if scheme.lower() != b"bearer":
-        raise UnauthorizedError
-    return token.strip()
-
-
-class TrackGuard:
+class TrackGuard(Guard):
     """Guards the endpoints of tracks."""
 
-    def __init__(self, accepted: Sequence[str], access: ClientAccess) -> None:
-        bootstrap = Caller(BOOTSTRAP, frozenset({ClientScope.ALLOCATE}))
-        self._guard = Guard(accepted, access, bootstrap=bootstrap)
-        self.access = access
-
-    async def caller(self, request: Request) -> Caller:
-        return await self._guard.caller(request, ClientScope.ALLOCATE)
+    SCOPES = frozenset({ClientScope.ALLOCATE})
 
     async def check_track(self, caller: Caller, track_id: str) -> None:
         """Raises unless the caller may act as this track now; a caller without limits always
@@ -66,15 +53,17 @@ class TrackGuard:
 
     async def track(self, request: Request) -> str:
         """The calling track, if the caller may act as it."""
-        caller = await self.caller(request)
+        caller = await self.caller(request, ClientScope.ALLOCATE)
         track_id = read_track_id(request.scope["headers"])
         await self.check_track(caller, track_id)
         request.state.client = caller
         return track_id
 
 
-class AdminGuard:
+class AdminGuard(Guard):
     """Guards the endpoints of operators; accepts only `allowed` networks, if there are any."""
+
+    SCOPES = frozenset({ClientScope.READ, ClientScope.OPERATE, ClientScope.ADMIN})
 
     def __init__(
         self,
@@ -84,8 +73,7 @@ class AdminGuard:
         allowed: Sequence[Network] = (),
         addresses: ClientAddress | None = None,
     ) -> None:
-        every = frozenset({ClientScope.READ, ClientScope.OPERATE, ClientScope.ADMIN})
-        self._guard = Guard(accepted, access, bootstrap=Caller(BOOTSTRAP, every))
+        super().__init__(accepted, access)
         self._allowed = allowed
         self._addresses = addresses or ClientAddress()
 
@@ -100,7 +88,7 @@ class AdminGuard:
 
     async def _require(self, request: Request, scope: ClientScope) -> Caller:
         self._check_address(request)
-        caller = await self._guard.caller(request, scope)
+        caller = await self.caller(request, scope)
         request.state.client = caller
         return caller
 

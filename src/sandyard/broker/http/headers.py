@@ -30,6 +30,8 @@ _track_id, _idempotency_key, _printable, _minutes = (
     re.compile(form.replace("$", r"\Z").encode())
     for form in (TRACK_ID, IDEMPOTENCY_KEY, PRINTABLE, MINUTES)
 )
+_KEY = (b"idempotency-key", _idempotency_key, InvalidIdempotencyKeyError)
+_NAME_PREFIX = (b"x-sandbox-name-prefix", _printable, InvalidNamePrefixError)
 _OF_TRACKS = frozenset(
     {
         *(b"x-track-id", b"x-instruqt-sandbox-id", b"idempotency-key", b"x-sandbox-name-prefix"),
@@ -65,8 +67,8 @@ def read_track_headers(headers: RawHeaders) -> TrackHeaders:
     minutes = _one(sent, b"x-lab-minutes", _minutes, InvalidLabMinutesError)
     return TrackHeaders(
         track_id=_track_id_of(sent),
-        idempotency_key=_idempotency_key_of(sent),
-        name_prefix=_name_prefix_of(sent),
+        idempotency_key=_one(sent, *_KEY),
+        name_prefix=_one(sent, *_NAME_PREFIX) or "",
         track_name=_one(sent, b"x-instruqt-track-id", _printable, InvalidTrackNameError),
         lab_minutes=None if minutes is None else int(minutes),
         urgency=_urgency_of(sent),
@@ -76,12 +78,14 @@ def read_track_headers(headers: RawHeaders) -> TrackHeaders:
 def read_wait(headers: RawHeaders, *, longest_sec: float) -> float | None:
     """The caller's preferred wait in seconds (RFC 7240), up to the maximum; None if not given.
     Other preferences are ignored."""
-    wait = _parameter(headers, b"prefer", b"wait", InvalidPreferError)
-    if wait is None:
+    values = values_of(headers, b"prefer")
+    pairs = [each.strip().partition(b"=") for value in values for each in value.split(b",")]
+    waits = [value for name, _, value in pairs if name.lower() == b"wait"]
+    if not waits:
         return None
-    if not _seconds.match(wait):
+    if len(waits) > 1 or not _seconds.match(waits[0]):
         raise InvalidPreferError(details={"header": "prefer"})
-    return min(int(wait), longest_sec)
+    return min(int(waits[0]), longest_sec)
 
 
 def _by_name(headers: RawHeaders) -> Sent:
@@ -114,34 +118,12 @@ def _urgency_of(sent: Sent) -> int:
     return int(matched[1])
 
 
-def _parameter(
-    headers: RawHeaders, name: bytes, parameter: bytes, error: type[InvalidError]
-) -> bytes | None:
-    """The value of `parameter` in a header with several, such as `a, b=5`."""
-    values = values_of(headers, name)
-    if not values:
-        return None
-    pairs = [each.strip().partition(b"=") for value in values for each in value.split(b",")]
-    found = [value for key, _, value in pairs if key.lower() == parameter]
-    if len(found) > 1:
-        raise error(details={"header": name.decode()})
-    return found[0] if found else None
-
-
 def read_name_prefix(headers: RawHeaders) -> str:
-    return _name_prefix_of(_by_name(headers))
-
-
-def _name_prefix_of(sent: Sent) -> str:
-    return _one(sent, b"x-sandbox-name-prefix", _printable, InvalidNamePrefixError) or ""
+    return _one(_by_name(headers), *_NAME_PREFIX) or ""
 
 
 def read_idempotency_key(headers: RawHeaders) -> str | None:
-    return _idempotency_key_of(_by_name(headers))
-
-
-def _idempotency_key_of(sent: Sent) -> str | None:
-    return _one(sent, b"idempotency-key", _idempotency_key, InvalidIdempotencyKeyError)
+    return _one(_by_name(headers), *_KEY)
 
 
 def _one(sent: Sent, name: bytes, form: re.Pattern[bytes], error: type[InvalidError]) -> str | None:

@@ -51,9 +51,9 @@ class BulkLimits:
 
 
 class BulkChanges:
-    def __init__(self, store: PoolStore, *, clock: Clock) -> None:
+    def __init__(self, store: PoolStore, *, clock: Clock, assigner: SandboxAssigner) -> None:
         self._store = store
-        self._offers = Offers(store, clock=clock)
+        self._assigner = assigner
         self._clock = clock
 
     async def delete(
@@ -140,7 +140,7 @@ class BulkChanges:
         if report.dry_run:
             report.sandbox_ids += [row.sandbox_id for row in rows]
             return
-        applied = await self._offers.apply([decide(row) for row in rows])
+        applied = await self._assigner.apply([decide(row) for row in rows])
         done = [row.sandbox_id for row, was in zip(rows, applied, strict=True) if was]
         report.sandbox_ids += done
         report.changed += len(done)

@@ -22,10 +22,12 @@ def is_sandbox_id(text: str) -> bool:
     return bool(_SANDBOX_ID.match(text))
 
 
-class Rows:
-    def __init__(self, store: PoolStore, *, clock: Clock, offers: Offers | None = None) -> None:
+class SandboxChanges:
+    """Reads and changes single sandboxes; one that becomes free is assigned to who waits for it."""
+
+    def __init__(self, store: PoolStore, *, clock: Clock, assigner: SandboxAssigner) -> None:
         self._store = store
-        self._offers = offers or Offers(store, clock=clock)
+        self._assigner = assigner
         self._clock = clock
 
     async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
@@ -43,7 +45,7 @@ class Rows:
             if transition is None:
                 assert row is not None  # noqa: S101 - an unknown id is an error in every decision
                 return row, False
-            if (await self._offers.apply([transition]))[0]:
+            if (await self._assigner.apply([transition]))[0]:
                 return await self._as_written(transition), True
         raise RowBusyError
 

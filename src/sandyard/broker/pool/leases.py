@@ -49,17 +49,18 @@ class Leases:
         clock: Clock,
         metrics: BrokerMetrics,
         lease_max_sec: int,
-        hold_sec: int = 24 * 3600,
-        claims: ReservedClaims | None = None,
+        hold_sec: int,
+        changes: SandboxChanges,
+        reservations: ReservationCache,
         begin_check: Callable[[], CheckFree] | None = None,
     ) -> None:
         """`begin_check` is called for each replacement that a track requests; only sandboxes that
         pass its check are leased."""
         self._store = store
-        self._rows = Rows(store, clock=clock)
+        self._changes = changes
         self._clock = clock
         self._hold_sec = hold_sec
-        self._claims = claims or ReservedClaims(store)
+        self._reservations = reservations
         self._metrics = metrics
         self._lease_max_sec = lease_max_sec
         self._begin_check = begin_check
@@ -75,7 +76,7 @@ class Leases:
             return decide_extension(row, asked, longest_sec=self._lease_max_sec, cause=cause)
 
         try:
-            row, changed = await self._rows.change(
+            row, changed = await self._changes.change(
                 sandbox_id, actor("track", asked.track_id), decide
             )
         except SandyardError as error:
@@ -112,7 +113,7 @@ class Leases:
     ) -> tuple[Lease, bool]:
         async for _ in ConflictRetries():
             now = int(self._clock.now())
-            old = replaceable(await self._rows.find(sandbox_id), asked.track_id, now)
+            old = replaceable(await self._changes.find(sandbox_id), asked.track_id, now)
             if old.replaced_by is not None:
                 return await self._follow(old, asked.track_id), False
             if asked.unless_probed and old.probed_at is not None:
@@ -178,7 +179,7 @@ class Leases:
                 async for row in self._available(asked.name_prefix):
                     yield row
                 continue
-            for each in await self._claims.of(claim):
+            for each in await self._reservations.of(claim):
                 for row in await self._store.reserved_for(each, limit=_PAGE):
                     if row.name.startswith(asked.name_prefix):
                         yield row

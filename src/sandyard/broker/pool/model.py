@@ -16,7 +16,7 @@ from sandyard.broker.pool.errors import (
     TransitionNotAllowedError,
 )
 from sandyard.kit.changes.events import actor
-from sandyard.kit.changes.frozen import fast_constructor
+from sandyard.kit.changes.frozen import fast_constructor, quick_replace
 from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, changed_fields
 
 TOMBSTONE_SECONDS = 7 * 24 * 3600
@@ -120,6 +120,10 @@ class Claim:
     @property
     def lease_key(self) -> tuple[str, str]:
         return self.track_id, self.key
+
+    def within(self, reservations: tuple[str, ...]) -> Self:
+        """The claim of a track that has these reservations."""
+        return quick_replace(self, {"reservations": reservations})
 
     @property
     def cause(self) -> Cause:

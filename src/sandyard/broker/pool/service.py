@@ -32,6 +32,7 @@ from sandyard.broker.queue.errors import TicketNotFoundError
 from sandyard.broker.queue.model import URGENCY
 from sandyard.broker.queue.service import Queue, QueuePosition
 from sandyard.broker.queue.watch import Waiter
+from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.kit.changes.events import EventQuery, LoggedEvent, actor
 from sandyard.kit.changes.frozen import fast_constructor
 from sandyard.kit.changes.transitions import Cause, Transition
@@ -82,17 +83,20 @@ class Broker:
         *,
         clock: Clock,
         metrics: BrokerMetrics,
+        queue: Queue,
+        reservations: ReservationCache,
+        changes: SandboxChanges,
+        lease_max_sec: int,
+        hold_sec: int,
         rate_limit: RateLimit | None = None,
-        lease_max_sec: int = 24 * 3600,
-        hold_sec: int = 24 * 3600,
-        queue: Queue | None = None,
         check_claimed: CheckClaimed | None = None,
     ) -> None:
         """`check_claimed` is called for every lease before its track receives it, and may replace
         its sandbox."""
         self._store = store
-        self._queue = queue or Queue(store, clock=clock, ticket_ttl_sec=60)
-        self._rows = Rows(store, clock=clock, offers=self._queue.offers)
+        self._queue = queue
+        self._reservations = reservations
+        self._changes = changes
         self._lease_max_sec = lease_max_sec
         self._hold_sec = hold_sec
         self._clock = clock
@@ -121,7 +125,11 @@ class Broker:
             await self._limit(self._rate_limit, claim.track_id)
         try:
             if wait_sec is None:
-                claimed = await self._queue.claim(claim)
+                if own := await self._reservations.of(claim):
+                    claim = claim.within(own)
+                claimed = await self._store.claim(claim)
+                if claimed is None:
+                    claimed = await self._queue.claim_without_waiting(claim)
             else:
                 make_claim = partial(self._claim, **asked)
                 claimed = await self._queue.wait(
@@ -173,7 +181,7 @@ class Broker:
         lab_minutes: int | None = None,
         client: str | None = None,
     ) -> Claim:
-        at_ms = self._now_ms()
+        at_ms = int(self._clock.now() * 1000)
         length = lab_minutes and lease_seconds(lab_minutes, longest_sec=self._lease_max_sec)
         whose = (track_id, idempotency_key or track_id, at_ms // 1000)
         return _make_claim(*whose, name_prefix, track_name, at_ms, length, client, ())
@@ -206,7 +214,7 @@ class Broker:
             return decide_mark(row, track_id=track_id, cause=cause)
 
         try:
-            row, changed = await self._rows.change(sandbox_id, actor("track", track_id), decide)
+            row, changed = await self._changes.change(sandbox_id, actor("track", track_id), decide)
         except (ForbiddenError, NotFoundError):
             self._metrics.deletion_marked.labels("refused").inc()
             raise
@@ -219,7 +227,7 @@ class Broker:
 
     async def get_sandbox(self, *, track_id: str, sandbox_id: str) -> Sandbox:
         """The sandbox, for its current or last track."""
-        return owned_by(await self._rows.find(sandbox_id), track_id)
+        return owned_by(await self._changes.find(sandbox_id), track_id)
 
     async def list_sandboxes(
         self,
@@ -248,13 +256,13 @@ class Broker:
             raise SandboxNotFoundError
         query = EventQuery(subject=sandbox_id)
         page = await self._store.events.page(query, limit=limit, cursor=cursor)
-        if not page.items and cursor is None and await self._rows.find(sandbox_id) is None:
+        if not page.items and cursor is None and await self._changes.find(sandbox_id) is None:
             raise SandboxNotFoundError
         return page
 
     async def inspect_sandbox(self, sandbox_id: str) -> Sandbox:
         """The sandbox, for an operator."""
-        row = await self._rows.find(sandbox_id)
+        row = await self._changes.find(sandbox_id)
         if row is None or isinstance(row, Tombstone):
             raise SandboxNotFoundError
         return row
@@ -285,7 +293,7 @@ class Broker:
         sandbox_id: str,
         decide: Callable[[Sandbox | None, Cause], Transition[Sandbox]],
     ) -> Sandbox:
-        row, _ = await self._rows.change(
+        row, _ = await self._changes.change(
             sandbox_id,
             actor("operator"),
             lambda row, cause: decide(None if isinstance(row, Tombstone) else row, cause),
@@ -303,6 +311,3 @@ class Broker:
         if counts.counted_at is None:
             return replace(counts, counted_at=int(self._clock.now()))
         return counts
-
-    def _now_ms(self) -> int:
-        return int(self._clock.now() * 1000)

@@ -103,10 +103,10 @@ class Sync:
         clock: Clock,
         metrics: BrokerMetrics,
         lab_duration_hours: float,
-        offers: Offers | None = None,
+        assigner: SandboxAssigner,
     ) -> None:
         self._store = store
-        self._offers = offers or Offers(store, clock=clock)
+        self._assigner = assigner
         self._provider = provider
         self._clock = clock
         self._metrics = metrics
@@ -150,7 +150,7 @@ class Sync:
             for row in reserved
             if row.reserved_for == row.reservation_id and row.reservation_id not in is_open
         ]
-        await self._offers.apply([decide_unreserved(row, cause) for row in orphans])
+        await self._assigner.apply([decide_unreserved(row, cause) for row in orphans])
 
     async def _apply(self, comparison: _Comparison, report: SyncReport, *, force: bool) -> None:
         store, now = self._store, comparison.cause.at_ms // 1000
@@ -185,8 +185,9 @@ class Sync:
         changed = 0
         for start in range(0, len(subjects), _BATCH):
             cause = Cause.by(_SYNC, self._clock)
-            decided = [decide(each, cause=cause) for each in subjects[start : start + _BATCH]]
-            changed += sum(await self._offers.apply([each for each in decided if each is not None]))
+            batch = [decide(each, cause=cause) for each in subjects[start : start + _BATCH]]
+            decided = [each for each in batch if each is not None]
+            changed += sum(await self._assigner.apply(decided))
         return changed
 
     def _discover(self, listed: Listed, *, cause: Cause) -> Transition[Sandbox]:

@@ -75,11 +75,12 @@ class ProbedClaims:
         probes: ClaimProbes,
         *,
         clock: Clock,
-        hold_sec: int = 24 * 3600,
+        hold_sec: int,
+        assigner: SandboxAssigner,
     ) -> None:
         self._store = store
         self._leases = leases
-        self._offers = Offers(store, clock=clock)
+        self._assigner = assigner
         self._probes = probes
         self._clock = clock
         self._hold_sec = hold_sec
@@ -145,7 +146,7 @@ class ProbedClaims:
         """False if the row has changed since the probe."""
         cause = Cause.by(actor("system"), self._clock, reason=reason)
         held = decide_hold(row, cause.at_ms // 1000 + self._hold_sec, cause)
-        [is_done] = await self._offers.apply([held])
+        [is_done] = await self._assigner.apply([held])
         return is_done
 
 

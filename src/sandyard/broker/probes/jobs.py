@@ -40,12 +40,12 @@ class Probes:
         clock: Clock,
         threshold: int,
         parallel: int,
-        offers: Offers | None = None,
+        assigner: SandboxAssigner,
     ) -> None:
         """Without a prober nothing is probed."""
         self._store = store
         self._prober = prober
-        self._offers = offers or Offers(store, clock=clock)
+        self._assigner = assigner
         self._clock = clock
         self._threshold = threshold
         self._parallel = parallel
@@ -98,7 +98,7 @@ class Probes:
         return decided
 
     async def _apply(self, decided: Sequence[Transition[Sandbox]], report: ProbeReport) -> None:
-        for change, done in zip(decided, await self._offers.apply(decided), strict=True):
+        for change, done in zip(decided, await self._assigner.apply(decided), strict=True):
             before = change.before
             if not done or before is None or before.status is change.result.status:
                 continue

@@ -54,11 +54,11 @@ class PoolAutoscaler:
         policy: AutoscalingPolicy,
         lab_duration_hours: float,
         name_prefix: str = "sandyard-",
-        offers: Offers | None = None,
+        assigner: SandboxAssigner,
     ) -> None:
         self._store = store
         self._provider = provider
-        self._offers = offers or Offers(store, clock=clock)
+        self._assigner = assigner
         self._clock = clock
         self._policy = policy
         self._lab_duration_hours = lab_duration_hours
@@ -118,7 +118,7 @@ class PoolAutoscaler:
         cause = Cause.by(actor("job", "pool"), self._clock)
         hours = self._lab_duration_hours
         made = [decide_discovery(each, lab_duration_hours=hours, cause=cause) for each in listed]
-        return sum(await self._offers.apply(made))
+        return sum(await self._assigner.apply(made))
 
     async def _create(self, wanted: int, report: PoolReport) -> None:
         names = [f"{self._name_prefix}{secrets.token_hex(6)}" for _ in range(wanted)]

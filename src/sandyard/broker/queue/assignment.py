@@ -1,6 +1,5 @@
-"""Offers sandboxes that become free to reservations and tickets first."""
+"""SandboxAssigner sandboxes that become free to reservations and tickets first."""
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,11 +78,11 @@ class _Demand:
         self.reservations[place : place + 1] = [] if new is None else [new]
 
 
-class Offers:
+class SandboxAssigner:
     """Skips tickets that were not renewed for `ticket_ttl_sec`: the job `queue` drops them, and
     nothing is reserved for them until then."""
 
-    def __init__(self, store: PoolStore, *, clock: Clock, ticket_ttl_sec: float = math.inf) -> None:
+    def __init__(self, store: PoolStore, *, clock: Clock, ticket_ttl_sec: float) -> None:
         self._store = store
         self._clock = clock
         self._ticket_ttl_sec = ticket_ttl_sec

@@ -67,14 +67,14 @@ class Queue:
         *,
         clock: Clock,
         ticket_ttl_sec: float,
-        claims: ReservedClaims | None = None,
+        assigner: SandboxAssigner,
+        reservations: ReservationCache,
     ) -> None:
         self._store = store
-        self.claims = claims or ReservedClaims(store)
         self._clock = clock
         self._ttl_sec = ticket_ttl_sec
-        self.offers = Offers(store, clock=clock, ticket_ttl_sec=ticket_ttl_sec)
-        """For everything that frees sandboxes."""
+        self._assigner = assigner
+        self._reservations = reservations
         self._watch = TicketWatch(store, clock=clock, renew_sec=ticket_ttl_sec / 3)
         self._make_id = EventIds()
         self._interval_sec: float | None = None
@@ -110,7 +110,7 @@ class Queue:
             claim = make_claim()
             ticket = await self._store.find_ticket(*claim.lease_key)
             if ticket is None:
-                claimed = await self.claims.claim(claim)
+                claimed = await self._claim_free(claim)
                 if claimed is not None:
                     return claimed
                 ticket_id = self._make_id(claim.cause.at_ms)
@@ -130,14 +130,22 @@ class Queue:
                 return ticket
         raise RowBusyError
 
-    async def claim(self, claim: Claim) -> Claimed | None:
-        """A lease without waiting: the caller's own, of a free sandbox, or of one reserved for its
-        ticket. None if there is none; an existing ticket is renewed."""
-        claimed = await self.claims.claim(claim)
+    async def claim_without_waiting(self, claim: Claim) -> Claimed | None:
+        """For a claim that found nothing free: a lease from a reservation made since then, or of
+        the sandbox reserved for its ticket. None if there is none; its ticket is renewed."""
+        claimed = await self._claim_newest(claim)
         if claimed is not None or await self._store.find_ticket(*claim.lease_key) is None:
             return claimed
         answer = await self.ask(lambda: claim)
         return answer if isinstance(answer, Claimed) else None
+
+    async def _claim_free(self, claim: Claim) -> Claimed | None:
+        claim = claim.within(await self._reservations.of(claim))
+        return await self._store.claim(claim) or await self._claim_newest(claim)
+
+    async def _claim_newest(self, claim: Claim) -> Claimed | None:
+        newest = await self._reservations.with_newest(claim)
+        return None if newest is None else await self._store.claim(newest)
 
     async def _live_lease(self, claim: Claim) -> Lease | None:
         lease = await self._store.find_lease(*claim.lease_key)
@@ -148,7 +156,7 @@ class Queue:
         page = await self._store.page(
             status=Status.AVAILABLE, name_prefix=ticket.name_prefix, limit=1, cursor=None
         )
-        await self.offers.offer_again(page.items)
+        await self._assigner.offer_again(page.items)
 
     async def _redeem(self, ticket: Ticket, sandbox_id: str, claim: Claim) -> Claimed | None:
         """Lease the sandbox that is reserved for the ticket; None if something has changed."""
@@ -250,8 +258,8 @@ class Queue:
                 limit=_PAGE,
                 cursor=cursor,
             )
-            await self.offers.offer_again(page.items)
-            if page.items and not await self.offers.still_waits(ticket):
+            await self._assigner.offer_again(page.items)
+            if page.items and not await self._assigner.still_waits(ticket):
                 return
             cursor = page.next_cursor
             if cursor is None:
@@ -260,9 +268,9 @@ class Queue:
 
     async def _find_reserved_for(self, ticket: Ticket, cause: Cause) -> bool:
         claim = Claim(ticket.track_id, ticket.key, int(self._clock.now()), client=ticket.client)
-        for reservation_id in await self.claims.of(claim):
+        for reservation_id in await self._reservations.of(claim):
             for row in await self._store.reserved_for(reservation_id, limit=_PAGE):
-                if ticket.wants(row) and await self.offers.reserve_for(ticket, row, cause):
+                if ticket.wants(row) and await self._assigner.reserve_for(ticket, row, cause):
                     return True
         return False
 
@@ -271,7 +279,7 @@ class Queue:
         dropped = decide_dropped(ticket, cause)
         reserved = await self._store.find(ticket.sandbox_id) if ticket.sandbox_id else None
         if isinstance(reserved, Sandbox) and ticket.has(reserved):
-            return await self.offers.free(decide_unreserved(reserved, cause), dropped)
+            return await self._assigner.free(decide_unreserved(reserved, cause), dropped)
         return await self._store.apply_together(dropped)
 
     def stop(self) -> None:

@@ -1,21 +1,20 @@
-"""Claims with the reservations of their track, without reading them each time."""
+"""The open reservations, without a read for each claim."""
 
 import asyncio
 from collections.abc import Sequence
 
-from sandyard.broker.pool.model import Claim, Claimed
+from sandyard.broker.pool.model import Claim
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.reservations.model import Reservation, in_turn
-from sandyard.kit.changes.frozen import quick_replace
 from sandyard.kit.errors import UnavailableError
 
-_FRESH_SEC = 1.0
+_MAX_AGE_SEC = 1.0
 
 
-class ReservedClaims:
+class ReservationCache:
     """The open reservations as of about a second ago. Reserved sandboxes are marked in the pool
     itself, so an outdated list leases none of them to others; and before a claim fails because
-    nothing is free, the list is read again."""
+    nothing is free, the list is read again (`with_newest`)."""
 
     def __init__(self, store: PoolStore) -> None:
         self._store = store
@@ -23,30 +22,21 @@ class ReservedClaims:
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None
 
-    async def claim(self, claim: Claim) -> Claimed | None:
-        """Like the store's `claim`, but sandboxes of the track's reservations come first."""
-        if self._known is None:
-            await self._read()
-        own = self._own(claim)
-        claimed = await self._store.claim(_of_reservations(claim, own) if own else claim)
-        if claimed is not None:
-            return claimed
-        await self._read()
-        fresh = _belonging(claim, self._known or ())
-        if set(fresh) <= set(own):
-            return None
-        return await self._store.claim(_of_reservations(claim, fresh))
-
     async def of(self, claim: Claim) -> tuple[str, ...]:
         """The reservations that the claim may lease from, ordered by their start."""
         if self._known is None:
             await self._read()
-        return self._own(claim)
-
-    def _own(self, claim: Claim) -> tuple[str, ...]:
-        if self._reading is None and self._loop_time() >= self._read_at + _FRESH_SEC:
+        now = asyncio.get_running_loop().time()
+        if self._reading is None and now >= self._read_at + _MAX_AGE_SEC:
             self._reading = asyncio.create_task(self._refresh())
-        return _belonging(claim, self._known) if self._known else ()
+        return _admitting(claim, self._known) if self._known else ()
+
+    async def with_newest(self, claim: Claim) -> Claim | None:
+        """The claim with reservations that were made since it was created; None if there are
+        none."""
+        await self._read()
+        newest = _admitting(claim, self._known or ())
+        return None if set(newest) <= set(claim.reservations) else claim.within(newest)
 
     async def _refresh(self) -> None:
         try:
@@ -57,20 +47,13 @@ class ReservedClaims:
             self._reading = None
 
     async def _read(self) -> None:
-        began = self._loop_time()
+        began = asyncio.get_running_loop().time()
         found = in_turn(await self._store.open_reservations())
         if began >= self._read_at:  # else a read that began later has finished first
             self._known, self._read_at = found, began
 
-    def _loop_time(self) -> float:
-        return asyncio.get_running_loop().time()
 
-
-def _of_reservations(claim: Claim, own: tuple[str, ...]) -> Claim:
-    return quick_replace(claim, {"reservations": own})
-
-
-def _belonging(claim: Claim, known: Sequence[Reservation]) -> tuple[str, ...]:
+def _admitting(claim: Claim, known: Sequence[Reservation]) -> tuple[str, ...]:
     return tuple(
         each.reservation_id
         for each in known

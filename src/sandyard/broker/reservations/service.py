@@ -53,11 +53,11 @@ class Reservations:
         *,
         clock: Clock,
         pool_max_total: int | None = None,
-        offers: Offers | None = None,
+        assigner: SandboxAssigner,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._offers = offers or Offers(store, clock=clock)
+        self._assigner = assigner
         self._pool_max_total = pool_max_total
         self._make_id = EventIds()
 
@@ -147,7 +147,7 @@ class Reservations:
                 limit=_PAGE,
                 cursor=cursor,
             )
-            filled = await self._offers.fill(reservation, page.items)
+            filled = await self._assigner.fill(reservation, page.items)
             if filled is None:
                 return reservation
             reservation, cursor = filled, page.next_cursor
@@ -175,7 +175,7 @@ class Reservations:
         cause = Cause.by(actor("job", "reservations"), self._clock, reason=OVER)
         async for _ in ConflictRetries():
             while rows := await self._store.reserved_for(reservation.reservation_id, limit=_PAGE):
-                if not any(await self._offers.apply([decide_unreserved(r, cause) for r in rows])):
+                if not any(await self._assigner.apply([decide_unreserved(r, cause) for r in rows])):
                     return None
             ended = decide_ended(reservation, Cause.by(actor("job", "reservations"), self._clock))
             if ended is None or await self._store.apply_together(ended):

@@ -29,7 +29,7 @@ AUTOSCALER_KEY: Item = {"PK": "AUTOSCALER", "SK": "META"}
 
 
 def binding_of(item: Item) -> ProviderBinding:
-    return ProviderBinding(item["provider"], sequence=item.get("sequence", 0))
+    return ProviderBinding(item["provider"], sequence=item["sequence"])
 
 
 def ticket_key(ticket: Ticket) -> Item:

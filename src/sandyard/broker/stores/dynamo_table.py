@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandyard.broker.pool.model import Sandbox, Status
-from sandyard.broker.pool.stores.dynamo_items import difference, sandbox_key, unchanged
+from sandyard.broker.pool.stores.dynamo_items import difference, sandbox_key
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.dynamo.client import Dynamo
 from sandyard.kit.dynamo.event_items import EventItems, event_table_definition
@@ -25,9 +25,7 @@ from sandyard.kit.dynamo.values import Item
 
 LAYOUT_KEY: Item = {"PK": "LAYOUT", "SK": "META"}
 LAYOUT_REVISION = 2
-OLDEST_LAYOUT = 1
-"""Servers with this layout may continue to run: 0.1.0 only checks `version`."""
-LAYOUT: Item = {**LAYOUT_KEY, "version": OLDEST_LAYOUT, "revision": LAYOUT_REVISION}
+LAYOUT: Item = {**LAYOUT_KEY, "revision": LAYOUT_REVISION}
 TTL_ATTRIBUTE = "ttl"
 
 
@@ -88,33 +86,18 @@ class PoolTable:
             await self.mark_layout()
         return made
 
-    async def create_events(self) -> None:
-        await create_table(self.table.engine, event_table_definition(self.names.events), ttl=None)
-
     async def check(self) -> None:
         """Raise unless keys and indexes are as defined and every row has its lease and events."""
         await check_table(self.table.engine, definition(self.names))
         layout = await self.table.get(LAYOUT_KEY) or {}
-        revision = layout.get("revision", layout.get("version"))
-        if revision != LAYOUT_REVISION:
-            await self._require_empty(revision)
-        await check_table(self.table.engine, event_table_definition(self.names.events))
-        if revision != LAYOUT_REVISION:
-            await self.mark_layout()
-
-    async def _require_empty(self, revision: int | None) -> None:
-        if not await self._has_rows():
-            return
-        name = self.names.table
-        if revision is None:
+        is_marked = layout.get("revision") == LAYOUT_REVISION
+        if not is_marked and await self._has_rows():
             raise TableUnfitError(
-                f"The table {name} was filled by another program and has no leases "
-                "for its allocations. Run `sandyard tables adopt`."
+                f"The table {self.names.table} was filled by another program. Use an empty table."
             )
-        raise TableUnfitError(
-            f"The table {name} has layout {revision}, and this version needs layout "
-            f"{LAYOUT_REVISION}. Run `sandyard tables adopt`."
-        )
+        await check_table(self.table.engine, event_table_definition(self.names.events))
+        if not is_marked:
+            await self.mark_layout()
 
     def change_action(self, transition: Transition[Sandbox], write_id: str) -> dict[str, Any]:
         """Change a sandbox, on condition that it has not changed since the decision."""
@@ -122,12 +105,11 @@ class PoolTable:
         if before is None:
             raise ValueError("there is nothing to change")
         expression, values = difference(before, after)
-        condition, guards = unchanged(before)
         return self.table.update_action(
             sandbox_key(after.sandbox_id),
             expression,
-            values | guards | {"write_id": write_id},
-            condition=condition,
+            values | {"before": before.sequence, "write_id": write_id},
+            condition="#sequence = :before",
         )
 
     async def close(self) -> None:

@@ -12,7 +12,6 @@ from sandyard.broker.pool.stores.dynamo_items import (
     sandbox_item,
     sandbox_key,
     tombstone_item,
-    unchanged,
 )
 from sandyard.broker.stores.dynamo_entities import entity_actions
 from sandyard.broker.stores.dynamo_table import PoolTable
@@ -35,18 +34,7 @@ class DynamoWrites:
         try:
             await self._table.transact(*actions, *events)
         except TransactionRefusedError as refused:
-            if any(wrote(write_id, each.item) for each in refused.reasons):
-                return True
-            if refused.reasons[0].is_condition or not _ends_lease(transition):
-                return False
-        else:
-            return True
-        # Its lease names another sandbox and stays: in an adopted table, its track and key may have
-        # a newer one.
-        try:
-            await self._table.transact(actions[0], *events)
-        except TransactionRefusedError as refused:
-            return wrote(write_id, refused.reasons[0].item)
+            return any(wrote(write_id, each.item) for each in refused.reasons)
         return True
 
     async def apply_together(self, transitions: Sequence[Transition[Any]]) -> bool:
@@ -80,8 +68,6 @@ class DynamoWrites:
     def _actions(self, transition: PoolTransition, write_id: str) -> list[dict[str, Any]]:
         before, after = transition.before, transition.result
         if isinstance(after, Tombstone):
-            if isinstance(before, Tombstone):
-                return [self._number(before, after, write_id)]
             return self._delete(transition, after, write_id)
         if before is None:
             return self._add(after, write_id)
@@ -132,10 +118,11 @@ class DynamoWrites:
         self, transition: PoolTransition, tombstone: Tombstone, write_id: str
     ) -> list[dict[str, Any]]:
         assert transition.before is not None  # noqa: S101 - only what is there is deleted
-        condition, values = unchanged(transition.before)
         return [
             self._table.delete_action(
-                sandbox_key(tombstone.sandbox_id), condition=condition, values=values
+                sandbox_key(tombstone.sandbox_id),
+                condition="#sequence = :before",
+                values={"before": transition.before.sequence},
             ),
             self._table.put_action(
                 tombstone_item(tombstone) | {"write_id": write_id},
@@ -143,16 +130,6 @@ class DynamoWrites:
                 values={"now": tombstone.deleted_at},
             ),
         ]
-
-    def _number(self, before: Tombstone, after: Tombstone, write_id: str) -> dict[str, Any]:
-        """Only the sequence of a tombstone changes."""
-        condition, values = unchanged(before)
-        return self._table.update_action(
-            gone_key(after.sandbox_id),
-            "SET #sequence = :sequence, write_id = :write_id",
-            values | {"sequence": after.sequence, "write_id": write_id},
-            condition=f"attribute_exists(PK) AND {condition}",
-        )
 
     def _add(self, sandbox: Sandbox, write_id: str) -> list[dict[str, Any]]:
         return [

@@ -5,16 +5,13 @@ so row and lease cannot diverge. Concurrent claims are batched: one statement, o
 for all that wait.
 """
 
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
 
-from sandyard.broker.pool.errors import RowBusyError
 from sandyard.broker.pool.model import (
     UNUSED,
     Claim,
@@ -28,9 +25,8 @@ from sandyard.broker.pool.model import (
 )
 from sandyard.broker.pool.ports import PoolCounts
 from sandyard.broker.pool.stores.page_filter import PageFilter
-from sandyard.broker.pool.stores.sql_claims import Source, claim_batch
+from sandyard.broker.pool.stores.sql_claim_batches import claim_batcher
 from sandyard.broker.pool.stores.sql_pages import SqlPages
-from sandyard.broker.pool.stores.sql_prefetch import PrefetchedClaims
 from sandyard.broker.pool.stores.sql_rows import (
     STATUS_COUNT_LINES,
     apply_transitions,
@@ -59,7 +55,6 @@ from sandyard.broker.stores.tables import (
     webhooks,
 )
 from sandyard.kit.changes.transitions import Transition
-from sandyard.kit.concurrency.batching import Batcher
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entity
@@ -70,12 +65,6 @@ MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 
 _PAGE = 1000
 _CHUNK = 200
-_LARGEST_BATCH = 64
-_PARALLEL_BATCHES = 8
-_PAUSE_SEC = 0.0001
-"""The time that the event loop takes to answer a caller and read its next request."""
-_ATTEMPTS = 10
-_MOST_PREFETCHED = 50
 
 _SUBJECTS = [
     sandboxes.c.sandbox_id,
@@ -98,90 +87,13 @@ class SqlPoolStore(SqlQueue, SqlReservations):
         self._together = SqlTogether(database)
         self._pages = SqlPages(database)
         self._schema_checked = False
-        self._prefetched: dict[str | None, PrefetchedClaims] = {}
-        self._claims: Batcher[Claim, Claimed | None] = Batcher(
-            self._claim_together,
-            key=lambda claim: claim.lease_key,
-            parallel=_PARALLEL_BATCHES if database.concurrent_writers else 1,
-            max_size=_LARGEST_BATCH,
-            pause_sec=0 if database.concurrent_writers else _PAUSE_SEC,
-        )
+        self._claims = claim_batcher(database)
 
     async def start(self) -> None:
         """Nothing to do: the engine isolates claims."""
 
     async def claim(self, claim: Claim) -> Claimed | None:
         return await self._claims.submit(claim)
-
-    async def _claim_together(self, claims: Sequence[Claim]) -> Sequence[Claimed | None]:
-        """One transaction for each name prefix, longest first, and for each reservation: a
-        transaction that searched twice could lease a row that another added after it began, and its
-        event would precede the other's."""
-        alike: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
-        for index, claim in enumerate(claims):
-            alike[claim.name_prefix, claim.reservations].append(index)
-        results: dict[int, Claimed | None] = {}
-        for kind in sorted(alike, key=lambda kind: len(kind[0]), reverse=True):
-            indexes = alike[kind]
-            some = [claims[index] for index in indexes]
-            goes_ahead = not kind[0]
-            claimed = await (
-                self._claim_ahead(some, kind[1]) if goes_ahead else self._claim_alike(some, *kind)
-            )
-            results |= zip(indexes, claimed, strict=True)
-        return [results[index] for index in range(len(claims))]
-
-    async def _claim_ahead(
-        self, claims: Sequence[Claim], reservations: Sequence[str]
-    ) -> Sequence[Claimed | None]:
-        """From prefetched rows, in one round trip; the remaining claims use locks."""
-        prefetched = self._prefetched_of(reservations[0] if reservations else None)
-        results = await prefetched.claim(claims)
-        left = [index for index, result in enumerate(results) if result is None]
-        if not left:
-            return results
-        claimed = await self._claim_alike([claims[index] for index in left], "", reservations)
-        if any(result is None or result.is_new for result in claimed):
-            prefetched.rest()  # the rows were gone; the keys had no lease
-        for index, result in zip(left, claimed, strict=True):
-            results[index] = result
-        return results
-
-    def _prefetched_of(self, reservation_id: str | None) -> PrefetchedClaims:
-        if reservation_id not in self._prefetched:
-            if len(self._prefetched) > _MOST_PREFETCHED:
-                self._prefetched.clear()  # most are of past reservations
-            source = Source(reservation_id=reservation_id)
-            self._prefetched[reservation_id] = PrefetchedClaims(self._database, source)
-        return self._prefetched[reservation_id]
-
-    async def _claim_alike(
-        self, claims: Sequence[Claim], name_prefix: str, reservations: Sequence[str]
-    ) -> Sequence[Claimed | None]:
-        """From the reservations, then from available rows. The reservations are searched again,
-        because a row may move into one meanwhile."""
-        results: list[Claimed | None] = [None] * len(claims)
-        waits = self._database.concurrent_writers
-        for source in _sources(name_prefix, reservations, waits=waits):
-            left = [index for index, result in enumerate(results) if result is None]
-            if not left:
-                break
-            claimed = await self._claim_once([claims[index] for index in left], source)
-            for index, result in zip(left, claimed, strict=True):
-                results[index] = result
-        return results
-
-    async def _claim_once(
-        self, claims: Sequence[Claim], source: Source
-    ) -> Sequence[Claimed | None]:
-        for _ in range(_ATTEMPTS):
-            try:
-                return await self._database.write(
-                    lambda connection: claim_batch(connection, claims, source)
-                )
-            except IntegrityError:
-                continue  # another process leased one of these keys; the next attempt finds it
-        raise RowBusyError
 
     async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
         statement = sa.select(sandboxes).where(_column.sandbox_id == sandbox_id)
@@ -336,16 +248,6 @@ class SqlPoolStore(SqlQueue, SqlReservations):
 
     async def _execute(self, statement: sa.Executable) -> None:
         await self._database.write(lambda connection: connection.execute(statement))
-
-
-def _sources(prefix: str, reservations: Sequence[str], *, waits: bool) -> Iterator[Source]:
-    """Where a claim searches, in this order. Other transactions may have locked rows that they will
-    not lease: before the pool is reported as empty, it waits for them, without holding locks."""
-    yield from (Source(prefix, each) for each in reservations)
-    yield Source(prefix)
-    if waits:
-        yield Source(prefix, wait_for_locked=True)
-    yield from (Source(prefix, each, wait_for_locked=waits) for each in reservations)
 
 
 def _chunks(items: Sequence[Any]) -> Iterable[Sequence[Any]]:

@@ -45,6 +45,7 @@ class JobContext:
 
     settings: Settings
     store: PoolStore
+    assigner: SandboxAssigner
     runner: JobRunner
     clock: Clock
     metrics: BrokerMetrics
@@ -70,7 +71,7 @@ def broker_jobs(
         clock=clock,
         metrics=metrics,
         lab_duration_hours=hours,
-        offers=queue.offers,
+        assigner=context.assigner,
     )
     cleanup = Cleanup(
         store,
@@ -89,10 +90,10 @@ def broker_jobs(
         clock=clock,
         threshold=broker.probe_threshold,
         parallel=broker.probe_parallel,
-        offers=queue.offers,
+        assigner=context.assigner,
     )
     own = pool_provider(settings, store, clock, context.simulated_ids)
-    autoscaler = _autoscaler(context, provider, queue.offers)
+    autoscaler = _autoscaler(context, provider)
     run = autoscaler.around_sync(own.before(sync.run))
     forced = autoscaler.around_sync(own.before(partial(sync.run, force=True)))
     return BrokerJobs(
@@ -123,7 +124,7 @@ def pool_provider(
     )
 
 
-def _autoscaler(context: JobContext, provider: HttpProvider, offers: Offers) -> PoolAutoscaler:
+def _autoscaler(context: JobContext, provider: HttpProvider) -> PoolAutoscaler:
     broker = context.settings.broker
     policy = AutoscalingPolicy(
         min_available=broker.pool_min_available,
@@ -139,7 +140,7 @@ def _autoscaler(context: JobContext, provider: HttpProvider, offers: Offers) -> 
         policy=policy,
         lab_duration_hours=broker.lab_duration_hours,
         name_prefix=broker.pool_name_prefix,
-        offers=offers,
+        assigner=context.assigner,
     )
 
 

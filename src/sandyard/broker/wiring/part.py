@@ -20,6 +20,7 @@ from sandyard.broker.history.service import History
 from sandyard.broker.jobs import BrokerJobs
 from sandyard.broker.metrics import BrokerMetrics, pool_gauges
 from sandyard.broker.pool.bulk import BulkChanges
+from sandyard.broker.pool.changes import SandboxChanges
 from sandyard.broker.pool.http.admin import create_admin_router
 from sandyard.broker.pool.http.leases import create_lease_router
 from sandyard.broker.pool.http.tracks import create_track_router
@@ -31,11 +32,13 @@ from sandyard.broker.probes.claims import ClaimProbes, ProbedClaims
 from sandyard.broker.probes.ports import Prober
 from sandyard.broker.probes.probers import prober_of
 from sandyard.broker.provider.client import HttpProvider
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.http import create_queue_router
 from sandyard.broker.queue.service import Queue
+from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.broker.reservations.http import create_reservation_router
 from sandyard.broker.reservations.service import Reservations
-from sandyard.broker.verification import adopt, verify
+from sandyard.broker.verification import verify
 from sandyard.broker.wiring import spans
 from sandyard.broker.wiring.clients import admin_guard, client_access, track_guard
 from sandyard.broker.wiring.delivery import Delivery, build_delivery
@@ -43,8 +46,7 @@ from sandyard.broker.wiring.job_specs import JOBS
 from sandyard.broker.wiring.jobs import JobContext, broker_jobs
 from sandyard.broker.wiring.pool import Pool, open_pool
 from sandyard.broker.wiring.provider import ProviderAddress, provider_policy
-from sandyard.kit.changes.events import actor
-from sandyard.kit.changes.transitions import Cause, Entity
+from sandyard.kit.changes.transitions import Entity
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.observability.metrics import Gauges
@@ -123,7 +125,10 @@ def build_broker(
     pool = open_pool(settings, data_dir=data_dir, clock=clock, metrics=metrics)
     store = traced(pool.store, spans.POOL)
     provider = _provider(settings.provider, provider_address, pool.circuits)
-    queue = Queue(store, clock=clock, ticket_ttl_sec=settings.broker.queue_ticket_ttl_sec)
+    ttl_sec = settings.broker.queue_ticket_ttl_sec
+    assigner = SandboxAssigner(store, clock=clock, ticket_ttl_sec=ttl_sec)
+    cache = ReservationCache(store)
+    queue = Queue(store, clock=clock, ticket_ttl_sec=ttl_sec, assigner=assigner, reservations=cache)
     runner = job_runner(settings, pool.leases, clock)
     delivery = build_delivery(
         settings,
@@ -140,14 +145,15 @@ def build_broker(
         store,
         clock=clock,
         pool_max_total=settings.broker.pool_max_total,
-        offers=queue.offers,
+        assigner=assigner,
     )
     prober = _prober(settings.broker, provider)
-    context = JobContext(settings, store, runner, clock, metrics, provider_address.simulated_ids)
+    simulated_ids = provider_address.simulated_ids
+    context = JobContext(settings, store, assigner, runner, clock, metrics, simulated_ids)
     history = History(store, pool.history, clock=clock)
     jobs = broker_jobs(context, provider, queue, reservations, prober, delivery, clients, history)
-    service, leases = _claims(context, queue, prober)
-    bulk = BulkChanges(store, clock=clock)
+    service, leases = _claims(context, queue, cache, prober)
+    bulk = BulkChanges(store, clock=clock, assigner=assigner)
     return BrokerPart(
         engine=pool.engine,
         routers=[
@@ -182,10 +188,13 @@ def build_broker(
     )
 
 
-def _claims(context: JobContext, queue: Queue, prober: Prober | None) -> tuple[Broker, Leases]:
+def _claims(
+    context: JobContext, queue: Queue, reservations: ReservationCache, prober: Prober | None
+) -> tuple[Broker, Leases]:
     """Grants leases; if so configured, each sandbox is probed before its track gets it."""
     settings, store = context.settings.broker, context.store
-    clock, metrics = context.clock, context.metrics
+    clock, metrics, assigner = context.clock, context.metrics, context.assigner
+    changes = SandboxChanges(store, clock=clock, assigner=assigner)
     lease_max_sec, hold_sec = (
         lab_seconds(settings.lease_max_hours),
         lab_seconds(settings.hold_hours),
@@ -199,11 +208,14 @@ def _claims(context: JobContext, queue: Queue, prober: Prober | None) -> tuple[B
         metrics=metrics,
         lease_max_sec=lease_max_sec,
         hold_sec=hold_sec,
-        claims=queue.claims,
+        changes=changes,
+        reservations=reservations,
         begin_check=None if probes is None else probes.begin,
     )
     if probes is not None:
-        probed = ProbedClaims(store, leases, probes, clock=clock, hold_sec=hold_sec)
+        probed = ProbedClaims(
+            store, leases, probes, clock=clock, hold_sec=hold_sec, assigner=assigner
+        )
     service = Broker(
         store,
         clock=clock,
@@ -212,6 +224,8 @@ def _claims(context: JobContext, queue: Queue, prober: Prober | None) -> tuple[B
         lease_max_sec=lease_max_sec,
         hold_sec=hold_sec,
         queue=queue,
+        reservations=reservations,
+        changes=changes,
         check_claimed=None if probed is None else probed.check,
     )
     return service, leases
@@ -292,16 +306,6 @@ async def verify_broker(settings: Settings, data_dir: Path, counting: Counting) 
         f"{report.rows} sandboxes, {report.leases} leases, {report.tombstones} tombstones",
         [f"{problem.subject} {problem.message}" for problem in report.problems],
     )
-
-
-async def adopt_broker_changes(settings: Settings, data_dir: Path) -> int:
-    clock = SystemClock()
-    pool = open_pool(settings, data_dir=data_dir, clock=clock)
-    try:
-        await pool.store.check()
-        return await adopt(pool.store, Cause.by(actor("system"), clock))
-    finally:
-        await pool.store.close()
 
 
 async def _others(pool: Pool) -> Sequence[Entity]:

@@ -1,6 +1,6 @@
 """Wires the Broker's pool to its engine."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,25 +104,6 @@ def open_pool_table(settings: Settings) -> "PoolTable":
         own_events=dynamo.ddb_events_table_name,
     )
     return PoolTable(open_dynamo(settings), names)
-
-
-async def adopt_pool(settings: Settings) -> Sequence[str]:
-    from sandyard.broker.stores.dynamo_adoption import adopt
-
-    pool = open_pool_table(settings)
-    try:
-        report = await adopt(pool, clock=SystemClock())
-    finally:
-        await pool.close()
-    leases = f"{report.leases_added} leases added, {report.already_there} were there"
-    return [
-        f"{pool.names.table}: {report.allocations} allocations, {leases}",
-        f"{pool.names.events}: {report.baselines_added} baseline events added",
-        *(
-            f"  {each}: its track and key have a newer sandbox; it keeps its owner until it expires"
-            for each in report.duplicates
-        ),
-    ]
 
 
 @asynccontextmanager

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
+from pydantic import Field
+
 from sandyard.e2b_api.envd.paths import HOME, ROOT, USER
 from sandyard.e2b_api.errors import BuildRefusedError, InvalidRequestError
-from sandyard.e2b_api.requests import optional_text
+from sandyard.e2b_api.requests import Body
 
 Kind = Literal["COPY", "ENV", "RUN", "WORKDIR", "USER"]
 _MOST_STEPS = 500
@@ -52,32 +54,40 @@ class Workplace:
         return posixpath.normpath(posixpath.join(self.folder, text))
 
 
-def recipe_of(body: Mapping[str, Any]) -> Recipe:
+class StepBody(Body):
+    type: str
+    args: list[str] | None = None
+    files_hash: str | None = None
+
+
+class RecipeBody(Body):
+    from_image: str | None = None
+    from_template: str | None = None
+    from_image_registry: Any = None
+    steps: list[StepBody] | None = Field(default=None, max_length=_MOST_STEPS)
+    start_cmd: str | None = None
+    ready_cmd: str | None = None
+
+
+def recipe_of(body: RecipeBody) -> Recipe:
     """Raises InvalidRequestError, BuildRefusedError."""
-    if body.get("fromImageRegistry"):
+    if body.from_image_registry:
         raise BuildRefusedError("This server does not pull images, so it accepts no registry.")
-    steps = body.get("steps") or []
-    if not isinstance(steps, list) or len(steps) > _MOST_STEPS:
-        raise InvalidRequestError(f"`steps` must be at most {_MOST_STEPS} objects.")
-    image, base = optional_text(body, "fromImage"), optional_text(body, "fromTemplate")
+    image, base = body.from_image or None, body.from_template or None
     known = _IMAGES.get((image or "").removesuffix(":latest"))
     return Recipe(
         base=base or known or (None if image else "base"),
         image=None if base or known else image,
-        steps=[_step(each) for each in steps],
-        start_command=optional_text(body, "startCmd"),
-        ready_command=optional_text(body, "readyCmd"),
+        steps=[_step(each) for each in body.steps or ()],
+        start_command=body.start_cmd or None,
+        ready_command=body.ready_cmd or None,
     )
 
 
-def _step(sent: Any) -> Step:
-    kind = sent.get("type") if isinstance(sent, dict) else None
-    if not isinstance(sent, dict) or kind not in get_args(Kind):
-        raise BuildRefusedError(f"This server does not support the step {str(kind)[:32]!r}.")
-    words = sent.get("args") or []
-    if not isinstance(words, list) or not all(isinstance(each, str) for each in words):
-        raise InvalidRequestError("`args` of a step must be strings.")
-    step = Step(cast("Kind", kind), words, optional_text(sent, "filesHash"))
+def _step(sent: StepBody) -> Step:
+    if sent.type not in get_args(Kind):
+        raise BuildRefusedError(f"This server does not support the step {sent.type[:32]!r}.")
+    step = Step(cast("Kind", sent.type), sent.args or [], sent.files_hash or None)
     _check(step)
     return step
 

@@ -13,7 +13,7 @@ from sandyard.e2b_api.envd.filesystem import FilesystemService
 from sandyard.e2b_api.envd.machine import Credentials, Machine, Machines, UserSession
 from sandyard.e2b_api.envd.paths import user_of
 from sandyard.e2b_api.envd.processes import ProcessService
-from sandyard.e2b_api.envd.responses import SANDBOX_ID, json_answer
+from sandyard.e2b_api.envd.responses import SANDBOX_ID, json_response
 from sandyard.e2b_api.tokens import FileLink
 from sandyard.kit.errors import SandyardError
 
@@ -89,10 +89,10 @@ class Envd:
 
     async def _variables(self, request: Request) -> Response:
         machine = await self._enter(request)
-        return json_answer(dict(await machine.variables(await machine.open(None))))
+        return json_response(dict(await machine.variables(await machine.open(None))))
 
     async def _metrics(self, request: Request) -> Response:
-        return json_answer(await (await self._enter(request)).metrics())
+        return json_response(await (await self._enter(request)).metrics())
 
     async def _session(self, request: Request) -> UserSession:
         return await (await self._enter(request)).open(user_of(request))
@@ -103,7 +103,7 @@ class Envd:
             if connect.media_type_of(request) != connect.UNARY:
                 return connect.unsupported()
             body = await connect.body_of(request, most_bytes=self._most_bytes)
-            return json_answer(await call(session, connect.object_of(body)))
+            return json_response(await call(session, connect.object_of(body)))
 
         return endpoint
 

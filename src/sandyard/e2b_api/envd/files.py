@@ -16,7 +16,7 @@ from sandyard.e2b_api.envd.entries import METADATA
 from sandyard.e2b_api.envd.machine import UserSession
 from sandyard.e2b_api.envd.own_files import OwnFiles
 from sandyard.e2b_api.envd.paths import whole_path
-from sandyard.e2b_api.envd.responses import json_answer
+from sandyard.e2b_api.envd.responses import json_response
 from sandyard.e2b_api.errors import InvalidRequestError
 from sandyard.kit.errors import BodyTooLargeError, InvalidError
 from sandyard.kit.http.byte_ranges import ByteRange, parse_range
@@ -65,7 +65,7 @@ async def upload(session: UserSession, request: Request, *, most_bytes: int) -> 
         written = [await _write(session, path, body, _metadata(request))]
     else:
         raise InvalidRequestError("Name the file with `path`.")
-    return json_answer(written)
+    return json_response(written)
 
 
 async def _upload_parts(

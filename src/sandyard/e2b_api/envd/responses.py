@@ -29,7 +29,7 @@ _RETRIED = (RateLimitedError, UnavailableError)
 """Errors that are worth a retry; SDKs would also resend others with the same status."""
 
 
-def json_answer(
+def json_response(
     content: Any, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     return Response(connect.to_json(content), status, headers, connect.UNARY)
@@ -74,7 +74,7 @@ class ErrorBoundary:
         headers = {"Should-Retry": "true" if isinstance(error, _RETRIED) else "false"}
         if error.retry_after is not None:
             headers["Retry-After"] = str(error.retry_after)
-        return json_answer(body, status, headers)
+        return json_response(body, status, headers)
 
 
 def _known(error: Exception, scope: Scope) -> SandyardError:

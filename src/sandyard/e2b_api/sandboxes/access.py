@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
-from sandyard.e2b_api.model import CLIENT_ID, ENVD_VERSION, Described
+from sandyard.e2b_api.model import CLIENT_ID, ENVD_VERSION, SandboxView
 from sandyard.e2b_api.sandboxes.networks import network_body
 from sandyard.e2b_api.tokens import SandboxTokens
 from sandyard.platform.access.principal import Principal, Scope
@@ -22,8 +22,8 @@ class SandboxAccess:
         self._traffic = traffic
         self._domain = domain
 
-    async def sandbox_body(self, described: Described, *, by: Principal) -> Mapping[str, Any]:
-        sandbox, traffic = described.sandbox, None
+    async def sandbox_body(self, view: SandboxView, *, by: Principal) -> Mapping[str, Any]:
+        sandbox, traffic = view.sandbox, None
         if not sandbox.is_public:
             traffic = await self._traffic.issue(sandbox.sandbox_id, account_id=by.account_id)
         body = {
@@ -35,11 +35,11 @@ class SandboxAccess:
             "trafficAccessToken": traffic,
             "domain": self._domain,
         }
-        return body if described.alias is None else body | {"alias": described.alias}
+        return body if view.alias is None else body | {"alias": view.alias}
 
-    def detailed(self, described: Described, *, now: datetime, by: Principal) -> Mapping[str, Any]:
+    def detailed(self, view: SandboxView, *, now: datetime, by: Principal) -> Mapping[str, Any]:
         """Callers with read access only get no token."""
         may_enter = by.scope.includes(Scope.RUN)
-        token = self._tokens.issue(described.sandbox.sandbox_id) if may_enter else None
-        network = network_body(described.sandbox)
-        return described.detailed(now, domain=self._domain, token=token, network=network)
+        token = self._tokens.issue(view.sandbox.sandbox_id) if may_enter else None
+        network = network_body(view.sandbox)
+        return view.detailed(now, domain=self._domain, token=token, network=network)

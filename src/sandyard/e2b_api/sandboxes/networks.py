@@ -1,59 +1,105 @@
-"""A sandbox's network in E2B's API: parsing, validating and describing it."""
+"""A sandbox's network in E2B's API: validating, applying and describing it."""
 
 import ipaddress
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
-from sandyard.e2b_api.errors import InvalidRequestError, NotOfferedError
+from pydantic import AfterValidator, Field
+
+from sandyard.e2b_api.errors import InvalidRequestError
 from sandyard.e2b_api.hosts import ENVD_PORT
+from sandyard.e2b_api.requests import Body, Refused
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
 from sandyard.runtime.network_model import EVERYTHING, Network
 
 ALL = "0.0.0.0/0"
-_NOT_OFFERED = ("rules", "egressProxy", "allowIn", "denyIn")
 _NAME = re.compile(
     r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 )
-_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:(\d{1,5}|\$\{PORT\}))?")
-_MOST_RULES, _MOST_SERVERS, _LAST_PORT = 1000, 10, 65535
+_HOST = r"^[A-Za-z0-9.-]{1,253}(:(\d{1,5}|\$\{PORT\}))?$"
 
 
-def network_of(sent: Mapping[str, Any], *, has_internet: bool) -> tuple[Network, TrafficRules]:
-    """The outgoing rules. Rules that can't be enforced are refused rather than ignored. Raises
-    InvalidRequestError, NotOfferedError."""
-    for name in _NOT_OFFERED:
-        if sent.get(name):
-            raise NotOfferedError(f"This server does not offer `network.{name}` of E2B's API.")
-    allowed = [_allowed(each) for each in _texts(sent, "allowOut")]
-    denied = [_network(each, "denyOut") for each in _texts(sent, "denyOut")]
-    denied += [] if has_internet or ALL in denied else [ALL]
-    names = [each for each in allowed if not _is_network(each)]
-    is_closed = not EVERYTHING.isdisjoint(denied)
-    if names and not is_closed:
-        raise InvalidRequestError(f"If `allowOut` has names, `denyOut` must have {ALL}.")
-    if is_closed and not allowed:
-        return "none", TrafficRules()
-    servers = _servers(sent) if names else None
-    return "internet", TrafficRules(allowed, denied, servers)
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
-def ports_of(sent: Mapping[str, Any], rules: TrafficRules) -> TrafficRules:
-    """Adds the incoming rules. Raises InvalidRequestError."""
-    ports = sent.get("httpsPorts") or []
-    if not isinstance(ports, list) or not all(_is_port(each) for each in ports):
-        raise InvalidRequestError(f"`httpsPorts` must be ports other than {ENVD_PORT}.")
-    mask = sent.get("maskRequestHost")
-    if mask is not None and not (isinstance(mask, str) and _HOST.fullmatch(mask)):
-        raise InvalidRequestError("`maskRequestHost` must be a host, optionally with `:${PORT}`.")
-    return replace(
-        rules,
-        mask_request_host=mask or None,
-        https_ports=ports,
-        tells_of_token=sent.get("allowPublicTraffic") is False,
+def _network(text: str) -> str:
+    if not _is_network(text):
+        raise ValueError(f"'{text[:64]}' is not an address or network")
+    return text
+
+
+def _allowed(text: str) -> str:
+    if _is_network(text):
+        return text
+    name = text.lower().removesuffix(".")
+    if not _NAME.fullmatch(name) or re.fullmatch(r"[\d.]+(/\d+)?", name):
+        raise ValueError(f"'{text[:64]}' is not an address, network or name")
+    return name
+
+
+def _server(text: str) -> str:
+    if not _is_network(text) or ":" in text or "/" in text:
+        raise ValueError(f"'{text[:64]}' is not an IPv4 address")
+    return text
+
+
+def _port(number: int) -> int:
+    if number == ENVD_PORT:
+        raise ValueError(f"{ENVD_PORT} is the port of the sandbox's own API")
+    return number
+
+
+Allowed = Annotated[str, AfterValidator(_allowed)]
+Denied = Annotated[str, AfterValidator(_network)]
+NameServer = Annotated[str, AfterValidator(_server)]
+Port = Annotated[int, Field(ge=1, le=65535), AfterValidator(_port)]
+
+
+class NetworkBody(Body):
+    """Rules that can't be enforced are refused rather than ignored."""
+
+    allow_out: list[Annotated[str, AfterValidator(_allowed)]] | None = Field(
+        default=None, max_length=1000
     )
+    deny_out: list[Annotated[str, AfterValidator(_network)]] | None = Field(
+        default=None, max_length=1000
+    )
+    dns_servers: list[Annotated[str, AfterValidator(_server)]] | None = Field(
+        default=None, max_length=10
+    )
+    https_ports: list[Annotated[int, Field(ge=1, le=65535), AfterValidator(_port)]] | None = None
+    mask_request_host: Annotated[str, Field(pattern=_HOST)] | None = None
+    allow_public_traffic: bool | None = None
+    rules: Refused = None
+    egress_proxy: Refused = None
+    allow_in: Refused = None
+    deny_in: Refused = None
+
+    def outgoing(self, *, has_internet: bool) -> tuple[Network, TrafficRules]:
+        """Raises InvalidRequestError."""
+        allowed, denied = list(self.allow_out or ()), list(self.deny_out or ())
+        denied += [] if has_internet or ALL in denied else [ALL]
+        has_names = not all(map(_is_network, allowed))
+        is_closed = not EVERYTHING.isdisjoint(denied)
+        if has_names and not is_closed:
+            raise InvalidRequestError(f"If `allowOut` has names, `denyOut` must have {ALL}.")
+        if is_closed and not allowed:
+            return "none", TrafficRules()
+        return "internet", TrafficRules(allowed, denied, self.dns_servers if has_names else None)
+
+    def incoming(self) -> dict[str, Any]:
+        """Fields of the `TrafficRules`."""
+        return {
+            "mask_request_host": self.mask_request_host,
+            "https_ports": self.https_ports or [],
+            "tells_of_token": self.allow_public_traffic is False,
+        }
 
 
 def network_body(sandbox: Sandbox) -> dict[str, Any]:
@@ -69,48 +115,3 @@ def network_body(sandbox: Sandbox) -> dict[str, Any]:
         "maskRequestHost": rules.mask_request_host,
     }
     return {name: value for name, value in body.items() if value not in (None, [])}
-
-
-def _texts(sent: Mapping[str, Any], name: str) -> Sequence[str]:
-    found = sent.get(name) or []
-    is_good = isinstance(found, list) and all(isinstance(each, str) for each in found)
-    if not is_good or len(found) > _MOST_RULES:
-        raise InvalidRequestError(f"`{name}` must be at most {_MOST_RULES} strings.")
-    return found
-
-
-def _allowed(text: str) -> str:
-    if _is_network(text):
-        return text
-    name = text.lower().removesuffix(".")
-    if not _NAME.fullmatch(name) or re.fullmatch(r"[\d.]+(/\d+)?", name):
-        raise InvalidRequestError(f"'{text[:64]}' is not an address, network or name.")
-    return name
-
-
-def _network(text: str, name: str) -> str:
-    if not _is_network(text):
-        raise InvalidRequestError(f"'{text[:64]}' in `{name}` is not an address or network.")
-    return text
-
-
-def _is_network(text: str) -> bool:
-    try:
-        ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        return False
-    return True
-
-
-def _servers(sent: Mapping[str, Any]) -> Sequence[str] | None:
-    if sent.get("dnsServers") is None:
-        return None
-    found = [_network(each, "dnsServers") for each in _texts(sent, "dnsServers")]
-    if len(found) > _MOST_SERVERS or any(":" in each or "/" in each for each in found):
-        raise InvalidRequestError(f"`dnsServers` must be at most {_MOST_SERVERS} IPv4 addresses.")
-    return found
-
-
-def _is_port(found: object) -> bool:
-    is_number = isinstance(found, int) and not isinstance(found, bool)
-    return is_number and 1 <= found <= _LAST_PORT and found != ENVD_PORT  # type: ignore[operator]

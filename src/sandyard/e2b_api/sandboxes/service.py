@@ -1,20 +1,20 @@
 """Use cases of E2B's API for sandboxes."""
 
+import asyncio
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from sandyard.e2b_api.errors import AlreadyPausedError, SandboxNotFoundError
-from sandyard.e2b_api.model import Described, clamped_timeout, is_gone, is_running, sandbox_id_of
+from sandyard.e2b_api.model import SandboxView, clamped_timeout, is_gone, is_running, sandbox_id_of
 from sandyard.e2b_api.paging import matching
-from sandyard.e2b_api.requests import NewSandboxRequest
+from sandyard.e2b_api.sandboxes.schemas import NewSandboxBody
 from sandyard.e2b_api.templates.finder import TemplateFinder, archive_of
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.errors import SandyardError
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.listings.model import Listing as PlatformListing
@@ -46,7 +46,7 @@ class Launcher(Protocol):
 class Listing:
     """Which sandboxes are listed, newest first by default."""
 
-    states: frozenset[str]
+    states: Set[str]
     metadata: Mapping[str, str]
     template: str | None = None
     started_after: datetime | None = None
@@ -88,12 +88,35 @@ class E2bSandboxes:
         self._disk_mb = disk_mb
         self._resuming = KeyedLocks()
 
-    async def create(self, wanted: NewSandboxRequest, *, by: Principal) -> Described:
+    async def create(
+        self,
+        wanted: NewSandboxBody,
+        *,
+        timeout_sec: int,
+        idempotency_key: str | None,
+        by: Principal,
+    ) -> SandboxView:
         """A running sandbox; the same one again for the same idempotency key. If the start fails,
         nothing is left behind."""
+        network, rules = wanted.traffic()
         template = await self._templates.find(wanted.template, account_id=by.account_id)
-        new = _new(wanted, template, _name(wanted.idempotency_key))
-        return await self._start(new, template, wanted.variables, by=by)
+        new = NewSandbox(
+            name=_name(idempotency_key),
+            template_id=template.template_id,
+            project_id=None,
+            description=None,
+            cpu_spec=max(_CPU, template.min_cpu_required),
+            memory_spec=max(_MEMORY_GB, template.min_memory_required),
+            max_running_seconds=clamped_timeout(timeout_sec),
+            network=network,
+            traffic_rules=rules.recorded(),
+            metadata=wanted.metadata or {},
+            is_public=wanted.is_public,
+            wake_on_request=wanted.auto_resume is not None and wanted.auto_resume.enabled,
+            recycle_on_timeout=not wanted.auto_pause,
+            archive_id=archive_of(template, wanted.template),
+        )
+        return await self._start(new, template, wanted.env_vars or {}, by=by)
 
     async def build(self, new: NewSandbox, *, by: Principal) -> Sandbox:
         """A running sandbox to build a template in."""
@@ -101,7 +124,7 @@ class E2bSandboxes:
 
     async def copy(
         self, sandbox: Sandbox, archive_id: str, *, timeout_sec: int, by: Principal
-    ) -> Described:
+    ) -> SandboxView:
         """A sandbox like this one that starts with these files."""
         template = await self.template_of(sandbox, by=by)
         new = _like(sandbox, archive_id, timeout_sec)
@@ -114,7 +137,7 @@ class E2bSandboxes:
         variables: Mapping[str, str],
         *,
         by: Principal,
-    ) -> Described:
+    ) -> SandboxView:
         try:
             made = await self._sandboxes.create(new, by=by)
         except SandboxNameTakenError:
@@ -125,10 +148,10 @@ class E2bSandboxes:
                 await self._variables.set(sandbox_id, variable, value, is_secret=True, by=by)
             started = await self._sandboxes.start(sandbox_id, by=by)
             await self._launcher.launch(started, template)
-        except SandyardError:
-            await self._sandboxes.recycle(sandbox_id, by=by)
+        except BaseException:  # also if the caller has gone
+            await asyncio.shield(self._sandboxes.recycle(sandbox_id, by=by))
             raise
-        return Described(started, None if template is None else template.name, self._disk_mb)
+        return SandboxView(started, None if template is None else template.name, self._disk_mb)
 
     async def running(self, name: str, *, by: Principal) -> Sandbox:
         """Raises SandboxNotFoundError if it does not run."""
@@ -137,12 +160,12 @@ class E2bSandboxes:
             raise SandboxNotFoundError(f"sandbox '{name[:64]}' is not running")
         return sandbox
 
-    async def get(self, name: str, *, by: Principal) -> Described:
+    async def get(self, name: str, *, by: Principal) -> SandboxView:
         return await self._described(await self._own(name, by), by)
 
     async def list(
         self, listing: Listing, *, by: Principal, limit: int, cursor: str | None
-    ) -> tuple[Sequence[Described], str | None]:
+    ) -> tuple[Sequence[SandboxView], str | None]:
         """At most `limit`, and the next cursor."""
         now, only = self._now(), await self._filter(listing, by)
         sort = "created_at" if listing.is_oldest_first else "-created_at"
@@ -157,8 +180,8 @@ class E2bSandboxes:
             fetch, lambda each: listing.has(each, now), limit=limit, cursor=cursor
         )
         names = await self._aliases(by)
-        described = [Described(each, names.get(each.template_id), self._disk_mb) for each in found]
-        return described, following
+        view = [SandboxView(each, names.get(each.template_id), self._disk_mb) for each in found]
+        return view, following
 
     async def _filter(self, listing: Listing, by: Principal) -> SandboxFilter | None:
         """None if there is no such template."""
@@ -170,8 +193,8 @@ class E2bSandboxes:
             return None
         return SandboxFilter(is_recycled=False, template_id=found.template_id)
 
-    async def list_all(self, listing: Listing, *, by: Principal) -> Sequence[Described]:
-        found: list[Described] = []
+    async def list_all(self, listing: Listing, *, by: Principal) -> Sequence[SandboxView]:
+        found: list[SandboxView] = []
         cursor = None
         while True:
             page, cursor = await self.list(listing, by=by, limit=_PAGE, cursor=cursor)
@@ -194,7 +217,7 @@ class E2bSandboxes:
 
     async def connect(
         self, name: str, *, timeout_sec: int, by: Principal
-    ) -> tuple[Described, bool]:
+    ) -> tuple[SandboxView, bool]:
         """The sandbox, resumed if it was paused, and whether it was. It runs for at least this long
         from now on. Of concurrent callers one resumes it, and the others wait."""
         seen = await self._own(name, by)
@@ -238,11 +261,12 @@ class E2bSandboxes:
         if sandbox.timeout_at is None or sandbox.timeout_at < wanted:
             await self.set_timeout(name, seconds=seconds, by=by)
 
-    async def logs(self, name: str, *, by: Principal, lines: int) -> Sequence[str]:
+    async def logs(self, name: str, *, by: Principal, lines: int) -> tuple[Sandbox, Sequence[str]]:
+        """The sandbox and its program's last lines."""
         sandbox = await self._own(name, by)
         if not sandbox.attempt:
-            return []
-        return await self._sandboxes.tail_logs(
+            return sandbox, []
+        return sandbox, await self._sandboxes.tail_logs(
             sandbox.sandbox_id, account_id=by.account_id, lines=lines
         )
 
@@ -269,7 +293,7 @@ class E2bSandboxes:
             raise missing
         return found
 
-    async def _made_before(self, name: str, *, by: Principal) -> Described:
+    async def _made_before(self, name: str, *, by: Principal) -> SandboxView:
         only = SandboxFilter(search=name, is_recycled=False)
         wanted = PlatformListing(only, "-created_at", limit=1, cursor=None)
         page = await self._sandboxes.list(wanted, account_id=by.account_id)
@@ -277,9 +301,9 @@ class E2bSandboxes:
             raise SandboxNotFoundError
         return await self._described(page.items[0], by)
 
-    async def _described(self, sandbox: Sandbox, by: Principal) -> Described:
+    async def _described(self, sandbox: Sandbox, by: Principal) -> SandboxView:
         template = await self.template_of(sandbox, by=by)
-        return Described(sandbox, None if template is None else template.name, self._disk_mb)
+        return SandboxView(sandbox, None if template is None else template.name, self._disk_mb)
 
     async def template_of(self, sandbox: Sandbox, *, by: Principal) -> Template | None:
         """None if it was deleted."""
@@ -297,25 +321,6 @@ def _name(idempotency_key: str | None) -> str:
     if idempotency_key is None:
         return f"e2b-{secrets.token_hex(10)}"
     return f"e2b-{hashlib.sha256(idempotency_key.encode()).hexdigest()[:20]}"
-
-
-def _new(wanted: NewSandboxRequest, template: Template, name: str) -> NewSandbox:
-    return NewSandbox(
-        name=name,
-        template_id=template.template_id,
-        project_id=None,
-        description=None,
-        cpu_spec=max(_CPU, template.min_cpu_required),
-        memory_spec=max(_MEMORY_GB, template.min_memory_required),
-        max_running_seconds=clamped_timeout(wanted.timeout_sec),
-        network=wanted.network,
-        traffic_rules=wanted.rules.recorded(),
-        metadata=wanted.metadata,
-        is_public=wanted.is_public,
-        wake_on_request=wanted.auto_resume,
-        recycle_on_timeout=not wanted.auto_pause,
-        archive_id=archive_of(template, wanted.template),
-    )
 
 
 def _like(sandbox: Sandbox, archive_id: str, timeout_sec: int) -> NewSandbox:

@@ -3,19 +3,34 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandyard.e2b_api.envd.responses import error_body, json_answer
-from sandyard.e2b_api.model import DEFAULT_TIMEOUT_SEC, PLATFORM_STATUSES, Described
-from sandyard.e2b_api.requests import body_of, optional_text, whole_number
-from sandyard.e2b_api.routes import Route, limit_of, page_headers
+from sandyard.e2b_api.control import Endpoint, page_headers
+from sandyard.e2b_api.envd.responses import error_body, json_response
+from sandyard.e2b_api.model import DEFAULT_TIMEOUT_SEC, PLATFORM_STATUSES, SandboxView
+from sandyard.e2b_api.requests import Body, PageQuery, body_of, query_of
 from sandyard.e2b_api.sandboxes.access import SandboxAccess
-from sandyard.e2b_api.snapshots.service import UNNAMED, Snapshots
+from sandyard.e2b_api.sandboxes.schemas import TimeoutBody
+from sandyard.e2b_api.snapshots.service import MOST_FORKS, UNNAMED, Snapshots
 from sandyard.e2b_api.templates.finder import TemplateFinder, TemplateName
 from sandyard.kit.errors import SandyardError
 from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.templates.model import Template
+
+
+class NewSnapshotBody(Body):
+    name: str | None = None
+
+
+class ForkBody(TimeoutBody):
+    count: int = Field(default=1, ge=1, le=MOST_FORKS)
+
+
+class SnapshotQuery(PageQuery):
+    sandbox_id: str | None = Field(default=None, alias="sandboxID")
+    name: str | None = None
 
 
 class SnapshotCalls:
@@ -26,45 +41,46 @@ class SnapshotCalls:
         self._templates = templates
         self._access = access
 
-    def routes(self) -> Sequence[Route]:
-        one = r"/sandboxes/([^/]+)"
+    def endpoints(self) -> Sequence[Endpoint]:
         return (
-            Route.of("POST", rf"{one}/snapshots", self._create, Scope.RUN),
-            Route.of("POST", rf"{one}/fork", self._fork, Scope.RUN),
-            Route.of("GET", r"/snapshots", self._list, Scope.READ),
+            Endpoint("POST", "/sandboxes/{sandbox}/snapshots", self._create, Scope.RUN),
+            Endpoint("POST", "/sandboxes/{sandbox}/fork", self._fork, Scope.RUN),
+            Endpoint("GET", "/snapshots", self._list, Scope.READ),
         )
 
-    async def _create(self, request: Request, by: Principal, name: str) -> Response:
-        wanted = optional_text(await body_of(request), "name")
-        made = _snapshot_of(await self._snapshots.create(name, wanted, by=by))
-        tag = TemplateName.of(wanted or "").tag
-        return json_answer(made | ({"names": [wanted]} if tag else {}), 201)
+    async def _create(self, request: Request, by: Principal) -> Response:
+        name = (await body_of(request, NewSnapshotBody)).name or None
+        made = await self._snapshots.create(request.path_params["sandbox"], name, by=by)
+        tag = TemplateName.of(name or "").tag
+        return json_response(_snapshot_of(made) | ({"names": [name]} if tag else {}), 201)
 
-    async def _fork(self, request: Request, by: Principal, name: str) -> Response:
-        body = await body_of(request)
+    async def _fork(self, request: Request, by: Principal) -> Response:
+        body = await body_of(request, ForkBody)
         forks = await self._snapshots.fork(
-            name,
-            count=whole_number(body, "count", 1),
-            timeout_sec=whole_number(body, "timeout", DEFAULT_TIMEOUT_SEC),
+            request.path_params["sandbox"],
+            count=body.count,
+            timeout_sec=DEFAULT_TIMEOUT_SEC if body.timeout is None else body.timeout,
             by=by,
         )
-        return json_answer([await self._result(each, by) for each in forks], 201)
+        return json_response([await self._result(each, by) for each in forks], 201)
 
-    async def _result(self, fork: Described | SandyardError, by: Principal) -> Mapping[str, Any]:
+    async def _result(self, fork: SandboxView | SandyardError, by: Principal) -> Mapping[str, Any]:
         if isinstance(fork, SandyardError):
             return {"error": error_body(fork, PLATFORM_STATUSES)}
         return {"sandbox": await self._access.sandbox_body(fork, by=by)}
 
-    async def _list(self, request: Request, by: Principal, _name: str) -> Response:
-        query = request.query_params
+    async def _list(self, request: Request, by: Principal) -> Response:
+        query = query_of(request, SnapshotQuery)
         found, following = await self._templates.snapshots(
             by=by,
-            made_from=query.get("sandboxID") or None,
-            name=query.get("name") or None,
-            limit=limit_of(request),
-            cursor=query.get("nextToken") or None,
+            made_from=query.sandbox_id,
+            name=query.name,
+            limit=query.limit,
+            cursor=query.next_token,
         )
-        return json_answer([_snapshot_of(each) for each in found], headers=page_headers(following))
+        return json_response(
+            [_snapshot_of(each) for each in found], headers=page_headers(following)
+        )
 
 
 def _snapshot_of(template: Template) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """Snapshots and forks: the files of a running sandbox, from which others start."""
 
+import asyncio
 import re
 import secrets
 from collections.abc import Sequence
 
-from sandyard.e2b_api.errors import InvalidRequestError
-from sandyard.e2b_api.model import Described
+from sandyard.e2b_api.model import SandboxView
 from sandyard.e2b_api.sandboxes.service import E2bSandboxes
 from sandyard.e2b_api.templates.finder import TemplateFinder, TemplateName
 from sandyard.kit.errors import SandyardError
@@ -18,7 +18,7 @@ from sandyard.platform.templates.service import new_id
 _CATEGORY = "snapshot"
 UNNAMED = re.compile(r"snapshot-[0-9a-f]{16}")
 """The generated names of unnamed snapshots."""
-_MOST_FORKS = 100
+MOST_FORKS = 100
 
 
 class Snapshots:
@@ -42,16 +42,14 @@ class Snapshots:
             return await self._templates.keep(
                 wanted, archive_id, [given.tag or DEFAULT_TAG], by=by, new_id=new_id()
             )
-        except SandyardError:
-            await self._archives.drop([archive_id])
+        except BaseException:
+            await asyncio.shield(self._archives.drop([archive_id]))
             raise
 
     async def fork(
         self, sandbox_name: str, *, count: int, timeout_sec: int, by: Principal
-    ) -> Sequence[Described | SandyardError]:
+    ) -> Sequence[SandboxView | SandyardError]:
         """`count` sandboxes that start with its files; for each, the sandbox or the error."""
-        if not 1 <= count <= _MOST_FORKS:
-            raise InvalidRequestError(f"`count` must be a number from 1 to {_MOST_FORKS}.")
         sandbox = await self._sandboxes.running(sandbox_name, by=by)
         archive_id = await self._archives.save(sandbox)
         try:
@@ -64,7 +62,7 @@ class Snapshots:
 
     async def _fork(
         self, sandbox: Sandbox, archive_id: str, *, timeout_sec: int, by: Principal
-    ) -> Described | SandyardError:
+    ) -> SandboxView | SandyardError:
         try:
             return await self._sandboxes.copy(sandbox, archive_id, timeout_sec=timeout_sec, by=by)
         except SandyardError as error:

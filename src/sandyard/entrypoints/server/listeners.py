@@ -16,7 +16,7 @@ from granian.server.embed import Server
 from starlette.types import Message, Receive, Scope, Send
 
 from sandyard.kit.errors import SandyardError
-from sandyard.kit.free_ports import free_port as free_port
+from sandyard.kit.free_ports import free_port
 from sandyard.kit.http.requests import RawHeaders
 
 _STOP_SEC = 5

@@ -27,7 +27,7 @@ from sandyard.entrypoints.http.operations import metrics_response
 from sandyard.entrypoints.server.connections import ConnectionLimits, ConnectionPolicy
 from sandyard.entrypoints.server.data_dir import locked, require_writable, with_secrets
 from sandyard.entrypoints.server.listeners import Listener, Tls, is_loopback, require_free_port
-from sandyard.entrypoints.server.otlp import open_otlp
+from sandyard.entrypoints.server.otlp import open_tracing
 from sandyard.entrypoints.server.parts import RunningParts
 from sandyard.entrypoints.server.renewal import Renewal
 from sandyard.entrypoints.server.schedule import Schedule
@@ -100,7 +100,7 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
     in_flight = InFlight()
     registry = new_registry()
     async with AsyncExitStack() as stack:
-        otlp = await open_otlp(stack, settings.otel)
+        traced = await open_tracing(stack, settings.otel)
         closing = await stack.enter_async_context(AsyncExitStack())  # after their callers
         running = RunningParts(settings, options.data_dir, registry, closing)
         is_exposed = not is_loopback(options.host)
@@ -115,7 +115,7 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
         entry = await start.open()
         listener = await _listen(
             stack,
-            entry if otlp is None else otlp.traced(entry),
+            entry if traced is None else traced.app(entry),
             options.host,
             options.port,
             keep_alive_sec=settings.server.keep_alive_sec,
@@ -127,8 +127,6 @@ async def _serve(settings: Settings, options: ServeOptions) -> None:
         if settings.server.metrics_port is not None and options.worker_of is None:
             metrics = _metrics_app(running.parts, registry)
             await _listen(stack, metrics, options.host, settings.server.metrics_port)
-        if otlp is not None:
-            otlp.export_metrics(registry, running.parts)
         if options.worker_of is not None:
             watch = asyncio.create_task(_stop_with_parent(options.worker_of, stopping))
             stack.callback(watch.cancel)

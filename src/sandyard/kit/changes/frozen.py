@@ -2,7 +2,13 @@
 
 A frozen class bypasses its own `__setattr__` for each field, which is most of the cost of creating
 an instance. Instead, the fields are set on a draft object with the same slots, whose class is then
-changed to the frozen one.
+changed to the frozen one. CPU time of an instance, on one core of a busy machine:
+
+    Event (9 fields): frozen dataclass 1.4 µs, `object.__new__` and slot setters 1.2, here 0.4
+    Sandbox (27 fields): frozen dataclass 3.8 µs, here 0.5; `replace` of six fields 9.4, here 1.2
+
+A `msgspec.Struct` takes 0.1 µs, which would save about 1 % of a claim, but is not a dataclass:
+`fields`, `replace` and the metadata of fields would need a second way for entities of that kind.
 """
 
 from collections.abc import Callable, Mapping, Sequence

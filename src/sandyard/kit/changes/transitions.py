@@ -108,10 +108,9 @@ def created(
 def changed(
     before: E, after: E, kind: str, cause: Cause, *, preconditions: tuple[Any, ...] = ()
 ) -> Transition[E]:
-    """The event contains the fields that differ; periodically, and for the first change of an
-    entity that predates events, the whole state."""
+    """The event contains the fields that differ; periodically, the whole state."""
     after = _numbered(after, before.sequence + 1)
-    if after.sequence % FULL_EVERY and before.sequence:
+    if after.sequence % FULL_EVERY:
         event = _event(after, kind, cause, Effect.PARTIAL, state_changes(before, after))
     else:
         event = _event(after, kind, cause, Effect.FULL, state_of(after))
@@ -123,8 +122,6 @@ def changed_fields(before: E, changes: Mapping[str, Any], kind: str, cause: Caus
     second. All of them are state."""
     sequence = before.sequence + 1
     after = quick_replace(before, {"sequence": sequence, **changes})
-    if not before.sequence:
-        return changed(before, after, kind, cause)
     data = {
         name: new if type(new) in _PLAIN else json_value(new)
         for name, new in changes.items()
@@ -138,19 +135,6 @@ def replaced(before: E, after: E, kind: str, cause: Cause) -> Transition[E]:
     after = _numbered(after, before.sequence + 1)
     event = _event(after, kind, cause, Effect.FULL, state_of(after))
     return Transition(before, after, (event,))
-
-
-def baseline(entity: E, cause: Cause, *, after: int = 0) -> Transition[E]:
-    """Only the sequence changes, to one above `after`; the event contains the whole state, for an
-    entity that does not match its events."""
-    made = created(entity, "baseline", cause, first=max(entity.sequence, after) + 1)
-    return Transition(entity, made.after, made.events)
-
-
-def baseline_removal(last: Event, cause: Cause) -> Event:
-    """The entity no longer exists, although `last` is its last event."""
-    gone = replace(last, kind="baseline", sequence=(last.sequence or 0) + 1, actor=cause.actor)
-    return replace(gone, at_ms=cause.at_ms, effect=Effect.REMOVED, data={}, reason=cause.reason)
 
 
 def followed_by(first: Transition[E], second: Transition[E]) -> Transition[E]:

@@ -7,12 +7,7 @@ from typing import Any
 
 from sandyard.kit.changes.events import Event, EventLog, State, fold
 from sandyard.kit.changes.transitions import (
-    Cause,
-    E,
     Entity,
-    Transition,
-    baseline,
-    baseline_removal,
     state_fields,
     state_of,
     subject_of,
@@ -65,44 +60,6 @@ async def verify_history(
         report.subjects += len(entities)
         progress(report.subjects)
     return report
-
-
-async def adopt_changes(
-    pages: AsyncIterator[Sequence[E]],
-    log: EventLog,
-    apply: Callable[[Transition[E]], Awaitable[bool]],
-    cause: Cause,
-) -> int:
-    """Write a baseline for every entity that does not match its events; returns their number.
-
-    A server of a release without events, running beside this one, has changed them. If an entity
-    changes meanwhile, its baseline is not applied; the next run finds it again.
-    """
-    adopted = 0
-    async for entities in pages:
-        events = await log.state_events([subject_of(each) for each in entities])
-        for entity in entities:
-            known = events.get(subject_of(entity), ())
-            if differences(entity, known):
-                last = (known[-1].sequence or 0) if known else 0
-                adopted += await apply(baseline(entity, cause, after=last))
-    return adopted
-
-
-async def adopt_removals(
-    find: Find, log: EventLog, write: Callable[[Event], Awaitable[object]], cause: Cause
-) -> int:
-    """The same for entities that such a server has removed: writes a removal event."""
-    adopted = 0
-    async for subjects in log.gone():
-        for subject in subjects:
-            if await find(subject) is not None:
-                continue
-            known = (await log.state_events([subject])).get(subject, ())
-            if fold(known) is not None:
-                await write(baseline_removal(known[-1], cause))
-                adopted += 1
-    return adopted
 
 
 async def verify_gone(

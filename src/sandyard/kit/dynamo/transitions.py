@@ -45,12 +45,10 @@ class DynamoTransitions:
 
 
 def change_action(table: Table, key: Item, before: Item, after: Item) -> dict[str, Any]:
-    """Write the attributes that differ, if the item still has the sequence of `before`; 0 stands
-    for an item that predates sequences."""
-    unchanged = "#sequence = :before" if before["sequence"] else "attribute_not_exists(#sequence)"
+    """Write the attributes that differ, if the item still has the sequence of `before`."""
     changed = [name for name in after if after[name] != before.get(name)]
     sets = [f"#{name} = :{name}" for name in changed if after[name] is not None]
     removes = [f"#{name}" for name in changed if after[name] is None]
     expression = f"SET {', '.join(sets)}" + (f" REMOVE {', '.join(removes)}" if removes else "")
     values = {name: after[name] for name in changed} | {"before": before["sequence"]}
-    return table.update_action(key, expression, values, condition=unchanged)
+    return table.update_action(key, expression, values, condition="#sequence = :before")

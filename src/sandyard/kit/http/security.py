@@ -74,6 +74,17 @@ def find_credential(headers: RawHeaders, *, key_wins: bool = False) -> Credentia
     return Credential(token.strip() if scheme.lower() == "bearer" else "", is_key=False)
 
 
+def bearer_token(request: Request) -> bytes:
+    """The request's bearer token. Raises UnauthorizedError if it has none."""
+    values = values_of(request.scope["headers"], b"authorization")
+    if len(values) > 1:
+        raise RepeatedCredentialError
+    scheme, _, token = values[0].partition(b" ") if values else (b"", b"", b"")
+    if scheme.lower() != b"bearer":
+        raise UnauthorizedError
+    return token.strip()
+
+
 class BearerGuard:
     """Admits holders of its tokens; compares every token, in constant time."""
 
@@ -81,12 +92,6 @@ class BearerGuard:
         self._accepted = as_secret(accepted)
 
     async def require(self, request: Request) -> None:
-        values = values_of(request.scope["headers"], b"authorization")
-        if len(values) > 1:
-            raise RepeatedCredentialError
-        scheme, _, token = values[0].partition(b" ") if values else (b"", b"", b"")
-        sent = token.strip()
-        if scheme.lower() != b"bearer":
-            raise UnauthorizedError
+        sent = bearer_token(request)
         if not self._accepted.accepts(sent) and not await self._accepted.accepts_newest(sent):
             raise UnauthorizedError

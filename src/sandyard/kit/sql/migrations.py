@@ -6,10 +6,6 @@ upgrade is one transaction, all or nothing.
 A script that only adds what older code can do without declares `oldest_code`: the version of the
 oldest code that may keep serving beside it. It is stored with the version, because older code does
 not have the script. Without it, only code of that version or a newer one may serve.
-
-0.1.0 serves only if `schema_version` names its own version. On PostgreSQL, which releases share
-during a rolling deployment, that table names the oldest code that may keep serving, and the version
-itself is in `schema_revision`.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,8 +18,7 @@ import sqlalchemy as sa
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.database import Database
 
-_FIRST_TABLE = "schema_version"
-_SHARED_TABLE = "schema_revision"
+_VERSION_TABLES = {"sqlite": "schema_version", "postgresql": "schema_revision"}
 _VERSION = "version_num"
 _OLDEST_CODE = "oldest_code"
 
@@ -39,9 +34,6 @@ class SchemaVersion:
         if self.current is None or self.current <= code:
             return self.current == code
         return self.oldest_code is not None and self.oldest_code <= code
-
-
-_NONE = SchemaVersion(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,74 +93,40 @@ class Migrations:
         await database.write(lambda connection: self._move(connection, to, forward=False))
 
     def _read(self, connection: sa.Connection) -> SchemaVersion:
-        found = self._read_from(connection, _SHARED_TABLE) if _is_shared(connection) else _NONE
-        return found if found.current else self._read_from(connection, _FIRST_TABLE)
+        table = self._version_table(connection)
+        if not sa.inspect(connection).has_table(table.name, schema=self.part):
+            return SchemaVersion(None)
+        row = connection.execute(sa.select(table)).first()
+        return SchemaVersion(None) if row is None else SchemaVersion(*row)
 
-    def _read_from(self, connection: sa.Connection, name: str) -> SchemaVersion:
-        columns = self._columns(connection, name)
-        if not columns:
-            return _NONE
-        row = connection.execute(sa.select(self._table(name, *columns))).mappings().first()
-        return _NONE if row is None else SchemaVersion(row[_VERSION], row.get(_OLDEST_CODE))
+    def _version_table(self, connection: sa.Connection) -> sa.TableClause:
+        name = _VERSION_TABLES[connection.dialect.name]
+        return sa.table(name, sa.column(_VERSION), sa.column(_OLDEST_CODE), schema=self.part)
 
-    def _table(self, name: str, *columns: str) -> sa.TableClause:
-        return sa.table(name, *(sa.column(each) for each in columns), schema=self.part)
-
-    def _columns(self, connection: sa.Connection, table: str) -> Sequence[str]:
-        """Empty if there is no such table; release 0.1.0 did not create `oldest_code`."""
-        inspector = sa.inspect(connection)
-        if not inspector.has_table(table, schema=self.part):
-            return ()
-        return [each["name"] for each in inspector.get_columns(table, schema=self.part)]
-
-    def _prepare_version_table(self, connection: sa.Connection) -> str:
-        """The name of the table with the version; adds a column for the oldest code."""
-        name = _SHARED_TABLE if _is_shared(connection) else _FIRST_TABLE
-        columns = self._columns(connection, name)
-        if not columns:
-            current = self._read(connection).current
-            connection.exec_driver_sql(
-                f"CREATE TABLE {self.part}.{name} "
-                f"({_VERSION} VARCHAR(32) PRIMARY KEY, {_OLDEST_CODE} VARCHAR(32))"
-            )
-            if current is not None:
-                table = self._table(name, _VERSION)
-                connection.execute(table.insert().values({_VERSION: current}))
-        elif _OLDEST_CODE not in columns:
-            table_name = f"{self.part}.{name}"
-            connection.exec_driver_sql(
-                f"ALTER TABLE {table_name} ADD COLUMN {_OLDEST_CODE} VARCHAR(32)"
-            )
-        return name
-
-    def _write_oldest_code(self, connection: sa.Connection, name: str) -> None:
+    def _write_oldest_code(self, connection: sa.Connection) -> None:
         """The newest `oldest_code` of the applied scripts."""
-        current = self._read_from(connection, name).current
-        if current is None:
-            if self._columns(connection, _FIRST_TABLE):
-                connection.execute(self._table(_FIRST_TABLE).delete())
-            return
-        applied = [step for step in self.steps(None) if step.version <= current]
-        oldest = max(step.oldest_code for step in applied)
-        self._set(connection, name, _OLDEST_CODE, oldest)
-        if name != _FIRST_TABLE and self._columns(connection, _FIRST_TABLE):
-            self._set(connection, _FIRST_TABLE, _VERSION, oldest)
-
-    def _set(self, connection: sa.Connection, table: str, column: str, value: str) -> None:
-        connection.execute(self._table(table, column).update().values({column: value}))
+        current = self._read(connection).current
+        applied = [step.oldest_code for step in self.steps(None) if step.version <= (current or "")]
+        if applied:
+            table = self._version_table(connection)
+            connection.execute(table.update().values({_OLDEST_CODE: max(applied)}))
 
     def _move(self, connection: sa.Connection, to: str, *, forward: bool) -> None:
         from alembic.config import Config
         from alembic.runtime.environment import EnvironmentContext
         from alembic.script import ScriptDirectory
 
-        if _is_shared(connection):
+        if connection.dialect.name == "postgresql":
             lock = sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"sandyard {self.part} schema"))
             connection.execute(sa.select(lock))
             connection.execute(sa.schema.CreateSchema(self.part, if_not_exists=True))
         else:
             _drop_temporary_views(connection)
-        version_table = self._prepare_version_table(connection)
+        version_table = self._version_table(connection).name
+        connection.exec_driver_sql(
+            f"CREATE TABLE IF NOT EXISTS {self.part}.{version_table} "
+            f"({_VERSION} VARCHAR(32) PRIMARY KEY, {_OLDEST_CODE} VARCHAR(32))"
+        )
         scripts = ScriptDirectory(str(self.scripts), version_locations=[str(self.scripts)])
 
         def steps(revision: Any, _context: Any) -> Any:
@@ -185,11 +143,7 @@ class Migrations:
                 transactional_ddl=True,
             )
             environment.run_migrations()
-        self._write_oldest_code(connection, version_table)
-
-
-def _is_shared(connection: sa.Connection) -> bool:
-    return connection.dialect.name == "postgresql"
+        self._write_oldest_code(connection)
 
 
 def _drop_temporary_views(connection: sa.Connection) -> None:

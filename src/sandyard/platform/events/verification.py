@@ -3,20 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
-from sandyard.kit.changes.events import Event
-from sandyard.kit.changes.transitions import Cause, Entity
+from sandyard.kit.changes.transitions import Entity
 from sandyard.kit.changes.verification import (
     Find,
     HistoryReport,
-    adopt_changes,
-    adopt_removals,
     verify_gone,
     verify_history,
 )
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import all_entities, find_entity
 from sandyard.kit.sql.transitions import EntityTable
-from sandyard.platform.events.entities import ENTITY_TABLES, platform_events, platform_transitions
+from sandyard.platform.events.entities import ENTITY_TABLES, platform_events
 
 
 async def verify_platform(
@@ -31,21 +28,6 @@ async def verify_platform(
 
     report.add(await verify_gone(_find_any(database), log))
     return report
-
-
-async def adopt_platform_changes(database: Database, cause: Cause) -> int:
-    """Write a baseline for what a server of 0.1.0 has changed or removed in parallel to this
-    release."""
-    log, transitions = platform_events(database), platform_transitions(database)
-    adopted = 0
-    for mapping in ENTITY_TABLES:
-        entities = all_entities(database, mapping)
-        adopted += await adopt_changes(entities, log, transitions.apply, cause)
-
-    async def write(event: Event) -> None:
-        await transitions.apply(extra_events=[event])
-
-    return adopted + await adopt_removals(_find_any(database), log, write, cause)
 
 
 def _find_any(database: Database) -> Find:

@@ -27,8 +27,6 @@ T = TypeVar("T")
 PROJECTS = EntityTable(Project, projects)
 _project = projects.c
 _UNCLEARED = sa.and_(_project.deleted_at.is_not(None), _project.cleared_at.is_(None))
-_OLD_FILES = sa.table("project_files", sa.column("project_id", sa.String), schema=projects.schema)
-"""Where version 0.1.0 stored the files of projects."""
 _LISTING = SqlListing(PROJECTS, searched=(_project.name, _project.description))
 
 
@@ -92,14 +90,7 @@ class SqlProjectStore(SqlEntityStore):
             .where(_UNCLEARED, _project.project_id.in_(project_ids))
             .values(cleared_at=at)
         )
-        old_files = sa.delete(_OLD_FILES).where(_OLD_FILES.c.project_id.in_(project_ids))
-
-        def work(connection: sa.Connection) -> None:
-            connection.execute(cleared)
-            connection.execute(old_files)
-
-        await self._database.write(work)
-        await self._database.erase_deleted()
+        await self._database.write(lambda connection: connection.execute(cleared))
 
     async def page_of_projects(
         self, account_id: str, listing: Listing[ProjectFilter]

@@ -1,15 +1,13 @@
-"""The Platform's database for commands: its events, their verification, and adoption."""
+"""The Platform's database for commands: its events, and their verification."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandyard.kit.changes.events import EventLog, actor
-from sandyard.kit.changes.transitions import Cause
-from sandyard.kit.clock import SystemClock
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.sql.database import Database
 from sandyard.platform.events.entities import platform_events
-from sandyard.platform.events.verification import adopt_platform_changes, verify_platform
+from sandyard.platform.events.verification import verify_platform
 from sandyard.platform.schema.migrations import MIGRATIONS
 from sandyard.settings import Settings
 from sandyard.wiring.engines import open_part_database, verification_of
@@ -40,8 +38,3 @@ async def verify_platform_data(
         with counting("verify platform", None) as progress:
             report = await verify_platform(database, progress=progress)
     return verification_of("things of accounts", report)
-
-
-async def adopt_platform(settings: Settings, data_dir: Path) -> int:
-    async with _opened(settings, data_dir) as database:
-        return await adopt_platform_changes(database, Cause.by(actor("system"), SystemClock()))

@@ -13,7 +13,7 @@ WARM = JobSpec(
 )
 MEASURE = JobSpec("measure", "sample the sandboxes of this node")
 SNAPSHOTS = JobSpec("snapshots", "remove the files of stopped sandboxes that have expired")
-BILLING = JobSpec("billing", "create bills from the usage", lease="corrections")
+BILLING = JobSpec("billing", "create bills from the usage")
 DELETED_ACCOUNTS = JobSpec("deleted-accounts", "remove the data of deleted accounts")
 EVENTS = JobSpec("platform-events", "remove events after their retention")
 

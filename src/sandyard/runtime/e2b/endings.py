@@ -34,8 +34,7 @@ def metadata_of_kind(kind: Kind, *, node: str) -> dict[str, str]:
 
 
 def run_id_of(kind: Kind, metadata: Mapping[str, str]) -> RunId:
-    """The run id of a machine. An earlier version wrote the id as `owner`."""
-    return RunId(kind, metadata.get("id") or metadata["owner"], metadata["attempt"])
+    return RunId(kind, metadata["id"], metadata["attempt"])
 
 
 class Endings:

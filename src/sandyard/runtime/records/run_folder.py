@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from sandyard.runtime.model import Ended, Kind, Limits, RunId, Running, Snapshot
 
@@ -111,12 +110,11 @@ class RunFolder:
         self.write("begun", {"at": time.time(), "limits": asdict(limits)})
 
     def begun_at(self) -> float | None:
-        """For a run of 0.1.0, when its spec was written."""
         found = self.read("begun")
-        return self._written_at("spec.json") or None if found is None else float(found["at"])
+        return None if found is None else float(found["at"])
 
     def limits(self) -> Limits:
-        return Limits(**(self.read("begun") or self.read("spec") or {})["limits"])
+        return Limits(**(self.read("begun") or {})["limits"])
 
     def write_failure(self, code: str, message: str, at: float) -> None:
         self.write("failure", {"code": code, "message": message, "at": at})
@@ -137,11 +135,7 @@ class RunFolder:
 
     def running(self) -> Running | None:
         found = self.read("running")
-        if found is None:
-            return None
-        if (url := found.pop("url", None)) is not None:  # as 0.1.0 wrote it
-            found["port"] = urlsplit(url).port
-        return Running(**from_record(found))
+        return None if found is None else Running(**from_record(found))
 
     def says_running(self) -> bool:
         return self.has("running", "failure") == [True, False]

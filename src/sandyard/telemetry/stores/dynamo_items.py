@@ -84,7 +84,7 @@ def device_of(item: Item) -> Device:
         last_boot_id=item["last_boot_id"],
         firmware_version=item["firmware_version"],
         friendly_name=item.get("friendly_name"),
-        sequence=item.get("sequence", 0),
+        sequence=item["sequence"],
     )
 
 
@@ -104,7 +104,7 @@ def key_of(item: Item) -> ApiKey:
         is_active=item["is_active"],
         description=item.get("description"),
         last_used_at=None if used is None else ms_from_rfc3339(used),
-        sequence=item.get("sequence", 0),
+        sequence=item["sequence"],
     )
 
 

@@ -10,8 +10,7 @@ from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
 from sandyard.kit import ids
-from sandyard.kit.changes.events import EventLog, actor
-from sandyard.kit.changes.transitions import Cause
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.http.security import BearerGuard
 from sandyard.kit.jobs import Job, JobLeases
@@ -32,7 +31,7 @@ from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores import tables
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
-from sandyard.telemetry.verification import adopt, verify
+from sandyard.telemetry.verification import verify
 from sandyard.telemetry.wiring import job_specs as specs
 from sandyard.wiring.engines import (
     embedded_database,
@@ -170,17 +169,6 @@ async def verify_telemetry(settings: Settings, data_dir: Path, counting: Countin
     return verification_of("devices and keys", report)
 
 
-async def adopt_telemetry_changes(settings: Settings, data_dir: Path) -> int:
-    clock = SystemClock()
-    stores = open_stores(settings, data_dir, clock=clock)
-    try:
-        await stores.store.check()
-        cause = Cause.by(actor("system"), clock)
-        return await adopt(stores.store, stores.keys, stores.log, cause)
-    finally:
-        await stores.store.close()
-
-
 @asynccontextmanager
 async def open_telemetry_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
     stores = open_stores(settings, data_dir, clock=SystemClock())
@@ -218,15 +206,3 @@ def open_telemetry_tables(settings: Settings) -> "TelemetryTables":
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
     return TelemetryTables(open_dynamo(settings), prefix=settings.telemetry.telemetry_table_prefix)
-
-
-async def adopt_telemetry(settings: Settings) -> Sequence[str]:
-    from sandyard.telemetry.stores.dynamo_adoption import adopt
-
-    adopted_tables = open_telemetry_tables(settings)
-    try:
-        await adopted_tables.create()
-        adopted = await adopt(adopted_tables, clock=SystemClock())
-    finally:
-        await adopted_tables.close()
-    return [f"telemetry: {adopted} devices and keys adopted"]

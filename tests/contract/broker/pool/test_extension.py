@@ -14,6 +14,7 @@ from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.verification import verify
 from tests.support.broker.pools import LAB_SEC, NOW, check_invariants, fill, row
+from tests.support.broker.services import new_leases
 from tests.support.clocks import ManualClock
 
 HALF_AN_HOUR = 30 * 60
@@ -21,7 +22,7 @@ HALF_AN_HOUR = 30 * 60
 
 @pytest.fixture
 def leases(store: PoolStore, clock: ManualClock, metrics: BrokerMetrics) -> Leases:
-    return Leases(store, clock=clock, metrics=metrics, lease_max_sec=24 * 3600)
+    return new_leases(store, clock=clock, metrics=metrics, lease_max_sec=24 * 3600)
 
 
 @pytest.fixture

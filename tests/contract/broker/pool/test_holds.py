@@ -21,15 +21,13 @@ from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.extension_model import Extension
 from sandyard.broker.pool.hold_model import Replacement
 from sandyard.broker.pool.holds import HoldReport, Holds
-from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import Action, StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.pool.service import Broker
 from sandyard.broker.reservations.model import Booking
-from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
 from sandyard.kit.changes.events import EventQuery
 from tests.support.broker.pools import LAB_SEC, check_invariants, everything, fill, row
+from tests.support.broker.services import new_assigner, new_broker, new_leases, new_reservations
 from tests.support.clocks import ManualClock
 
 HOLD_SEC = 24 * 3600
@@ -42,8 +40,8 @@ class Lab:
         self.store = store
         self.clock = clock
         self.metrics = BrokerMetrics(CollectorRegistry())
-        self.broker = Broker(store, clock=clock, metrics=self.metrics, hold_sec=HOLD_SEC)
-        self.leases = Leases(
+        self.broker = new_broker(store, clock=clock, metrics=self.metrics, hold_sec=HOLD_SEC)
+        self.leases = new_leases(
             store, clock=clock, metrics=self.metrics, lease_max_sec=2 * LAB_SEC, hold_sec=HOLD_SEC
         )
 
@@ -157,7 +155,7 @@ async def test_many_replace_at_once_and_each_has_one(lab: Lab) -> None:
 
 async def test_a_replacement_comes_from_the_tracks_reservation(lab: Lab) -> None:
     await fill(lab.store, 2)
-    reservations = Reservations(lab.store, clock=lab.clock)
+    reservations = new_reservations(lab.store, clock=lab.clock)
     await reservations.reserve(Booking(2, lab.now, lab.now + 3600, "course-"))
     old = await lab.lease("course-1")
     new = await lab.replace("course-1", old)
@@ -167,7 +165,7 @@ async def test_a_replacement_comes_from_the_tracks_reservation(lab: Lab) -> None
 
 async def test_a_reservation_gets_another_for_each_that_is_replaced_by_its_own(lab: Lab) -> None:
     await fill(lab.store, 6)
-    reservations = Reservations(lab.store, clock=lab.clock)
+    reservations = new_reservations(lab.store, clock=lab.clock)
     made, _ = await reservations.reserve(Booking(6, lab.now, lab.now + 3600, "course-"))
     leased = [await lab.lease(f"course-{number}") for number in range(3)]
     await asyncio.gather(*(lab.replace(f"course-{n}", each) for n, each in enumerate(leased)))
@@ -182,7 +180,7 @@ async def test_a_reservation_gets_another_for_each_that_is_replaced_by_its_own(l
 
 async def test_a_reservation_gets_another_for_one_that_an_operator_holds(lab: Lab) -> None:
     await fill(lab.store, 3)
-    reservations = Reservations(lab.store, clock=lab.clock)
+    reservations = new_reservations(lab.store, clock=lab.clock)
     made, _ = await reservations.reserve(Booking(2, lab.now, lab.now + 3600, "course-"))
     leased = await lab.lease("course-1")
     for _ in range(2):  # the second time it is held already
@@ -195,7 +193,7 @@ async def test_a_reservation_gets_another_for_one_that_an_operator_holds(lab: La
 
 async def test_a_replacement_from_the_rest_counts_for_the_reservation(lab: Lab) -> None:
     await fill(lab.store, 2)
-    reservations = Reservations(lab.store, clock=lab.clock)
+    reservations = new_reservations(lab.store, clock=lab.clock)
     made, _ = await reservations.reserve(Booking(1, lab.now, lab.now + 3600, "course-"))
     new = await lab.replace("course-1", await lab.lease("course-1"))
     assert (await row(lab.store, new)).reservation_id == made.reservation_id
@@ -263,7 +261,9 @@ async def test_a_quarantine_keeps_its_reason_until_it_is_restored(lab: Lab) -> N
 async def test_many_are_quarantined_or_held_by_name_or_filter(lab: Lab) -> None:
     await fill(lab.store, 12)
     await fill(lab.store, 3, prefix="other")
-    bulk = BulkChanges(lab.store, clock=lab.clock)
+    bulk = BulkChanges(
+        lab.store, clock=lab.clock, assigner=new_assigner(lab.store, clock=lab.clock)
+    )
     by_name = BulkFilter(Status.AVAILABLE, names=frozenset({"lab-00001", "lab-00010", "nobody"}))
     told = await bulk.change(by_name, limits=BulkLimits(dry_run=True), reason="wrong image")
     assert (told.matched, told.changed) == (2, 0)

@@ -14,18 +14,16 @@ from sqlalchemy.pool.base import _ConnectionFairy as PoolProxiedConnection
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.extension_model import Extension
 from sandyard.broker.pool.hold_model import Replacement
-from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import Claim, Status
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.queue.model import URGENCY, decide_queued
-from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.model import Booking
-from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.ids import EventIds
 from sandyard.kit.sql.database import Database
 from tests.support.broker.pools import fill
+from tests.support.broker.services import new_broker, new_leases, new_queue, new_reservations
 from tests.support.storage.query_plans import scanned
 
 MANY, WAITING = 1000, 150
@@ -86,7 +84,7 @@ async def broker(database: Database) -> Broker:
     store = SqlPoolStore(database)
     await fill(store, MANY)
     now = int(time.time())
-    reservations = Reservations(store, clock=SystemClock())
+    reservations = new_reservations(store, clock=SystemClock())
     await reservations.reserve(Booking(100, now, now + 3600, "course-"))
     make_id = EventIds()
     for number in range(WAITING):
@@ -95,7 +93,7 @@ async def broker(database: Database) -> Broker:
         await store.apply_together(decide_queued(claim, ticket_id=ticket_id, urgency=URGENCY))
     await analyze(database)
     metrics = BrokerMetrics(CollectorRegistry())
-    return Broker(store, clock=SystemClock(), metrics=metrics)
+    return new_broker(store, clock=SystemClock(), metrics=metrics)
 
 
 async def test_no_call_of_a_track_scans(
@@ -103,7 +101,7 @@ async def test_no_call_of_a_track_scans(
 ) -> None:
     store = SqlPoolStore(database)
     metrics = BrokerMetrics(CollectorRegistry())
-    leases = Leases(store, clock=SystemClock(), metrics=metrics, lease_max_sec=10**6)
+    leases = new_leases(store, clock=SystemClock(), metrics=metrics, lease_max_sec=10**6)
     with sent(monkeypatch) as statements:
         for track in ("stranger", "course-1"):
             lease = (await broker.allocate(track_id=track)).lease
@@ -112,7 +110,7 @@ async def test_no_call_of_a_track_scans(
             await leases.extend(lease.sandbox_id, Extension(track, 10, "k"))
             other = await leases.replace(lease.sandbox_id, Replacement(track, "broken"))
             await broker.mark_for_deletion(track_id=track, sandbox_id=other.sandbox_id)
-        await Queue(store, clock=SystemClock(), ticket_ttl_sec=60).ask(
+        await new_queue(store, clock=SystemClock(), ticket_ttl_sec=60).ask(
             lambda: Claim("last", "key", int(time.time()), name_prefix="nowhere-")
         )
     assert len(statements) > 10

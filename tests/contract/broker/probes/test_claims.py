@@ -11,18 +11,22 @@ from prometheus_client import CollectorRegistry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.errors import NoSandboxesAvailableError
 from sandyard.broker.pool.hold_model import Replacement
-from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import Claim, Lease, Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.pool.service import Broker
 from sandyard.broker.probes.claims import ClaimProbes, ProbedClaims
 from sandyard.broker.probes.errors import ProbeDeadlineError
 from sandyard.broker.probes.model import UNPROBED_SEC
 from sandyard.broker.probes.ports import Probed
 from sandyard.broker.reservations.model import Booking
-from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
 from tests.support.broker.pools import LAB_SEC, check_invariants, everything, fill
+from tests.support.broker.services import (
+    DAY_SEC,
+    new_assigner,
+    new_broker,
+    new_leases,
+    new_reservations,
+)
 from tests.support.clocks import ManualClock
 
 
@@ -60,16 +64,25 @@ class Lab:
         self.prober = Slow()
         self.clock = clock
         self.metrics = BrokerMetrics(CollectorRegistry())
-        self.reservations = Reservations(store, clock=clock)
+        self.reservations = new_reservations(store, clock=clock)
         self.now = int(clock.now())
         self.use_deadline(30)
 
     def use_deadline(self, seconds: float) -> None:
         probes = ClaimProbes(self.prober, seconds)
         shared: Any = {"clock": self.clock, "metrics": self.metrics}
-        self.leases = Leases(self.store, **shared, lease_max_sec=LAB_SEC, begin_check=probes.begin)
-        probed = ProbedClaims(self.store, self.leases, probes, clock=self.clock)
-        self.broker = Broker(self.store, **shared, check_claimed=probed.check)
+        self.leases = new_leases(
+            self.store, **shared, lease_max_sec=LAB_SEC, begin_check=probes.begin
+        )
+        probed = ProbedClaims(
+            self.store,
+            self.leases,
+            probes,
+            clock=self.clock,
+            hold_sec=DAY_SEC,
+            assigner=new_assigner(self.store, clock=self.clock),
+        )
+        self.broker = new_broker(self.store, **shared, check_claimed=probed.check)
 
     async def allocate(self) -> Lease:
         return (await self.broker.allocate(track_id="track")).lease

@@ -6,13 +6,12 @@ from prometheus_client import CollectorRegistry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.model import Action, Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.pool.service import Broker
 from sandyard.broker.probes.jobs import ProbeReport, Probes
 from sandyard.broker.probes.ports import Probed
 from sandyard.broker.reservations.model import Booking
-from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
 from tests.support.broker.pools import check_invariants, everything, fill
+from tests.support.broker.services import new_assigner, new_broker, new_reservations
 from tests.support.clocks import ManualClock
 
 THRESHOLD = 3
@@ -38,9 +37,16 @@ class Ward:
         self.store = store
         self.sick = Sick()
         metrics = BrokerMetrics(CollectorRegistry())
-        self.broker = Broker(store, clock=clock, metrics=metrics)
-        self.probes = Probes(store, self.sick, clock=clock, threshold=THRESHOLD, parallel=4)
-        self.reservations = Reservations(store, clock=clock)
+        self.broker = new_broker(store, clock=clock, metrics=metrics)
+        self.probes = Probes(
+            store,
+            self.sick,
+            clock=clock,
+            threshold=THRESHOLD,
+            parallel=4,
+            assigner=new_assigner(store, clock=clock),
+        )
+        self.reservations = new_reservations(store, clock=clock)
         self.now = int(clock.now())
 
     async def row(self, name: str) -> Sandbox:

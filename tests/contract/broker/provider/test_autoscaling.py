@@ -10,16 +10,15 @@ from prometheus_client import CollectorRegistry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.model import Claim, Status
 from sandyard.broker.pool.ports import PoolCounts, PoolStore
-from sandyard.broker.pool.sync import Sync
 from sandyard.broker.provider.autoscaling import PoolAutoscaler
 from sandyard.broker.provider.autoscaling_model import SETTLE_SEC, AutoscalingPolicy
 from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.broker.reservations.model import Booking
-from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
 from sandyard.kit.changes.events import EventQuery
 from tests.fakes.provider import FakeProvider
 from tests.support.broker.pools import check_invariants, everything, fill
+from tests.support.broker.services import new_assigner, new_reservations, new_sync
 from tests.support.clocks import ManualClock
 
 
@@ -63,6 +62,7 @@ class Kept:
             clock=self.clock,
             policy=self.policy,
             lab_duration_hours=4,
+            assigner=new_assigner(self.store, clock=self.clock),
         )
 
     @property
@@ -170,7 +170,7 @@ async def test_after_a_failure_it_waits_longer_each_time(kept: Kept) -> None:
 
 async def test_it_creates_ahead_of_a_reservation(kept: Kept) -> None:
     await kept.autoscaler.run()
-    reservations = Reservations(kept.store, clock=kept.clock, pool_max_total=10)
+    reservations = new_reservations(kept.store, clock=kept.clock, pool_max_total=10)
     start = kept.now + 3600
     await reservations.reserve(Booking(4, start, start + 3600, "course-"))
     assert (await kept.autoscaler.run()).created == 0, "it is too early"
@@ -226,7 +226,7 @@ async def test_it_tells_when_the_pool_is_low_empty_and_well_again(kept: Kept) ->
 
 
 async def test_syncs_that_keep_failing_are_told_of(kept: Kept) -> None:
-    sync = Sync(
+    sync = new_sync(
         kept.store,
         kept.provider,
         clock=kept.clock,

@@ -12,19 +12,21 @@ from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.errors import NoSandboxesAvailableError
 from sandyard.broker.pool.model import Action, Claim, Claimed, Listed, Status
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.pool.service import Broker
-from sandyard.broker.pool.sync import Sync
-from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.model import URGENCY, QueueOrder, Ticket
 from sandyard.broker.queue.service import Queue, QueueReport
 from sandyard.broker.queue.watch import Waiter
-from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.broker.reservations.model import Booking
-from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
 from sandyard.kit.changes.events import EventQuery
 from tests.fakes.provider import FakeProvider
 from tests.support.broker.pools import LAB_SEC, check_invariants, discoveries, everything, fill, row
+from tests.support.broker.services import (
+    new_assigner,
+    new_broker,
+    new_queue,
+    new_reservations,
+    new_sync,
+)
 from tests.support.clocks import ManualClock
 
 TTL = 60
@@ -32,7 +34,7 @@ TTL = 60
 
 @pytest.fixture
 def queue(store: PoolStore, clock: ManualClock) -> Queue:
-    return Queue(store, clock=clock, ticket_ttl_sec=TTL)
+    return new_queue(store, clock=clock, ticket_ttl_sec=TTL)
 
 
 class Yard:
@@ -44,7 +46,7 @@ class Yard:
         self.clock = clock
         self.provider = FakeProvider()
         self.metrics = BrokerMetrics(CollectorRegistry())
-        self.broker = Broker(store, clock=clock, metrics=self.metrics, queue=queue)
+        self.broker = new_broker(store, clock=clock, metrics=self.metrics, queue=queue)
 
     def claim(self, track: str, prefix: str = "") -> Callable[[], Claim]:
         def make() -> Claim:
@@ -64,13 +66,13 @@ class Yard:
 
     async def grow(self, *names: str) -> None:
         self.provider.sandboxes |= {f"e-{each}": Listed(f"e-{each}", each) for each in names}
-        sync = Sync(
+        sync = new_sync(
             self.store,
             self.provider,
             clock=self.clock,
             metrics=self.metrics,
             lab_duration_hours=LAB_SEC / 3600,
-            offers=self.queue.offers,
+            ticket_ttl_sec=TTL,
         )
         assert (await sync.run()).added == len(names)
 
@@ -187,10 +189,10 @@ async def test_who_is_served_after_one_that_is_dropped_has_its_own_history(
     await yard.queued("gone")
     clock.advance(TTL)
     [ticket] = await yard.queued("course-1")
-    await fill(yard.store, 1)  # past the offers
+    await fill(yard.store, 1)  # past the assigner
     now = int(clock.now())
-    await Reservations(yard.store, clock=clock).reserve(Booking(1, now, now + 60, "course-"))
-    queue = Queue(yard.store, clock=clock, ticket_ttl_sec=TTL)
+    await new_reservations(yard.store, clock=clock).reserve(Booking(1, now, now + 60, "course-"))
+    queue = new_queue(yard.store, clock=clock, ticket_ttl_sec=TTL)
     assert await queue.dispatch() == QueueReport(dropped=1)
     page = await yard.store.events.page(EventQuery(subject=ticket.ticket_id), limit=1, cursor=None)
     [ready] = page.items
@@ -228,7 +230,7 @@ async def test_a_sandbox_that_came_in_the_same_instant_is_found_for_the_ticket(
     yard: Yard,
 ) -> None:
     await yard.queued("a", "b")
-    await fill(yard.store, 1, prefix="late")  # past the offers
+    await fill(yard.store, 1, prefix="late")  # past the assigner
     assert await yard.queue.dispatch() == QueueReport(waiting=1)
     assert await yard.served("a") == "late-00000"
 
@@ -254,7 +256,7 @@ async def test_a_ticket_that_came_between_a_look_and_its_write_is_seen_after_it(
     await yard.queued("a", "b")
     late: Any = LateQueue(yard.store)
     freed = discoveries(2, now=int(yard.clock.now()))
-    assert await Offers(late, clock=yard.clock).apply(freed) == [True, True]
+    assert await new_assigner(late, clock=yard.clock).apply(freed) == [True, True]
     with pytest.raises(NoSandboxesAvailableError):
         await yard.broker.allocate(track_id="newcomer")
     assert [await yard.served(track) for track in ("a", "b")] == ["lab-00000", "lab-00001"]
@@ -278,7 +280,7 @@ async def test_who_queues_while_many_are_found_is_served_before_the_last_of_them
             return await yard.store.apply(transitions)
 
     watched: Any = Watched(yard.store)
-    many = Yard(watched, Queue(watched, clock=yard.clock, ticket_ttl_sec=TTL), yard.clock)
+    many = Yard(watched, new_queue(watched, clock=yard.clock, ticket_ttl_sec=TTL), yard.clock)
     await many.grow(*(f"lab-{number:03}" for number in range(250)))
     assert served[:2] == [False, True]
 
@@ -327,7 +329,7 @@ async def test_who_queues_while_others_are_served_comes_before_newcomers(yard: Y
     late = meanwhile(yard.store, "apply_together", lambda: yard.queued("late"))
     store = meanwhile(late, "apply", others_claim)
     freed = discoveries(3, now=int(yard.clock.now()))
-    assert await Offers(store, clock=yard.clock).apply(freed) == [True] * 3
+    assert await new_assigner(store, clock=yard.clock).apply(freed) == [True] * 3
     assert [await yard.served(each) for each in ("a", "late")] == ["lab-00000", "lab-00001"]
 
 
@@ -350,7 +352,7 @@ async def test_who_waits_again_while_others_are_served_is_the_next(yard: Yard) -
 
     store = meanwhile(yard.store, "apply_together", long_after)
     freed = discoveries(2, now=int(yard.clock.now()))
-    assert await Offers(store, clock=yard.clock).apply(freed) == [True, True]
+    assert await new_assigner(store, clock=yard.clock).apply(freed) == [True, True]
     assert isinstance(await yard.ask("b"), Ticket)
     assert {await yard.served("first"), await yard.served("a")} == {"lab-00000", "lab-00001"}
 
@@ -364,7 +366,7 @@ async def test_who_was_served_and_waits_again_before_the_write_is_the_next(yard:
 
     store = meanwhile(yard.store, "apply_together", served_for_a_moment, after=False)
     freed = discoveries(1, now=int(yard.clock.now()))
-    assert await Offers(store, clock=yard.clock).apply(freed) == [True]
+    assert await new_assigner(store, clock=yard.clock).apply(freed) == [True]
     assert isinstance(await yard.ask("a"), Ticket)
     assert await yard.served("first") == "lab-00000"
 
@@ -375,10 +377,10 @@ async def test_who_waits_again_while_the_job_runs_is_the_next(yard: Yard) -> Non
 
     async def one_for_another() -> None:
         await waits_again(yard, "first")
-        await fill(yard.store, 1)  # past the offers
+        await fill(yard.store, 1)  # past the assigner
 
     store = meanwhile(yard.store, "tickets", one_for_another)
-    queue = Queue(store, clock=yard.clock, ticket_ttl_sec=TTL)
+    queue = new_queue(store, clock=yard.clock, ticket_ttl_sec=TTL)
     assert (await queue.dispatch()).waiting == 1
     assert isinstance(await yard.ask("a"), Ticket)
     assert await yard.served("first") == "lab-00000"
@@ -387,15 +389,19 @@ async def test_who_waits_again_while_the_job_runs_is_the_next(yard: Yard) -> Non
 async def test_who_queues_looks_once_more_at_what_is_free(yard: Yard) -> None:
     """What became free after the claim that found nothing, and before the ticket was written."""
 
-    class Late(ReservedClaims):
+    class Late:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(yard.store, name)
+
         async def claim(self, claim: Claim) -> Claimed | None:
-            del claim
+            claimed = await yard.store.claim(claim)
             await fill(yard.store, 1)
-            return None
+            return claimed
 
     await yard.queued("first")
     yard.clock.advance(1)
-    queue = Queue(yard.store, clock=yard.clock, ticket_ttl_sec=TTL, claims=Late(yard.store))
+    late: Any = Late()
+    queue = new_queue(late, clock=yard.clock, ticket_ttl_sec=TTL)
     assert isinstance(await queue.ask(yard.claim("second")), Ticket)
     with pytest.raises(NoSandboxesAvailableError):
         await yard.broker.allocate(track_id="newcomer")
@@ -425,7 +431,7 @@ async def test_a_call_that_does_not_wait_keeps_its_ticket(yard: Yard, clock: Man
 
 async def test_who_has_a_lease_is_told_so_though_its_ticket_waits(yard: Yard) -> None:
     [ticket] = await yard.queued("a")
-    await fill(yard.store, 1)  # past the offers
+    await fill(yard.store, 1)  # past the assigner
     leased = await yard.store.claim(yard.claim("a")())
     assert leased is not None
     assert await yard.ask("a") == Claimed(leased.lease, is_new=False)

@@ -12,9 +12,6 @@ from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.errors import NoSandboxesAvailableError
 from sandyard.broker.pool.model import Action, Claimed, Listed, Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.pool.service import Broker
-from sandyard.broker.pool.sync import Sync
-from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.service import QueuePosition
 from sandyard.broker.reservations.errors import (
     InvalidReservationError,
@@ -23,12 +20,12 @@ from sandyard.broker.reservations.errors import (
     ReservationNotFoundError,
 )
 from sandyard.broker.reservations.model import Booking, Reservation, ReservationStatus
-from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
 from sandyard.kit.changes.events import EventQuery
 from sandyard.kit.changes.transitions import Transition
 from tests.fakes.provider import FakeProvider
 from tests.support.broker.pools import LAB_SEC, check_invariants, discoveries, everything, fill
+from tests.support.broker.services import new_assigner, new_broker, new_reservations, new_sync
 from tests.support.clocks import ManualClock
 
 HOUR = 3600
@@ -42,8 +39,8 @@ class Course:
         self.clock = clock
         self.provider = FakeProvider()
         self.metrics = BrokerMetrics(CollectorRegistry())
-        self.broker = Broker(store, clock=clock, metrics=self.metrics)
-        self.reservations = Reservations(store, clock=clock)
+        self.broker = new_broker(store, clock=clock, metrics=self.metrics)
+        self.reservations = new_reservations(store, clock=clock)
 
     @property
     def now(self) -> int:
@@ -76,7 +73,7 @@ class Course:
 
     async def sync(self) -> None:
         hours = LAB_SEC / 3600
-        await Sync(
+        await new_sync(
             self.store,
             self.provider,
             clock=self.clock,
@@ -257,7 +254,7 @@ async def test_what_it_does_not_want_any_more_goes_to_who_waits(course: Course) 
     assert isinstance(await course.broker.queue(track_id="waits"), QueuePosition)
     late: Any = Cancelling(course, reserved.reservation_id)
     freed = discoveries(2, now=course.now)[1:]
-    assert await Offers(late, clock=course.clock).apply(freed) == [True]
+    assert await new_assigner(late, clock=course.clock).apply(freed) == [True]
     assert isinstance(await course.broker.queue(track_id="waits"), Claimed)
     await course.check()
 
@@ -287,7 +284,7 @@ async def test_overbooking_is_refused_with_what_is_possible(course: Course) -> N
         await course.reserve(7, after=HOUR)
     assert refused.value.details == {"possible": 6}, "the first is over then, the second is not"
     await course.reserve(10, after=HOUR + 600)
-    larger = Reservations(course.store, clock=course.clock, pool_max_total=300)
+    larger = new_reservations(course.store, clock=course.clock, pool_max_total=300)
     made, _ = await larger.reserve(course.booking(290))
     assert made.missing == 286
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from sandyard.kit.changes.transitions import Cause, stateless_event
 from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.events.verification import verify_platform
-from sandyard.platform.schema.tables import events
+from sandyard.platform.schema.tables import events, sandboxes
 from sandyard.platform.templates.model import BUILTIN
 from tests.contract.platform.access.test_isolation import TEMPLATE, key_of
 from tests.support.platform.in_process import PASSWORD, Caller, PlatformApi, code_of
@@ -233,3 +233,13 @@ async def test_old_events_are_pruned_and_no_state_with_them(api: PlatformApi) ->
     report = await verify_platform(api.part.database)
     assert report.problems == []
     assert report.subjects == 4 + len(BUILTIN), "the account, two projects, and the templates"
+
+
+async def test_a_row_that_was_changed_without_an_event_is_found(api: PlatformApi) -> None:
+    ann = await api.account()
+    sandbox_id = (await add_sandbox(api, ann))["sandbox_id"]
+    forged = sandboxes.update().where(sandboxes.c.sandbox_id == sandbox_id).values(name="forged")
+    await api.part.database.write(lambda connection: connection.execute(forged))
+    [problem] = (await verify_platform(api.part.database)).problems
+    assert problem.subject == sandbox_id
+    assert "name" in problem.message

@@ -11,13 +11,16 @@ from sandyard.broker.pool.model import Action, Status
 from sandyard.kit import ids
 from tests.integration.broker.yard import DAY, HEALTHY, HOUR, OUTAGE, Yard
 from tests.support.broker.pools import check_invariants
+from tests.support.broker.services import new_assigner
 
 ALL = BulkLimits()
 
 
 @pytest.fixture
 def bulk(yard: Yard) -> BulkChanges:
-    return BulkChanges(yard.store, clock=yard.clock)
+    return BulkChanges(
+        yard.store, clock=yard.clock, assigner=new_assigner(yard.store, clock=yard.clock)
+    )
 
 
 async def delete(

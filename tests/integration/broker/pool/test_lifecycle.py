@@ -26,7 +26,6 @@ from sandyard.broker.pool.errors import (
 )
 from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.extension_model import Extension
-from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import (
     UNUSED,
     Action,
@@ -38,14 +37,12 @@ from sandyard.broker.pool.model import (
     Tombstone,
 )
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.pool.service import Broker
-from sandyard.broker.pool.sync import Sync
-from sandyard.broker.queue.service import Queue
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit import ids
 from tests.fakes.provider import FakeProvider
 from tests.support.broker.pools import LAB_SEC, NOW, check_invariants, everything, row
+from tests.support.broker.services import new_broker, new_leases, new_queue, new_sync
 from tests.support.clocks import ManualClock
 from tests.support.storage.engines import broker_database, pool_table
 
@@ -71,12 +68,12 @@ class Pool(RuleBasedStateMachine):
         self.store: PoolStore = self.run(self.context.__aenter__())
         metrics = BrokerMetrics(CollectorRegistry())
         self.provider = FakeProvider()
-        self.tickets = Queue(self.store, clock=self.clock, ticket_ttl_sec=60)
-        self.broker = Broker(self.store, clock=self.clock, metrics=metrics, queue=self.tickets)
-        self.leases_of_tracks = Leases(
+        self.tickets = new_queue(self.store, clock=self.clock, ticket_ttl_sec=60)
+        self.broker = new_broker(self.store, clock=self.clock, metrics=metrics, queue=self.tickets)
+        self.leases_of_tracks = new_leases(
             self.store, clock=self.clock, metrics=metrics, lease_max_sec=LONGEST
         )
-        self.sync_job = Sync(
+        self.sync_job = new_sync(
             self.store, self.provider, clock=self.clock, metrics=metrics, lab_duration_hours=4
         )
         import random

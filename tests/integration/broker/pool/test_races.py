@@ -15,7 +15,6 @@ from sandyard.broker.pool.errors import NoSandboxesAvailableError, TransitionNot
 from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.model import Action, Claim, Claimed, Listed, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import Sync
 from sandyard.broker.provider.errors import CreationNotSupportedError
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
@@ -31,6 +30,7 @@ from tests.support.broker.pools import (
     free_sandboxes,
     row,
 )
+from tests.support.broker.services import new_broker, new_sync
 from tests.support.clocks import ManualClock
 from tests.support.storage.engines import SQL_ENGINES, broker_database, create_database
 
@@ -85,7 +85,7 @@ def new_metrics() -> BrokerMetrics:
 
 
 def sync_of(store: PoolStore, listed: Sequence[Listed]) -> Sync:
-    return Sync(
+    return new_sync(
         store,
         FixedList(listed),
         clock=ManualClock(NOW + 60),
@@ -186,7 +186,7 @@ async def test_a_quarantine_and_a_claim_of_the_same_row_have_one_winner(
 ) -> None:
     await fill(replicas[0], 100)
     rows = [entry.sandbox_id for entry in await everything(replicas[0])]
-    operator = Broker(replicas[-1], clock=ManualClock(NOW), metrics=new_metrics())
+    operator = new_broker(replicas[-1], clock=ManualClock(NOW), metrics=new_metrics())
     claiming = asyncio.create_task(claims(replicas, 60))
     outcomes = await asyncio.gather(
         *(_outcome(operator.act(Action.QUARANTINE, sandbox_id=each)) for each in rows)
@@ -210,7 +210,7 @@ async def test_a_mark_and_an_expiry_of_the_same_row_agree(replicas: list[SqlPool
     """Marks come in the last second of the window, by a clock that is behind the job's."""
     await fill(replicas[0], 100)
     results = await claims(replicas, 100)
-    tracks = Broker(replicas[0], clock=ManualClock(NOW + LAB_SEC - 1), metrics=new_metrics())
+    tracks = new_broker(replicas[0], clock=ManualClock(NOW + LAB_SEC - 1), metrics=new_metrics())
     expiry = Expiry(
         replicas[-1], clock=ManualClock(NOW + LAB_SEC), metrics=new_metrics(), grace_sec=0
     )
@@ -238,7 +238,7 @@ async def test_what_a_cleanup_deletes_beside_a_sync_stays_deleted(
     """The provider's list is late and still has them all."""
     new = free_sandboxes(200)
     await fill(replicas[0], 200)
-    broker = Broker(replicas[0], clock=ManualClock(NOW), metrics=new_metrics())
+    broker = new_broker(replicas[0], clock=ManualClock(NOW), metrics=new_metrics())
     doomed = []
     for n in range(100):
         lease = (await broker.allocate(track_id=f"t{n}")).lease
@@ -350,7 +350,7 @@ async def test_a_claim_waits_for_the_only_free_row_while_another_transaction_loc
 
 
 async def test_refusals_are_told_as_what_they_are(replicas: list[SqlPoolStore]) -> None:
-    broker = Broker(replicas[0], clock=ManualClock(NOW), metrics=new_metrics())
+    broker = new_broker(replicas[0], clock=ManualClock(NOW), metrics=new_metrics())
     await fill(replicas[0], 1)
     lease = (await broker.allocate(track_id="owner")).lease
     outcomes = await asyncio.gather(

@@ -8,7 +8,6 @@ from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.cleanup import CleanupReport
 from sandyard.broker.pool.errors import SandboxNotFoundError
 from sandyard.broker.pool.model import Sandbox, Status, Tombstone
-from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import SyncReport
 from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.broker.stores.sql import SqlPoolStore
@@ -18,6 +17,7 @@ from sandyard.tools.provider.simulator import Simulator
 from tests.integration.broker.yard import DAY, OUTAGE, GatedProvider, Yard
 from tests.integration.conftest import Connect, Serve, count, eventually
 from tests.support.broker.pools import delete
+from tests.support.broker.services import new_broker
 from tests.support.clocks import ManualClock
 
 
@@ -96,7 +96,7 @@ class TestTombstones:
         metrics: BrokerMetrics,
     ) -> None:
         store = SqlPoolStore(database)
-        broker = Broker(store, clock=clock, metrics=metrics)
+        broker = new_broker(store, clock=clock, metrics=metrics)
         yard = Yard(simulator, simulator_url, connect, store, broker, clock, metrics)
         await yard.fill(1)
         [sandbox_id] = await yard.give_up()

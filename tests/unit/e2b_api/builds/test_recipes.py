@@ -1,5 +1,6 @@
 """Recipes of templates: what is read of them, what is refused, and how files are put in place."""
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,16 @@ from typing import Any
 import pytest
 
 from sandyard.e2b_api.builds.builder import Lines, unpacked
-from sandyard.e2b_api.builds.recipes import Workplace, copy_script, recipe_of, require_kept
+from sandyard.e2b_api.builds.recipes import (
+    RecipeBody,
+    Workplace,
+    copy_script,
+    recipe_of,
+    require_kept,
+)
 from sandyard.e2b_api.builds.service import build_request, environment_name
 from sandyard.e2b_api.errors import BuildFailedError, BuildRefusedError, InvalidRequestError
+from sandyard.e2b_api.requests import parsed
 
 
 @pytest.mark.parametrize(
@@ -23,7 +31,7 @@ from sandyard.e2b_api.errors import BuildFailedError, BuildRefusedError, Invalid
     ],
 )
 def test_where_a_recipe_begins(body: dict[str, Any], base: str | None, image: str | None) -> None:
-    recipe = recipe_of(body)
+    recipe = recipe_of(parsed(json.dumps(body).encode(), RecipeBody))
     assert (recipe.base, recipe.image) == (base, image)
     assert environment_name("Debian:12") == "debian-12"
 
@@ -36,7 +44,7 @@ def test_where_a_recipe_begins(body: dict[str, Any], base: str | None, image: st
         ({"steps": [{"type": "RUN", "args": []}]}, InvalidRequestError),
         ({"steps": [{"type": "COPY", "args": ["a", "b"]}]}, InvalidRequestError),
         ({"steps": [{"type": "ADD", "args": []}]}, BuildRefusedError),
-        ({"steps": ["RUN"]}, BuildRefusedError),
+        ({"steps": ["RUN"]}, InvalidRequestError),
         ({"steps": [{"type": "USER", "args": ["guest"]}]}, BuildRefusedError),
         ({"fromImageRegistry": {"type": "registry"}}, BuildRefusedError),
         ({"startCmd": 1}, InvalidRequestError),
@@ -44,7 +52,7 @@ def test_where_a_recipe_begins(body: dict[str, Any], base: str | None, image: st
 )
 def test_what_is_refused(body: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        recipe_of(body)
+        recipe_of(parsed(json.dumps(body).encode(), RecipeBody))
 
 
 @pytest.mark.parametrize("path", ["/home/user", "/home/user/a/b", "/workspace/x", "/home/user/./a"])

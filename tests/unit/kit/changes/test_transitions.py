@@ -162,7 +162,6 @@ def test_a_value_without_a_form_is_refused() -> None:
 @pytest.mark.parametrize(
     ("sequence", "effect"),
     [
-        (0, Effect.FULL),  # from before there were events
         (1, Effect.PARTIAL),
         (FULL_EVERY - 2, Effect.PARTIAL),
         (FULL_EVERY - 1, Effect.FULL),

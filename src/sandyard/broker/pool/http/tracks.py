@@ -9,6 +9,7 @@ import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 
 from sandyard.broker.clients.guards import TrackGuard
+from sandyard.broker.clients.model import ClientScope
 from sandyard.broker.http.headers import (
     IDEMPOTENCY_KEY,
     MINUTES,
@@ -55,7 +56,7 @@ def _add_allocate(
     router: APIRouter, broker: Broker, guard: TrackGuard, longest_wait_sec: float
 ) -> None:
     async def allocate_sandbox(request: Request) -> Response:
-        caller = await guard.caller(request)
+        caller = await guard.caller(request, ClientScope.ALLOCATE)
         headers = read_track_headers(request.scope["headers"])
         about = {"track_id": headers.track_id, "action": "allocate"}
         request.scope["state"]["log"] = about  # faster than `request.state`

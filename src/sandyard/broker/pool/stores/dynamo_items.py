@@ -3,7 +3,6 @@
 from dataclasses import asdict, fields
 
 from sandyard.broker.pool.model import HeldLease, Lease, Sandbox, StaleReason, Status, Tombstone
-from sandyard.broker.stores.older_releases import GUARDED
 from sandyard.kit.dynamo.values import Item
 
 SANDBOX_FIELDS = tuple(each.name for each in fields(Sandbox))
@@ -80,7 +79,7 @@ def tombstone_of(item: Item) -> Tombstone:
         deletion_requested_at=item.get("deletion_requested_at"),
         deleted_at=item["deleted_at"],
         kept_until=item["kept_until"],
-        sequence=item.get("sequence", 0),
+        sequence=item["sequence"],
     )
 
 
@@ -116,25 +115,3 @@ def difference(before: Sandbox, after: Sandbox) -> tuple[str, Item]:
 
 def named(attribute: str) -> str:
     return f"#{attribute}" if attribute in _RESERVED else attribute
-
-
-def unchanged(before: Sandbox | Tombstone) -> tuple[str, Item]:
-    """The condition that an item still has this sequence, and its values; items from before
-    sequences have 0. A server of 0.1.0 may have changed it without a new sequence, so more
-    attributes are compared."""
-    is_same = "#sequence = :before" if before.sequence else "attribute_not_exists(#sequence)"
-    if isinstance(before, Tombstone):
-        return is_same, {"before": before.sequence}
-    guards = {name: getattr(before, name) for name in GUARDED}
-    conditions = [is_same, *(_is(name, value) for name, value in guards.items())]
-    values = {f"g_{name}": value for name, value in guards.items() if value is not None}
-    return " AND ".join(conditions), values | {"before": before.sequence}
-
-
-def _is(attribute: str, value: object) -> str:
-    """A missing attribute means None or 0."""
-    missing = f"attribute_not_exists({named(attribute)})"
-    if value is None:
-        return missing
-    is_same = f"{named(attribute)} = :g_{attribute}"
-    return is_same if value else f"({missing} OR {is_same})"

@@ -32,9 +32,7 @@ def lease_decided(
 
 @lru_cache(maxsize=1)
 def _postgresql(dialect: sa.Dialect) -> str:
-    """Rows are locked before they are changed, so that locked ones are skipped and not waited for.
-    The status is compared too: a server of 0.1.0 may have leased the row without incrementing its
-    sequence (`older_releases`)."""
+    """Rows are locked before they are changed, so that locked ones are skipped, not waited for."""
     columns = CLAIM.columns
     event_columns = ", ".join(EVENTS.insert.columns)
     assignments = ", ".join(f"{name} = given.{name}" for name in columns[1:])
@@ -47,7 +45,6 @@ def _postgresql(dialect: sa.Dialect) -> str:
             SELECT sandboxes.sandbox_id
             FROM given JOIN {sandboxes.fullname} ON sandboxes.sandbox_id = given.sandbox_id
             WHERE sandboxes.sequence = given.sequence - 1
-            AND coalesce(sandboxes.status, '') = {status}  -- not by its index
             AND NOT EXISTS (
                 SELECT FROM {sandboxes.fullname} AS held
                 WHERE held.lease_track = given.lease_track AND held.lease_key = given.lease_key)

@@ -52,7 +52,7 @@ def claim_batch(
     connection: sa.Connection, claims: Sequence[Claim], source: Source
 ) -> list[Claimed | None]:
     """A lease for each claim, as far as the source has rows; None for the others."""
-    held, free = _look(connection, claims, source)
+    held, free = _read_leases_and_free_rows(connection, claims, source)
     results = [_repeat(claim, held) for claim in claims]
     wanting: dict[LeaseKey, list[int]] = defaultdict(list)
     for index, claim in enumerate(claims):
@@ -77,7 +77,7 @@ def _repeat(claim: Claim, held: Mapping[LeaseKey, Sandbox]) -> Claimed | None:
     return Claimed(lease, is_new=False) if lease and lease.is_live(claim.now) else None
 
 
-def _look(
+def _read_leases_and_free_rows(
     connection: sa.Connection, claims: Sequence[Claim], source: Source
 ) -> tuple[dict[LeaseKey, Sandbox], list[Sandbox]]:
     """The existing leases of the claims' keys, and a free row for each key without a live one."""
@@ -91,20 +91,20 @@ def _look(
         values |= {"prefix": source.name_prefix, "past": past(source.name_prefix)}
     if source.reservation_id is not None:
         values["holder"] = source.reservation_id
-    look = _looking(
+    statement = _leases_and_free_rows(
         connection.dialect.name,
-        is_named=bool(source.name_prefix),
-        is_kept=source.reservation_id is not None,
+        by_name=bool(source.name_prefix),
+        is_reserved=source.reservation_id is not None,
         waits=source.wait_for_locked,
     )
-    rows = [read_sandbox(row) for row in look.execute(connection, values).fetchall()]
+    rows = [read_sandbox(row) for row in statement.execute(connection, values).fetchall()]
     held = _by_key([row for row in rows if row.status is Status.ALLOCATED])
     return held, [row for row in rows if row.status is not Status.ALLOCATED]
 
 
 def _find_leases(connection: sa.Connection, claims: Sequence[Claim]) -> dict[LeaseKey, Sandbox]:
     keys = orjson.dumps(list({claim.lease_key for claim in claims})).decode()
-    rows = _finding(connection.dialect.name).execute(connection, {"keys": keys}).fetchall()
+    rows = _leases(connection.dialect.name).execute(connection, {"keys": keys}).fetchall()
     return _by_key([read_sandbox(row) for row in rows])
 
 
@@ -158,12 +158,14 @@ def _by_key(leased: Sequence[Sandbox]) -> dict[LeaseKey, Sandbox]:
 
 
 @cache
-def _looking(engine: str, *, is_named: bool, is_kept: bool, waits: bool) -> Prepared:
+def _leases_and_free_rows(
+    engine: str, *, by_name: bool, is_reserved: bool, waits: bool
+) -> Prepared:
     """Leases and free rows in one statement. Only rows that will be leased are locked."""
     held = _held(engine).add_columns(_column.lease_ends_at).cte("held")
     live = sa.select(sa.func.count()).select_from(held).where(held.c.lease_ends_at > _NOW)
     free = (
-        free_rows(is_named=is_named, is_kept=is_kept)
+        free_rows(by_name=by_name, is_reserved=is_reserved)
         .limit(sa.bindparam("limit", type_=sa.Integer) - live.scalar_subquery())
         .with_for_update(skip_locked=not waits)
         .cte("free")
@@ -175,21 +177,21 @@ def _looking(engine: str, *, is_named: bool, is_kept: bool, waits: bool) -> Prep
 _NOW = sa.bindparam("now", type_=sa.BigInteger)
 
 
-def free_rows(*, is_named: bool, is_kept: bool) -> sa.Select[Any]:
+def free_rows(*, by_name: bool, is_reserved: bool) -> sa.Select[Any]:
     """Rows that are available, or reserved for a reservation, in the order of their index."""
     free = sa.select(*_READ).order_by(_column.name, _column.sandbox_id)
-    if is_kept:
+    if is_reserved:
         free = free.where(_column.reserved_for == sa.bindparam("holder"))
     else:
         free = free.where(_column.status == sa.literal_column("'available'"))
-    if is_named:
+    if by_name:
         names = (_column.name >= sa.bindparam("prefix"), _column.name < sa.bindparam("past"))
         free = free.where(*names)
     return free
 
 
 @cache
-def _finding(engine: str) -> Prepared:
+def _leases(engine: str) -> Prepared:
     return Prepared(_held(engine))
 
 

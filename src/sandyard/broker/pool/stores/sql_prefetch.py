@@ -20,10 +20,10 @@ from sandyard.broker.pool.stores.sql_claims import (
 from sandyard.kit.sql.batches import Prepared
 from sandyard.kit.sql.database import Database
 
-_BATCHES_AHEAD = 8
-_MOST_AHEAD = 512
-_FRESH_SEC = 1.0
-_REST_SEC = 1.0
+_BATCHES_PREFETCHED = 8
+_MOST_PREFETCHED = 512
+_MAX_AGE_SEC = 1.0
+_PAUSE_SEC = 1.0
 
 
 class PrefetchedClaims:
@@ -39,10 +39,10 @@ class PrefetchedClaims:
         self._database = database
         self._source = source
         self._ready: deque[Sandbox] = deque()
-        self._in_hands: set[str] = set()
-        self._ahead = 0
-        self._read_at = self._rests_until = float("-inf")
-        self._look = asyncio.Lock()
+        self._in_use: set[str] = set()
+        self._prefetch_size = 0
+        self._read_at = self._paused_until = float("-inf")
+        self._refill_lock = asyncio.Lock()
 
     async def claim(self, claims: Sequence[Claim]) -> list[Claimed | None]:
         """A new lease for each claim that could be served this way; None for the others."""
@@ -57,24 +57,24 @@ class PrefetchedClaims:
             for index, claim in enumerate(claims)
         ]
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Pause: others lease from the pool too, or nothing is left. Does not extend a pause."""
-        if _now() >= self._rests_until:
-            self._rests_until = _now() + _REST_SEC
+        if _now() >= self._paused_until:
+            self._paused_until = _now() + _PAUSE_SEC
             self._ready.clear()
 
     async def _lease(self, claims: Sequence[Claim]) -> Mapping[LeaseKey, Lease]:
         rows = await self._take(len(claims))
         if not rows:
             return {}
-        in_hands = [row.sandbox_id for row in rows]
-        self._in_hands.update(in_hands)
+        in_use = [row.sandbox_id for row in rows]
+        self._in_use.update(in_use)
         try:
             return await self._write(rows, claims[: len(rows)])
         except IntegrityError:
             return {}  # another process leased one of these keys
         finally:
-            self._in_hands.difference_update(in_hands)
+            self._in_use.difference_update(in_use)
 
     async def _write(
         self, rows: Sequence[Sandbox], claims: Sequence[Claim]
@@ -91,22 +91,24 @@ class PrefetchedClaims:
         }
 
     async def _take(self, number: int) -> list[Sandbox]:
-        if _now() < self._rests_until:
+        if _now() < self._paused_until:
             return []
-        async with self._look:  # concurrent callers share one read
-            is_fresh = _now() - self._read_at <= _FRESH_SEC
+        async with self._refill_lock:  # concurrent callers share one read
+            is_fresh = _now() - self._read_at <= _MAX_AGE_SEC
             if len(self._ready) < number or not is_fresh:
                 # Rows that did not last a second were too few.
-                least = 2 * self._ahead if is_fresh else 0
-                self._ahead = min(_MOST_AHEAD, max(number * _BATCHES_AHEAD, least))
-                await self._read_ahead(max(number, self._ahead))
+                least = 2 * self._prefetch_size if is_fresh else 0
+                self._prefetch_size = min(
+                    _MOST_PREFETCHED, max(number * _BATCHES_PREFETCHED, least)
+                )
+                await self._prefetch(max(number, self._prefetch_size))
         return [self._ready.popleft() for _ in range(min(number, len(self._ready)))]
 
-    async def _read_ahead(self, number: int) -> None:
-        in_hands = frozenset(self._in_hands)
-        read = partial(_read_free, source=self._source, limit=number + len(in_hands))
+    async def _prefetch(self, number: int) -> None:
+        in_use = frozenset(self._in_use)
+        read = partial(_read_free, source=self._source, limit=number + len(in_use))
         rows = await self._database.run_statement(read)
-        self._ready = deque(row for row in rows if row.sandbox_id not in in_hands)
+        self._ready = deque(row for row in rows if row.sandbox_id not in in_use)
         self._read_at = _now()
 
 
@@ -114,15 +116,17 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-_FREE, _KEPT = (
+_AVAILABLE, _RESERVED = (
     Prepared(
-        free_rows(is_named=False, is_kept=is_kept).limit(sa.bindparam("limit", type_=sa.Integer))
+        free_rows(by_name=False, is_reserved=is_reserved).limit(
+            sa.bindparam("limit", type_=sa.Integer)
+        )
     )
-    for is_kept in (False, True)
+    for is_reserved in (False, True)
 )
 
 
 def _read_free(connection: sa.Connection, *, source: Source, limit: int) -> list[Sandbox]:
-    statement = _FREE if source.reservation_id is None else _KEPT
+    statement = _AVAILABLE if source.reservation_id is None else _RESERVED
     rows = statement.execute(connection, {"limit": limit, "holder": source.reservation_id})
     return [read_sandbox(row) for row in rows.fetchall()]

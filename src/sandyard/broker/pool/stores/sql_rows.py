@@ -16,7 +16,6 @@ from sandyard.broker.pool.model import (
     Status,
     Tombstone,
 )
-from sandyard.broker.stores.older_releases import GUARDED
 from sandyard.broker.stores.tables import DELETED, events, sandboxes, status_counts
 from sandyard.kit.sql.batches import BatchInsert
 from sandyard.kit.sql.database import insert_or_ignore
@@ -54,14 +53,8 @@ def _is_applied(connection: sa.Connection, transition: PoolTransition, added: se
     old, new = values_of(before), values_of(after)
     changes = {name: value for name, value in new.items() if old.get(name) != value}
     unchanged = (_column.sandbox_id == before.sandbox_id, _column.sequence == before.sequence)
-    guards = _guards(old) if connection.dialect.name == "postgresql" else ()
-    update = sandboxes.update().where(*unchanged, *guards).values(changes)
+    update = sandboxes.update().where(*unchanged).values(changes)
     return connection.execute(update).rowcount == 1
-
-
-def _guards(old: Mapping[str, Any]) -> list[sa.ColumnElement[bool]]:
-    """PostgreSQL may be shared with a server of 0.1.0; SQLite has only one server."""
-    return [_column[name].is_not_distinct_from(old[name]) for name in GUARDED if name in old]
 
 
 def _insert(connection: sa.Connection, new: Sequence[Sandbox | Tombstone | None]) -> set[str]:

@@ -83,13 +83,13 @@ async def _run(
     from prometheus_client import CollectorRegistry
 
     from sandyard.bootstrap.registry import with_needs
-    from sandyard.entrypoints.server.otlp import open_otlp
+    from sandyard.entrypoints.server.otlp import open_tracing
     from sandyard.entrypoints.server.parts import running_parts
     from sandyard.entrypoints.server.schedule import log_report
 
     alone = settings.only(*with_needs(spec))
     async with AsyncExitStack() as stack:
-        await open_otlp(stack, settings.otel)
+        await open_tracing(stack, settings.otel)
         running = running_parts(alone, data_dir, CollectorRegistry())
         parts = await stack.enter_async_context(running)
         [part] = [part for part in parts if part.name == spec.name]

@@ -16,7 +16,6 @@ Examples:
   sandyard tables create
   sandyard tables create --billing-mode provisioned
   DDB_ENDPOINT_URL=http://127.0.0.1:8000 sandyard tables check
-  sandyard tables adopt
 """
 
 
@@ -74,23 +73,6 @@ def check() -> None:
                     yield f"{definition['TableName']}: fit for use"
 
     _run("check", work)
-
-
-@command.command("adopt", epilog=_EPILOG)
-def adopt() -> None:
-    """Adopt tables that another program or an earlier version filled: add what is missing.
-
-    Servers of 0.1.0 may keep running; when the last of them is gone, run `sandyard verify
-    --adopt`. The command may be repeated.
-    """
-
-    async def work(settings: "Settings") -> AsyncIterator[str]:
-        for part in _on_dynamodb(settings):
-            if part.adopt is not None:
-                for line in await part.adopt(settings):
-                    yield line
-
-    _run("adopt", work)
 
 
 @asynccontextmanager

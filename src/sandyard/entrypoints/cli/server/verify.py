@@ -17,19 +17,12 @@ Examples:
   sandyard verify
   sandyard verify --data-dir /var/lib/sandyard
   POOL_STORE=dynamodb sandyard verify
-  sandyard verify --adopt
 """
 
 
 @click.command("verify", epilog=_EPILOG)
-@click.option(
-    "--adopt",
-    is_flag=True,
-    help="First write baseline events for everything that servers of 0.1.0 changed beside this "
-    "release. Run it once, when the last of them is gone.",
-)
 @data_dir_option("Directory of the embedded databases; it may be in use.")
-def command(adopt: bool, data_dir: Path) -> None:
+def command(data_dir: Path) -> None:
     """Check all data for inconsistencies, also while it is in use.
 
     For every part: the stored state is the result of its events, and nothing is gone without an
@@ -39,8 +32,6 @@ def command(adopt: bool, data_dir: Path) -> None:
     from sandyard.kit.observability.log import configure_logging
 
     configure_logging("ERROR", "text")
-    if adopt:
-        asyncio.run(_adopt(data_dir.resolve()))
     found = asyncio.run(_verify(data_dir.resolve()))
     for each in found:
         count = len(each.problems)
@@ -49,18 +40,6 @@ def command(adopt: bool, data_dir: Path) -> None:
             click.echo(f"  {problem}")
     if any(each.problems for each in found):
         sys.exit(1)
-
-
-async def _adopt(data_dir: Path) -> None:
-    """For the parts whose servers may have run beside those of 0.1.0."""
-    from sandyard.bootstrap.registry import selected_parts
-    from sandyard.settings import load_settings
-
-    settings = load_settings()
-    for part in selected_parts(settings):
-        if part.adopt_changes and not part.is_embedded(settings):
-            count = await part.adopt_changes(settings, data_dir)
-            click.echo(f"{part.name}: {count} baseline events written")
 
 
 async def _verify(data_dir: Path) -> "list[Verification]":

@@ -82,11 +82,8 @@ def end_overdue(
     prices: PriceList,
     cause: Cause,
 ) -> Transitions | None:
-    """End a run past its deadline, if its node has been silent for this long; None otherwise. A
-    node of 0.1.0 is always silent, and has this long to record the end itself."""
+    """End a run past its deadline, if its node has been silent for this long; None otherwise."""
     seen_at, due_at = last_seen_of(sandbox), deadline_of(sandbox)
-    if sandbox.last_seen_at is None:
-        due_at += silent_for
     if max(seen_at + silent_for, due_at) > cause.at:
         return None
     reason = (

@@ -42,7 +42,6 @@ class Spec:
     prepare_timeout_sec: float
     snapshot_timeout_sec: float
     log_bytes: int
-    # Fields that 0.1.0 did not write: the end of its machines may still have to be recorded.
     port: int = 0
     """The port that the program is told to listen on."""
     lifetime_sec: float = 0
@@ -99,18 +98,13 @@ class LocalRunFolder(RunFolder):
 
     def up(self) -> Up | None:
         """The machine once it can be entered, with its current deadline."""
-        moved = self.read("deadline") or {}
-        if (found := self.read("up")) is not None:
-            return Up(**from_record(found | moved))
-        if self.read("begun") is not None or (running := self.running()) is None:
+        found = self.read("up")
+        if found is None:
             return None
-        # A run of 0.1.0 continues to its end, and can be entered after its next start.
-        deadline_at = moved.get("deadline_at", running.deadline_at)
-        return Up(running.run_id, running.port, running.started_at, deadline_at)
+        return Up(**from_record(found | (self.read("deadline") or {})))
 
     def says_up(self) -> bool:
-        """Whether its last record says that it can be entered; read for each session. Runs of 0.1.0
-        never say so."""
+        """Whether its last record says that it can be entered; read for each session."""
         return self.has("up", "ending", "ended") == [True, False, False]
 
     def up_version(self) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from .paths import EXIT, PROCESSES, STATE, WORKSPACE
+from .paths import EXIT, PROCESSES, WORKSPACE
 
 MARK = "SANDYARD_RUN"
 """The variable that marks all processes of a machine."""
@@ -16,17 +16,14 @@ _GRACE_SEC = 2
 _KILL_SEC = 5
 _POLL_SEC = 0.05
 _LISTENING = "0A"
-_OLD_NAMES = ("log", "pid")
-"""Files that programs of earlier versions left in their snapshots."""
 
 
 def prepare() -> None:
     """Make the folders, and drop a snapshot's records of processes that are gone."""
     os.makedirs(WORKSPACE, exist_ok=True)
     shutil.rmtree(PROCESSES, ignore_errors=True)
-    for file in (EXIT, *(os.path.join(STATE, name) for name in _OLD_NAMES)):
-        with suppress(FileNotFoundError):
-            os.unlink(file)
+    with suppress(FileNotFoundError):
+        os.unlink(EXIT)
 
 
 def end() -> None:

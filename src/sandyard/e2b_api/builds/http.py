@@ -1,0 +1,139 @@
+"""The calls about builds of templates."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sandyard.e2b_api.builds.recipes import RecipeBody, recipe_of
+from sandyard.e2b_api.builds.service import Build, Builds, build_request
+from sandyard.e2b_api.control import Endpoint
+from sandyard.e2b_api.envd.responses import json_response
+from sandyard.e2b_api.errors import (
+    AccessTokenMissingError,
+    BuildNotFoundError,
+    InvalidRequestError,
+    NotOfferedError,
+)
+from sandyard.e2b_api.requests import MOST_LISTED, Body, Number, body_of
+from sandyard.e2b_api.templates.finder import TemplateFinder
+from sandyard.e2b_api.tokens import UploadTokens
+from sandyard.platform.access.principal import Principal, Scope
+
+_CPU, _MEMORY_MB = 1, 1024
+_FILES = "/templates/{template}/files/{files}"
+
+
+class NewBuildBody(Body):
+    name: str | None = None
+    alias: str | None = None
+    tags: list[str] | None = None
+    cpu_count: Number | None = None
+    memory_mb: Number | None = Field(default=None, alias="memoryMB")
+
+
+class BuildCalls:
+    def __init__(self, builds: Builds, templates: TemplateFinder, tokens: UploadTokens) -> None:
+        self._builds = builds
+        self._templates = templates
+        self._tokens = tokens
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        read, run = Scope.READ, Scope.RUN
+        one = "/templates/{template}/builds/{build}"
+        return (
+            Endpoint("POST", "/v2/templates", self._request, run),
+            Endpoint("POST", "/v3/templates", self._request, run),
+            Endpoint("POST", f"/v2{one}", self._start, run),
+            Endpoint("GET", f"{one}/status", self._status, read),
+            Endpoint("GET", f"{one}/logs", self._logs, read),
+            Endpoint("GET", _FILES, self._upload_link, run),
+            Endpoint("POST", "/templates", self._refuse, run),
+            Endpoint("POST", "/templates/{rest:path}", self._refuse, run),
+        )
+
+    def public_routes(self) -> Sequence[Route]:
+        """Anyone with an upload's link may use it."""
+        return [Route(_FILES, self._upload, methods=["PUT"])]
+
+    async def _upload(self, request: Request) -> Response:
+        template_id, files_hash = request.path_params["template"], request.path_params["files"]
+        signature = request.query_params.get("signature", "")
+        account_id = self._tokens.account_of(signature, f"{template_id}/{files_hash}")
+        if account_id is None:
+            raise AccessTokenMissingError
+        await self._builds.upload(template_id, files_hash, request.stream(), account_id=account_id)
+        return Response(status_code=200)
+
+    async def _request(self, request: Request, by: Principal) -> Response:
+        body = await body_of(request, NewBuildBody)
+        if not (name := body.name or body.alias):
+            raise InvalidRequestError("`name` must be the template's name.")
+        wanted = build_request(
+            name,
+            body.tags or [],
+            cpu=_CPU if body.cpu_count is None else body.cpu_count,
+            memory_mb=_MEMORY_MB if body.memory_mb is None else body.memory_mb,
+        )
+        return json_response(_requested(await self._builds.request(wanted, by=by)), 202)
+
+    async def _start(self, request: Request, by: Principal) -> Response:
+        recipe = recipe_of(await body_of(request, RecipeBody))
+        await self._builds.start(*_ids(request), recipe, by=by)
+        return Response(status_code=202)
+
+    async def _status(self, request: Request, by: Principal) -> Response:
+        template_id, build_id = _ids(request)
+        offset = request.query_params.get("logsOffset", "0")
+        begin = int(offset) if offset.isascii() and offset.isdigit() else 0
+        body = {"templateID": template_id, "buildID": build_id, "logs": [], "logEntries": []}
+        try:
+            build = self._builds.get(template_id, build_id, by=by)
+        except BuildNotFoundError:
+            await self._require_built(template_id, build_id, by)
+            return json_response({**body, "status": "ready"})
+        entries = build.entries[begin : begin + MOST_LISTED]
+        reason = {} if build.reason is None else {"reason": build.reason}
+        return json_response({**body, "logEntries": entries, "status": build.status, **reason})
+
+    async def _require_built(self, template_id: str, build_id: str, by: Principal) -> None:
+        """Builds of other processes are known once they are done."""
+        template = await self._templates.find(template_id, account_id=by.account_id)
+        if build_id not in (template.archives or {}).values():
+            raise BuildNotFoundError
+
+    async def _logs(self, request: Request, by: Principal) -> Response:
+        build = self._builds.get(*_ids(request), by=by)
+        return json_response({"logs": build.entries[-MOST_LISTED:]})
+
+    async def _upload_link(self, request: Request, by: Principal) -> Response:
+        template_id, files_hash = request.path_params["template"], request.path_params["files"]
+        if not self._builds.has_template(template_id, by=by):
+            raise BuildNotFoundError
+        url = request.url.remove_query_params(list(request.query_params))
+        signature = self._tokens.issue(by.account_id, f"{template_id}/{files_hash}")
+        is_there = self._builds.is_uploaded(template_id, files_hash, account_id=by.account_id)
+        link = str(url.include_query_params(signature=signature))
+        return json_response({"present": is_there, "url": link}, 201)
+
+    async def _refuse(self, _request: Request, _by: Principal) -> Response:
+        raise NotOfferedError("Builds of Dockerfiles through a registry are not supported.")
+
+
+def _ids(request: Request) -> tuple[str, str]:
+    return request.path_params["template"], request.path_params["build"]
+
+
+def _requested(build: Build) -> Mapping[str, Any]:
+    names = [build.wanted.name.name]
+    return {
+        "templateID": build.template_id,
+        "buildID": build.build_id,
+        "public": False,
+        "names": names,
+        "aliases": names,
+        "tags": list(build.wanted.tags),
+    }
