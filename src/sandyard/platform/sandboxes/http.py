@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
@@ -16,7 +17,7 @@ from sandyard.platform.access.open_streams import stream_end
 from sandyard.platform.access.routes import Caller, run_routes
 from sandyard.platform.http.fields import OfProject, OfTemplate, Search
 from sandyard.platform.listings.model import Listing
-from sandyard.platform.sandboxes.model import Sandbox, SandboxFilter
+from sandyard.platform.sandboxes.model import PricedSandbox, Sandbox, SandboxFilter
 from sandyard.platform.sandboxes.schemas import (
     EgressAnswer,
     LogsAnswer,
@@ -94,7 +95,8 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         caller: Caller, body: Annotated[NewSandboxBody, Body()]
     ) -> SandboxAnswer:
         """Creates a sandbox from a template, in a project. It runs after it is started."""
-        return await priced_answer(sandboxes, await sandboxes.create(body.new(), by=caller))
+        made = await sandboxes.create(body.new(), by=caller)
+        return SandboxAnswer.of(PricedSandbox(made, Decimal(0), sandboxes.currency))
 
     @routes.get("", "List sandboxes")
     async def list_sandboxes(

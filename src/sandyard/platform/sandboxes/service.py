@@ -103,6 +103,10 @@ class Sandboxes:
             warm=warm,
         )
 
+    @property
+    def currency(self) -> str:
+        return self._policy.prices.currency
+
     async def create(self, new: NewSandbox, *, by: Principal) -> Sandbox:
         """Create a sandbox from a template that the account may use, in one of its projects. Raises
         SandboxNameTakenError, SandboxesLimitError."""
@@ -136,11 +140,10 @@ class Sandboxes:
 
     async def with_costs(self, sandboxes: Sequence[Sandbox]) -> Sequence[PricedSandbox]:
         """Each with its cost so far."""
-        ids = [each.sandbox_id for each in sandboxes if each.attempt]
-        costs = await self._store.costs(ids, now=utc_time(self._clock.now())) if ids else {}
-        currency = self._policy.prices.currency
+        ids = [each.sandbox_id for each in sandboxes]
+        costs = await self._store.costs(ids, now=utc_time(self._clock.now()))
         return [
-            PricedSandbox(each, costs.get(each.sandbox_id, Decimal(0)), currency)
+            PricedSandbox(each, costs.get(each.sandbox_id, Decimal(0)), self.currency)
             for each in sandboxes
         ]
 
