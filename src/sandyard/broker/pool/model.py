@@ -55,6 +55,9 @@ class Action(StrEnum):
     RETRY_DELETION = "retry-deletion"
 
 
+HOLD = "hold"
+"""What an operator may do to a sandbox in any state."""
+
 FREE = (Status.AVAILABLE, Status.RESERVED)
 """The states of a sandbox that can be leased."""
 UNUSED = (*FREE, Status.STALE)
@@ -196,6 +199,14 @@ class Sandbox:
         if self.ends_at is not None:
             return self.ends_at
         return self.allocated_at + lab_seconds(self.lab_duration_hours)
+
+    @property
+    def allowed_actions(self) -> list[str]:
+        """What an operator may do to it now, in the order in which to offer it."""
+        allowed = [action for action, states in _ALLOWED_FROM.items() if self.status in states]
+        if self.allocated_at and Action.RESTORE in allowed:
+            allowed.remove(Action.RESTORE)  # a sandbox is never leased twice
+        return [*allowed, HOLD]
 
     def is_leased_to(self, track_id: str, key: str) -> bool:
         owner = (self.allocated_to_track, self.idempotency_key)
