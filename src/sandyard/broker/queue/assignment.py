@@ -91,7 +91,7 @@ class SandboxAssigner:
         """Like the store's `apply`, but a sandbox that would become available is reserved in the
         same write for a reservation that lacks one, or for the first ticket that wants it. A
         reservation that loses a sandbox is updated in the same write."""
-        outcomes = await self._keep_freed(transitions)
+        outcomes = await self._reserve_freed(transitions)
         for index, each in enumerate(transitions):
             if loses_reserved(each) and not becomes_free(each):
                 outcomes[index] = await self._lose(each)
@@ -99,10 +99,10 @@ class SandboxAssigner:
         applied = await self._store.apply([transitions[index] for index in rest])
         outcomes |= zip(rest, applied, strict=True)
         done = [transitions[index] for index in rest if outcomes[index]]
-        await self.offer_again([each.result for each in done if becomes_free(each)])
+        await self.assign_available([each.result for each in done if becomes_free(each)])
         return [outcomes[index] for index in range(len(transitions))]
 
-    async def _keep_freed(self, transitions: Sequence[Transition[Sandbox]]) -> dict[int, bool]:
+    async def _reserve_freed(self, transitions: Sequence[Transition[Sandbox]]) -> dict[int, bool]:
         """Reserve freed sandboxes; returns the reserved ones. The queue is read again until nobody
         in it wants the rest: tickets arrive meanwhile, and a reservation may no longer lack any."""
         kept: dict[int, bool] = {}
@@ -112,25 +112,25 @@ class SandboxAssigner:
             if not left:
                 break
             demand = await self._demand()
-            kept_now = await self._keep_by(demand, {index: freed[index] for index in left})
+            kept_now = await self._reserve_by(demand, {index: freed[index] for index in left})
             if not kept_now and not demand.has_planned_besides(kept):
                 break
             kept |= kept_now
         return kept
 
-    async def _keep_by(
+    async def _reserve_by(
         self, demand: _Demand, freed: Mapping[int, Transition[Sandbox]]
     ) -> dict[int, bool]:
         kept: dict[int, bool] = {}
         for index, each in freed.items():
             await self._keep_fresh(demand)
-            kept |= await self._offer(index, each, demand)
+            kept |= await self._assign(index, each, demand)
         for reservation in demand.reservations:
             planned = demand.planned[reservation.reservation_id]
             kept |= await self._fill(reservation, {at: freed[at] for at in planned})
         return kept
 
-    async def _offer(
+    async def _assign(
         self, index: int, freed: Transition[Sandbox], demand: _Demand
     ) -> dict[int, bool]:
         """Reserve it for a ticket now, or plan to reserve it for a reservation together with
@@ -157,7 +157,7 @@ class SandboxAssigner:
             return await self._store.apply_together(followed_by(freed, kept), counted, *others)
         is_free = await self._store.apply_together(freed, *others)
         if is_free:
-            await self.offer_again([freed.result])
+            await self.assign_available([freed.result])
         return is_free
 
     async def reserve_for(self, ticket: Ticket, free: Sandbox, cause: Cause) -> bool:
@@ -165,7 +165,7 @@ class SandboxAssigner:
         kept = decide_ready(ticket, free, cause, reservation_id=free.reservation_id)
         return await self._store.apply_together(*kept)
 
-    async def offer_again(self, free: Sequence[Sandbox]) -> None:
+    async def assign_available(self, free: Sequence[Sandbox]) -> None:
         """Offer available sandboxes to tickets that were queued meanwhile. Whoever frees a sandbox
         reads the queue before and after; whoever queues checks for available sandboxes afterwards.
         So neither misses the other."""

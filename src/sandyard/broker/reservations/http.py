@@ -147,9 +147,7 @@ class ReservationPage(PageAnswer):
 def create_reservation_router(
     reservations: Reservations, guard: AdminGuard, *, clock: Clock, prefix: str
 ) -> APIRouter:
-    routes = operator_routes(
-        f"{prefix}/admin/reservations", guard.require, statuses=(401, 503)
-    )
+    routes = operator_routes(f"{prefix}/admin/reservations", guard.require, statuses=(401, 503))
 
     def now() -> int:
         return int(clock.now())

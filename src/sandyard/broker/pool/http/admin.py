@@ -8,9 +8,11 @@ from fastapi import APIRouter, Body, Depends, Query, Request
 from sandyard.broker.clients.guards import AdminGuard
 from sandyard.broker.http.headers import PRINTABLE
 from sandyard.broker.http.parameters import NameFilter, SandboxId, TrackFilter, operator_routes
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.bulk import BulkChanges
 from sandyard.broker.pool.cleanup import CleanupReport
 from sandyard.broker.pool.expiry import ExpiryReport
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.http.bulk import add_bulk_routes
 from sandyard.broker.pool.http.schemas import (
     HoldBody,
@@ -23,7 +25,6 @@ from sandyard.broker.pool.http.schemas import (
     PoolSyncAnswer,
     ReasonBody,
 )
-from sandyard.broker.pool.model import Action
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import SyncReport
 from sandyard.kit.changes.events import EventLog
@@ -73,14 +74,8 @@ def create_admin_router(
         cursor: Cursor = None,
     ) -> PoolSandboxPage:
         """Pass `next_cursor` back as `cursor` until it is null. Filters combine."""
-        page = await broker.list_sandboxes(
-            status=status,
-            track=track,
-            name_prefix=name or "",
-            search=q or "",
-            limit=limit,
-            cursor=cursor,
-        )
+        where = SandboxFilter(status, track, name or "", q or "")
+        page = await broker.list_sandboxes(where, limit=limit, cursor=cursor)
         return PoolSandboxPage.of(page, PoolSandboxAnswer.of)
 
     @routes.get("/sandboxes/{sandbox_id}", "Get a sandbox", 404)

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, StrictInt
 
+from sandyard.broker.pool.action_model import allowed_actions
 from sandyard.broker.pool.model import Lease, Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolCounts
 from sandyard.kit.http.schemas import (
@@ -147,7 +148,9 @@ class PoolSandboxAnswer(BaseModel):
 
     @classmethod
     def of(cls, sandbox: Sandbox) -> Self:
-        return cls.model_validate(sandbox, from_attributes=True)
+        names = cls.model_fields.keys() - {"allowed_actions"}
+        values = {name: getattr(sandbox, name) for name in names}
+        return cls(**values, allowed_actions=allowed_actions(sandbox))
 
 
 class PoolSandboxPage(PageAnswer):
