@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp
 
 from sandyard.console.api import ApiPaths, Credentials, OwnTokens
+from sandyard.console.api_proxy import ApiProxy
 from sandyard.console.app import Console
 from sandyard.console.assets import Assets
-from sandyard.console.forward import Forwarding
 from sandyard.console.health import PartHealth
 from sandyard.console.live import LiveChanges
 from sandyard.console.operator_logins import OperatorLogins

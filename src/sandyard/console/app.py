@@ -10,11 +10,12 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
+from sandyard.console import api_proxy as forward
 from sandyard.console import assets as assets_module
-from sandyard.console import forward, origin
+from sandyard.console import origin
 from sandyard.console.api import ApiError
+from sandyard.console.api_proxy import ApiProxy
 from sandyard.console.assets import Assets
-from sandyard.console.forward import Forwarding
 from sandyard.console.health import CheckHealth
 from sandyard.console.live import Listener, LiveChanges, gathering_sec
 from sandyard.console.operator_logins import OperatorLogins
