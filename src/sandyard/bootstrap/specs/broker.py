@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.broker.wiring.job_specs import JOBS
+from sandyard.wiring.job_specs.broker import JOBS
 from sandyard.wiring.spec import (
     BuildContext,
     PartSpec,

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.platform.wiring.job_specs import JOBS
+from sandyard.wiring.job_specs.platform import JOBS
 from sandyard.wiring.spec import (
     BuildContext,
     Counting,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sandyard.telemetry.wiring.job_specs import JOBS
+from sandyard.wiring.job_specs.telemetry import JOBS
 from sandyard.wiring.spec import (
     BuildContext,
     PartSpec,

@@ -25,12 +25,12 @@ from sandyard.broker.provider.model import provider_name
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.service import Reservations
-from sandyard.broker.wiring import job_specs as specs
 from sandyard.broker.wiring.delivery import Delivery
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
 from sandyard.settings import BrokerSettings, Settings
 from sandyard.wiring.engines import prune_job
+from sandyard.wiring.job_specs import broker as specs
 
 _CLIENT_LEASES_SEC = 60
 _SAMPLE_SEC = 20

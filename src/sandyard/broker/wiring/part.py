@@ -42,7 +42,6 @@ from sandyard.broker.verification import verify
 from sandyard.broker.wiring import spans
 from sandyard.broker.wiring.clients import admin_guard, client_access, track_guard
 from sandyard.broker.wiring.delivery import Delivery, build_delivery
-from sandyard.broker.wiring.job_specs import JOBS
 from sandyard.broker.wiring.jobs import JobContext, broker_jobs
 from sandyard.broker.wiring.pool import Pool, open_pool
 from sandyard.broker.wiring.provider import ProviderAddress, provider_policy
@@ -53,6 +52,7 @@ from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.observability.tracing import traced
 from sandyard.settings import BrokerSettings, ProviderSettings, Settings
 from sandyard.wiring.engines import job_runner
+from sandyard.wiring.job_specs.broker import JOBS
 from sandyard.wiring.part import WiredPart
 from sandyard.wiring.spec import Counting, Verification
 

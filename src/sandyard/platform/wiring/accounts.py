@@ -29,10 +29,10 @@ from sandyard.platform.accounts.signups.sql import SqlSignupStore
 from sandyard.platform.accounts.sql import SqlAccountStore
 from sandyard.platform.mail.email_templates import EmailTemplates
 from sandyard.platform.mail.mailers import FileOutbox, Mailer, SmtpMailer
-from sandyard.platform.wiring import job_specs as specs
 from sandyard.platform.wiring.identity import identity_provider
 from sandyard.settings import PlatformSettings, Settings
 from sandyard.wiring.engines import secret
+from sandyard.wiring.job_specs import platform as specs
 
 OUTBOX = "outbox"
 

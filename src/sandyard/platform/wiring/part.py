@@ -61,7 +61,6 @@ from sandyard.platform.variables.holders import ProjectHolders
 from sandyard.platform.variables.http import create_project_env_router
 from sandyard.platform.variables.service import Environments
 from sandyard.platform.variables.sql import SqlVariableStore
-from sandyard.platform.wiring import job_specs as specs
 from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
 from sandyard.platform.wiring.local_runtime import NodeEnvironments
 from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes
@@ -69,6 +68,7 @@ from sandyard.platform.wiring.sessions import TerminalAccess
 from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings
 from sandyard.wiring.engines import embedded_database, job_runner, open_part_database, prune_job
+from sandyard.wiring.job_specs import platform as specs
 from sandyard.wiring.part import WiredPart
 
 PREFIX = "/api/v1"

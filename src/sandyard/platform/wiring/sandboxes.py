@@ -52,7 +52,6 @@ from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.platform.variables.holders import SandboxHolders
 from sandyard.platform.variables.http import create_sandbox_env_router
 from sandyard.platform.variables.service import Environments
-from sandyard.platform.wiring import job_specs as specs
 from sandyard.platform.wiring.runtimes import open_e2b_runtime, open_local_runtime
 from sandyard.platform.wiring.sandbox_gauges import sandbox_gauges
 from sandyard.platform.wiring.sessions import TerminalAccess, session_routers
@@ -63,6 +62,7 @@ from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.settings import E2bSettings, SandboxSettings
 from sandyard.wiring.addresses import PROGRAM_PORT
+from sandyard.wiring.job_specs import platform as specs
 
 _SILENT_AFTER = 5
 """A node that misses this many runs of its job `ends` is silent."""

@@ -32,7 +32,6 @@ from sandyard.telemetry.stores import tables
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
 from sandyard.telemetry.verification import verify
-from sandyard.telemetry.wiring import job_specs as specs
 from sandyard.wiring.engines import (
     embedded_database,
     job_runner,
@@ -41,6 +40,7 @@ from sandyard.wiring.engines import (
     prune_job,
     verification_of,
 )
+from sandyard.wiring.job_specs import telemetry as specs
 from sandyard.wiring.part import WiredPart
 from sandyard.wiring.spec import Counting, Verification
 
