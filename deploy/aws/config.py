@@ -56,7 +56,7 @@ class Deployment:
     provider_dialect: str = "generic"
     cost_center: str
     alarm_email: str | None = None
-    image_tag: str = "v0.2.0"
+    image_tag: str = "v0.3.0.dev0"
     github_repository: str | None = None
     """`owner/name`, whose workflows may publish images and deploy them."""
     cluster_name: str = "sandbox-broker"

@@ -1,3 +1,3 @@
 """One control plane for short-lived environments."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"

@@ -154,8 +154,8 @@ def test_nginx_takes_the_configuration_of_the_docs(tmp_path: Path) -> None:
     [
         ("pyproject.toml", 'version = "{}"'),
         ("clients/python/pyproject.toml", 'version = "{}"'),
-        ("clients/typescript/package.json", '"version": "{}"'),
-        ("clients/typescript/package-lock.json", '"version": "{}"'),
+        ("clients/typescript/package.json", '"version": "{npm}"'),
+        ("clients/typescript/package-lock.json", '"version": "{npm}"'),
         ("uv.lock", 'name = "sandyard"\nversion = "{}"'),
         ("uv.lock", 'name = "sandyard-client"\nversion = "{}"'),
         ("deploy/kubernetes/deployment.yaml", "image: sandyard:v{}"),
@@ -163,7 +163,8 @@ def test_nginx_takes_the_configuration_of_the_docs(tmp_path: Path) -> None:
     ],
 )
 def test_the_version_is_the_same_everywhere(file: str, line: str) -> None:
-    assert line.format(__version__) in (ROOT / file).read_text()
+    npm = __version__.replace(".dev", "-dev.")
+    assert line.format(__version__, npm=npm) in (ROOT / file).read_text()
 
 
 @pytest.mark.parametrize("name", ["test", "release"])
@@ -187,7 +188,7 @@ def test_nothing_is_built_that_was_not_tested() -> None:
 
 def test_notes_of_a_release_come_from_the_changelog() -> None:
     assert "The Broker" in run(sys.executable, DEPLOY / "release_notes.py", "0.1.0")
-    assert "Upgrading from 0.1.0" in run(sys.executable, DEPLOY / "release_notes.py", __version__)
+    assert "Upgrading from 0.2.0" in run(sys.executable, DEPLOY / "release_notes.py", "0.3.0")
     missing = [sys.executable, str(DEPLOY / "release_notes.py"), "9.9.9"]
     assert subprocess.run(missing, capture_output=True, timeout=20, check=False).returncode == 1
 

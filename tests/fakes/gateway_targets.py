@@ -18,7 +18,7 @@ class Box:
 
     account_id: str
     is_public: bool = False
-    tells_of_token: bool = False
+    reports_missing_token: bool = False
     is_running: bool = True
     wakes: bool = False
     not_running_reason: str = "This sandbox is stopped."

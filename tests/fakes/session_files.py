@@ -18,9 +18,11 @@ from sandyard.runtime.errors import (
     InvalidArchiveError,
     StorageFullError,
     TooManyFilesError,
+    UnsafePathError,
 )
-from sandyard.runtime.local.storage.workspace import apply_changes
-from sandyard.runtime.model import FileChanges
+from sandyard.runtime.local.agent.answers import RefusedError
+from sandyard.runtime.local.agent.file_changes import apply_changes
+from sandyard.runtime.model import FileChanges, path_parts
 from sandyard.runtime.sessions.model import WORKSPACE, FileChange, FileInfo, FileKind, absolute_path
 
 _CHUNK_BYTES = 256 * 1024
@@ -102,7 +104,12 @@ class FakeFiles:
 
     async def apply(self, changes: FileChanges) -> None:
         self._require_running()
-        apply_changes(self._folder, changes, uid=None)
+        for path in (*changes.deleted, *changes.written):
+            path_parts(path)
+        try:
+            apply_changes(str(self._folder), changes.written, changes.deleted)
+        except RefusedError as error:
+            raise UnsafePathError(str(error)) from error
 
     async def _fill(self, part: Path, content: AsyncIterator[bytes]) -> None:
         left = self._storage_bytes - self._used_bytes()

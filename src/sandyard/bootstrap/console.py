@@ -81,7 +81,7 @@ def build_console(settings: Settings, parts: Sequence[Part], api: ASGIApp) -> Co
             failures_per_network=settings.platform.auth_rate_limit_per_account,
             storage_url=settings.broker.rate_limit_storage_url,
         ),
-        forwarding=Forwarding(api, credentials),
+        api_proxy=ApiProxy(api, credentials),
         live=LiveChanges([part.events for part in parts if part.events is not None]),
         check_health=lambda: asyncio.gather(*map(_health, parts)),
     )

@@ -18,11 +18,10 @@ from sandyard.gateway.model import PageScope
 from sandyard.gateway.page_access import PageAccess
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock, utc_time
-from sandyard.kit.jobs import Job, JobRunner
+from sandyard.kit.jobs import Job
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import SqlEventLog
-from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.platform.access.guard import ACCOUNT_SECURITY
 from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.quotas.model import ResourceQuota
@@ -45,13 +44,14 @@ from sandyard.runtime.model import Limits
 from sandyard.settings import PreviewSettings, Settings
 from sandyard.wiring.addresses import PROGRAM_PORT
 from sandyard.wiring.engines import (
+    SqlEngine,
     e2b_key,
-    embedded_database,
-    job_runner,
+    open_for_command,
     open_part_database,
     prune_job,
+    verification_of,
 )
-from sandyard.wiring.part import WiredPart
+from sandyard.wiring.part import Part
 from sandyard.wiring.spec import Counting, Verification
 
 _MEMORY_BYTES = 256 * 2**20
@@ -62,9 +62,9 @@ often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreviewsPart(WiredPart):
+class PreviewsPart(Part):
     name: ClassVar[str] = "previews"
-    runner: JobRunner
+    sql: SqlEngine
     database: Database
     previews: Previews
     log: EventLog
@@ -77,8 +77,7 @@ class PreviewsPart(WiredPart):
         return {"sandyard_previews_active": (about, await self.count_running())}
 
     async def check(self) -> None:
-        await self.database.check()
-        await MIGRATIONS.require_head(self.database)
+        await self.sql.check()
 
     async def close_engine(self) -> None:
         await self.previews.close()
@@ -92,11 +91,12 @@ def build_previews(
     data_dir: Path,
     clock: Clock | None = None,
     provider: PreviewProvider | None = None,
-    database: Database | None = None,
+    engine: SqlEngine | None = None,
 ) -> PreviewsPart:
-    """`database` is its own, if already open."""
+    """`engine` is its own, if already open."""
     clock = clock or SystemClock()
-    database = database or open_part_database(settings, data_dir, MIGRATIONS.part)
+    engine = engine or SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
+    database = engine.database
     store = SqlPreviewStore(database, reads=settings.previews.preview_reads)
     provider = provider or open_provider(settings, platform)
     previews = Previews(
@@ -121,14 +121,15 @@ def build_previews(
         prefix=PREFIX,
     )
     return PreviewsPart(
-        engine=database.name,
+        engine=engine.engine,
         routers=(api, create_web_router()),
-        runner=job_runner(settings, SqlJobLeases(database, tables.jobs), clock),
+        runner=engine.runner,
         schedule=[
             *_schedule(settings.previews, platform, store, provider, clock),
             prune_job(settings, specs.EVENTS, log, clock),
         ],
-        embedded=embedded_database(settings, database, MIGRATIONS, tables.jobs),
+        embedded=engine.embedded,
+        sql=engine,
         database=database,
         previews=previews,
         log=log,
@@ -169,31 +170,17 @@ def open_log(database: Database) -> SqlEventLog:
     return SqlEventLog(database, tables.events, part="previews", subjects=tables.SUBJECTS)
 
 
-@asynccontextmanager
-async def _opened(settings: Settings, data_dir: Path) -> AsyncIterator[Database]:
-    """The database, for a command."""
-    database = open_part_database(settings, data_dir, MIGRATIONS.part)
-    try:
-        await MIGRATIONS.require_head(database)
-        yield database
-    finally:
-        await database.close()
-
-
 async def verify_previews(settings: Settings, data_dir: Path, counting: Counting) -> Verification:
-    async with _opened(settings, data_dir) as database:
+    async with open_for_command(settings, data_dir, MIGRATIONS) as database:
         store = SqlPreviewStore(database, reads=settings.previews.preview_reads)
         with counting("verify previews", None) as progress:
             report = await verify(store, open_log(database), progress=progress)
-    return Verification(
-        f"{report.subjects} previews",
-        [f"{each.subject} {each.message}" for each in report.problems],
-    )
+    return verification_of("previews", report)
 
 
 @asynccontextmanager
 async def open_previews_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
-    async with _opened(settings, data_dir) as database:
+    async with open_for_command(settings, data_dir, MIGRATIONS) as database:
         yield open_log(database)
 
 

@@ -13,7 +13,7 @@ PREFIX = "/console/api"
 _OURS = frozenset({b"cookie", b"authorization", b"x-api-key"})
 
 
-class Forwarding:
+class ApiProxy:
     def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
         self._app = app
         self._credentials = credentials

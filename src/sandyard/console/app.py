@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from sandyard.console import api_proxy as forward
+from sandyard.console import api_proxy as api_proxy_module
 from sandyard.console import assets as assets_module
 from sandyard.console import origin
 from sandyard.console.api import ApiError
@@ -104,7 +104,7 @@ class Console:
         cookies: SessionCookies,
         viewers: Viewers,
         operator_logins: OperatorLogins,
-        forwarding: Forwarding,
+        api_proxy: ApiProxy,
         live: LiveChanges,
         check_health: CheckHealth,
     ) -> None:
@@ -116,7 +116,7 @@ class Console:
         self._cookies = cookies
         self._viewers = viewers
         self._operator_logins = operator_logins
-        self._forwarding = forwarding
+        self._api_proxy = api_proxy
         self._live = live
         self._shared = SharedViews(lambda: gathering_sec(live.open_pages))
         self._check_health = check_health
@@ -131,10 +131,10 @@ class Console:
         if not origin.may_act(request):
             raise ForbiddenError("This request did not come from a console page. Reload the page.")
         viewer = await self._viewer(request)
-        if path.startswith(forward.PREFIX + "/"):
+        if path.startswith(api_proxy_module.PREFIX + "/"):
             if viewer is None:
                 raise UnauthorizedError("You are no longer logged in. Log in again.")
-            await self._forwarding(viewer, request, receive, send)
+            await self._api_proxy(viewer, request, receive, send)
             return
         if scope["type"] != "http":
             raise NotFoundError("There is no WebSocket at this path.")
@@ -149,7 +149,7 @@ class Console:
         try:
             return await self._drawn(request, viewer, self._screen(request))
         except SandyardError as error:
-            return self._pages.error(request, viewer, told_of(request, error))
+            return self._pages.error(request, viewer, as_api_error(request, error))
         except ApiError as error:
             return self._pages.error(request, viewer, error)
 
@@ -158,7 +158,7 @@ class Console:
             return self._to_login(request)
         if screen.for_operators and not (viewer and viewer.is_operator):
             raise ApiError(403, _FOR_OPERATORS)
-        asked = ConsoleRequest(
+        page = ConsoleRequest(
             request,
             viewer,
             self._pages,
@@ -168,8 +168,8 @@ class Console:
             self._check_health,
         )
         if screen.is_shared and is_view(request):
-            return await self._shared.drawn(request, lambda: screen.draw(asked))
-        return await screen.draw(asked)
+            return await self._shared.drawn(request, lambda: screen.draw(page))
+        return await screen.draw(page)
 
     def _screen(self, request: Request) -> Screen:
         if request.url.path == LIVE:
@@ -231,7 +231,7 @@ async def _never(_request: Request) -> Response:
     raise NotFoundError  # the route only matches paths
 
 
-def told_of(request: Request, error: SandyardError) -> ApiError:
+def as_api_error(request: Request, error: SandyardError) -> ApiError:
     """One of our own errors, in the API's form."""
     body: dict[str, object] = {"code": error.code, "message": error.message}
     body["request_id"] = request.scope["state"]["request_id"]

@@ -68,7 +68,7 @@ class Listener:
     is_valid: Callable[[], Awaitable[bool]]
     is_draining: Callable[[], bool]
 
-    def may_hear(self, event: LoggedEvent) -> bool:
+    def may_see(self, event: LoggedEvent) -> bool:
         return self.is_operator or self.is_about(event)
 
     def is_about(self, event: LoggedEvent) -> bool:
@@ -85,14 +85,14 @@ class Subscriber:
     """Whether its session may have ended, or the server is stopping."""
     checked_at: float = field(default_factory=time.monotonic)
 
-    def tell(self, event: LoggedEvent) -> None:
-        if self.listener.may_hear(event):
+    def notify(self, event: LoggedEvent) -> None:
+        if self.listener.may_see(event):
             self.topics.add(event.part)
             self.changed.set()
         if self.listener.is_about(event) and event.event.kind in _ENDS_LOGINS:
             self._doubt()
 
-    def tell_of_end(self) -> None:
+    def notify_of_end(self) -> None:
         if self.listener.is_draining():
             self._doubt()
 
@@ -142,7 +142,7 @@ class LiveChanges:
         try:
             yield b"retry: 2000\n" + _position()
             await self._catch_up(subscriber, since_ms)
-            async for topics in self._heard(subscriber):
+            async for topics in self._changed_topics(subscriber):
                 named = (f"event: {topic}\ndata: changed\n\n".encode() for topic in topics)
                 yield b"".join(named) + _position()
             if not listener.is_draining():
@@ -154,7 +154,7 @@ class LiveChanges:
         first = first_event_id(since_ms - _OVERLAP_MS)
         for event in await self._newest():
             if event.event_id >= first:
-                subscriber.tell(event)
+                subscriber.notify(event)
 
     async def _read(self) -> None:
         """Runs until there are no subscribers."""
@@ -162,16 +162,16 @@ class LiveChanges:
             self._seen = {each.event_id for each in await self._newest()}
             while self._subscribers:
                 await asyncio.sleep(_INTERVAL_SEC)
-                self._tell(await self._newest())
+                self._notify(await self._newest())
         finally:
             self._reader = None
 
-    def _tell(self, events: Sequence[LoggedEvent]) -> None:
+    def _notify(self, events: Sequence[LoggedEvent]) -> None:
         new = [each for each in events if each.event_id not in self._seen]
         for subscriber in self._subscribers:
-            subscriber.tell_of_end()
+            subscriber.notify_of_end()
             for event in new:
-                subscriber.tell(event)
+                subscriber.notify(event)
         self._seen = {each.event_id for each in events} or self._seen
 
     async def _newest(self) -> list[LoggedEvent]:
@@ -185,7 +185,7 @@ class LiveChanges:
             found.extend(page.items)
         return found
 
-    async def _heard(self, subscriber: Subscriber) -> AsyncIterator[set[str]]:
+    async def _changed_topics(self, subscriber: Subscriber) -> AsyncIterator[set[str]]:
         """Yields the changed topics; periodically an empty set, to keep connections through proxies
         open. Ends with the session or the server."""
         while True:

@@ -48,5 +48,5 @@ class OperatorLogins:
         return RateLimit(self._rate, self._storage_url, name="operator logins")
 
 
-_WRONG = "This is no operator's token. The server prints its own at its first start."
+_WRONG = "This is not a valid operator token. The server prints its own at its first start."
 _TOO_MANY = "Too many failed logins. Wait `retry_after` seconds."

@@ -12,7 +12,7 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-COOKIE = "__Host-sandyard"
+SESSION_COOKIE = "__Host-sandyard"
 FLOW_COOKIE = "__Host-sandyard-oidc"
 _LIFETIME_SEC = 12 * 3600
 _FLOW_LIFETIME_SEC = 600
@@ -86,7 +86,7 @@ class SessionCookies:
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._session = EncryptedCookie(
-            COOKIE, secrets, purpose="sandyard console", lifetime_sec=_LIFETIME_SEC
+            SESSION_COOKIE, secrets, purpose="sandyard console", lifetime_sec=_LIFETIME_SEC
         )
         self._flow = EncryptedCookie(
             FLOW_COOKIE, secrets, purpose="sandyard oidc", lifetime_sec=_FLOW_LIFETIME_SEC

@@ -12,6 +12,8 @@ from sandyard.kit.errors import NotFoundError
 from sandyard.kit.http.requests import values_of
 
 _PORT = b"e2b-sandbox-port"
+_LABEL = "e2b.label"
+"""The name, in an ASGI scope, of the part of the host before the sandboxes' domain."""
 
 
 class E2bApi:
@@ -29,39 +31,28 @@ class E2bApi:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         root = PREFIX if scope["path"].startswith(PREFIX) else ""
-        own = {**scope, "root_path": root, SANDBOX_ID: self._sandbox_id(scope)}
+        label = self._hosts.label(scope)
+        sandbox_id = _sandbox_id(label, scope)
+        own = {**scope, "root_path": root, _LABEL: label, SANDBOX_ID: sandbox_id}
         await self._boundary(own, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope[SANDBOX_ID] is not None and (port := self._other_port(scope)) is not None:
+        port = _port(scope) if scope[_LABEL] is None else ENVD_PORT
+        if scope[SANDBOX_ID] is not None and port != ENVD_PORT:
             await self._pass(scope, receive, send, host=f"{port}-{scope[SANDBOX_ID]}")
         else:
             await self._application(scope)(scope, receive, send)
 
     def _application(self, scope: Scope) -> ASGIApp:
         """SDKs of 2025 name the sandbox in calls to the control API too."""
-        label = self._hosts.label(scope)
-        is_named = bool(values_of(scope["headers"], SANDBOX))
+        label = scope[_LABEL]
         may_be_inside = label != API and is_for_machine(scope)
         if may_be_inside and (scope[SANDBOX_ID] is not None or path_of(scope) == "/files"):
             return self._envd
-        if label not in (None, API) or (may_be_inside and is_named):
+        is_named = may_be_inside and bool(values_of(scope["headers"], SANDBOX))
+        if label not in (None, API) or is_named:
             raise NotFoundError
         return self._control
-
-    def _sandbox_id(self, scope: Scope) -> str | None:
-        label = self._hosts.label(scope)
-        if label is not None and (found := LABEL.fullmatch(label)):
-            return sandbox_id_of(found[2])
-        named = values_of(scope["headers"], SANDBOX)
-        return sandbox_id_of(named[0].decode("latin-1")) if len(named) == 1 else None
-
-    def _other_port(self, scope: Scope) -> int | None:
-        if self._hosts.label(scope) is not None:
-            return None
-        sent = values_of(scope["headers"], _PORT)
-        port = int(sent[0]) if sent and sent[0].isdigit() else ENVD_PORT
-        return None if port == ENVD_PORT else port
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send, *, host: str) -> None:
         """Forwards to a port of the sandbox, as if the request came to that port's host."""
@@ -75,3 +66,15 @@ class E2bApi:
             await self._ports({**scope, **path, "headers": headers}, receive, send)
         except NotFoundError as error:
             raise SandboxGoneError from error
+
+
+def _sandbox_id(label: str | None, scope: Scope) -> str | None:
+    if label is not None and (found := LABEL.fullmatch(label)):
+        return sandbox_id_of(found[2])
+    named = values_of(scope["headers"], SANDBOX)
+    return sandbox_id_of(named[0].decode("latin-1")) if len(named) == 1 else None
+
+
+def _port(scope: Scope) -> int:
+    sent = values_of(scope["headers"], _PORT)
+    return int(sent[0]) if sent and sent[0].isdigit() else ENVD_PORT

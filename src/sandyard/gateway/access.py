@@ -67,7 +67,7 @@ class GatewayAccess:
         if by_cookie is not None:
             self._require_own_origin(request)
             return AccessDecision(by_cookie)
-        if target is not None and target.tells_of_token:
+        if target is not None and target.reports_missing_token:
             raise TrafficTokenWrongError if shown.has_traffic_token else TrafficTokenError
         if shown.header is not None or shown.link is not None or shown.cookie is not None:
             raise AccessTokenError
@@ -100,12 +100,7 @@ class GatewayAccess:
             return False
         if grant.account_id != target.account_id:
             return False
-        account = await self._accounts.find_account(grant.account_id)
-        return (
-            account is not None
-            and account.is_active
-            and account.token_version == grant.token_version
-        )
+        return grant.is_in_force(await self._accounts.find_account(grant.account_id))
 
     def _require_own_origin(self, request: AccessRequest) -> None:
         """Browsers send the cookie with requests from any page."""

@@ -37,7 +37,12 @@ from sandyard.gateway.proxy.websocket import (
     ProgramSocket,
     pass_messages,
 )
-from sandyard.kit.errors import NotFoundError, SandyardError, UnavailableError
+from sandyard.kit.errors import (
+    ForbiddenError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+)
 from sandyard.kit.http.requests import values_of
 from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.errors import NotRunningError, PortClosedError
@@ -197,7 +202,7 @@ class Gateway:
         sent = scope["headers"]
         headers = request_headers(sent, self._forwarded(scope), host=host)
         headers += [*body_headers(sent), (b"connection", b"close")]
-        return ProgramRequest(scope["method"], _target(scope), headers)
+        return ProgramRequest(scope["method"], _request_target(scope), headers)
 
     async def _until_refused(
         self, request: AccessRequest, targets: Targets, came_at: datetime
@@ -211,7 +216,7 @@ class Gateway:
                 await self._access.check(request, target, at=came_at)
             except UnavailableError:  # undetermined: try again
                 continue
-            except SandyardError:
+            except (NotFoundError, UnauthorizedError, ForbiddenError):
                 return
 
     async def _pass_socket(
@@ -225,7 +230,9 @@ class Gateway:
     ) -> None:
         try:
             headers = handshake_headers(scope["headers"], self._forwarded(scope), host=host)
-            await socket.open(_target(scope).decode("latin-1"), headers, scope["subprotocols"])
+            await socket.open(
+                _request_target(scope).decode("latin-1"), headers, scope["subprotocols"]
+            )
             await receive()  # the client's connect event
             await send({"type": "websocket.accept", "subprotocol": socket.subprotocol})
             await pass_messages(socket, receive, send, until_refused)
@@ -258,10 +265,10 @@ def _access_request(scope: Scope, host: TargetHost) -> AccessRequest:
 
 def _has_link(scope: Scope) -> bool:
     is_read = scope["method"] in ("GET", "HEAD")
-    return is_read and bool(find_credentials((), scope["query_string"]).link is not None)
+    return is_read and find_credentials((), scope["query_string"]).link is not None
 
 
-def _target(scope: Scope) -> bytes:
+def _request_target(scope: Scope) -> bytes:
     """Percent-encodes non-ASCII bytes, which some clients send unencoded. Raises
     TunnelRefusedError."""
     query = without_link(scope["query_string"])

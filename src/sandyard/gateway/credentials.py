@@ -6,13 +6,14 @@ from urllib.parse import unquote_to_bytes
 from sandyard.gateway.tokens import PREFIX
 from sandyard.kit.http.requests import RawHeaders, values_of
 
-COOKIE = "__Host-sandyard"
+TARGET_COOKIE = "__Host-sandyard"
+"""At the host of a sandbox; the console has one of this name at its own host."""
 HEADER = b"x-access-token"
 E2B_HEADER = b"e2b-traffic-access-token"
 """The header that E2B's clients use."""
 PARAMETER = "sandyard_token"
 
-_COOKIE = COOKIE.encode()
+_COOKIE = TARGET_COOKIE.encode()
 _PARAMETER = PARAMETER.encode()
 
 
@@ -89,7 +90,7 @@ def cookie_header(token: str, *, max_age_sec: int) -> bytes:
     """For this host only. `None` and `Partitioned`: a preview may be shown in a frame, and a cookie
     set in one site's frame is not available to other sites."""
     attributes = f"Path=/; Max-Age={max_age_sec}; Secure; HttpOnly; SameSite=None; Partitioned"
-    return f"{COOKIE}={token}; {attributes}".encode()
+    return f"{TARGET_COOKIE}={token}; {attributes}".encode()
 
 
 def _parameters(query: bytes) -> list[tuple[bytes, bytes]]:

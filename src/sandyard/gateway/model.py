@@ -91,6 +91,17 @@ def _is_port(text: str) -> bool:
     return text == "" or (text.isascii() and text.isdigit())
 
 
+class Account(Protocol):
+    @property
+    def is_active(self) -> bool: ...
+
+    @property
+    def token_version(self) -> int:
+        """Incremented by everything that ends the account's logins, which also revokes its access
+        tokens."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """The content of an access token: its target and expiry."""
@@ -109,6 +120,11 @@ class Grant:
 
     def allows(self, scope: PageScope, target_id: str) -> bool:
         return scope in self.scopes and self.target_id == target_id
+
+    def is_in_force(self, account: Account | None) -> bool:
+        """Whether its account is active and has not revoked it."""
+        version = self.token_version
+        return account is not None and account.is_active and account.token_version == version
 
 
 class Target(Protocol):
@@ -129,7 +145,7 @@ class Target(Protocol):
         ...
 
     @property
-    def tells_of_token(self) -> bool:
+    def reports_missing_token(self) -> bool:
         """Whether callers without a token get an error about the token instead of not found."""
         ...
 

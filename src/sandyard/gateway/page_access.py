@@ -67,10 +67,7 @@ class PageAccess:
         grant = self._tokens.read(token, now=utc_time(self._clock.now()))
         if grant is None or not grant.allows(scope, request.path_params["project_id"]):
             raise AccessTokenError
-        account = await self._accounts.find_account(grant.account_id)
-        if account is None or not account.is_active:
-            raise AccessTokenError
-        if account.token_version != grant.token_version:
+        if not grant.is_in_force(await self._accounts.find_account(grant.account_id)):
             raise AccessTokenError
         request.state.log = {"account_id": grant.account_id}
         return PageCaller(grant.account_id)

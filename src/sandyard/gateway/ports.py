@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from sandyard.gateway.model import Target
+from sandyard.gateway.model import Account, Target
 from sandyard.runtime.sessions.ports import Ports
 
 
@@ -34,17 +34,6 @@ class OwnedTargets(Protocol):
 
     async def program_port(self, target_id: str) -> int | None:
         """The port that its program listens on, or would; None if it can't be reached here."""
-        ...
-
-
-class Account(Protocol):
-    @property
-    def is_active(self) -> bool: ...
-
-    @property
-    def token_version(self) -> int:
-        """Incremented by everything that ends the account's logins, which also revokes its access
-        tokens."""
         ...
 
 

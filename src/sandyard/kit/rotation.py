@@ -11,7 +11,7 @@ LookAgain = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class RotationPolicy:
-    settle_sec: float
+    distribution_sec: float
     """How long a new value is only accepted before it becomes primary: until then some replicas may
     not know it."""
     overlap_sec: float
@@ -34,8 +34,8 @@ class Rotation:
     def in_force(self, *, now: float, policy: RotationPolicy) -> tuple[str, ...]:
         """The values that are valid now; the first is the primary one."""
         former = [value for value, until in self.former.items() if now < until]
-        is_settled = now >= self.since + policy.settle_sec
-        ordered = (*self.current, *former) if is_settled else (*former, *self.current)
+        is_distributed = now >= self.since + policy.distribution_sec
+        ordered = (*self.current, *former) if is_distributed else (*former, *self.current)
         return tuple(dict.fromkeys(ordered))
 
     def rotate(self, current: tuple[str, ...], *, now: float, policy: RotationPolicy) -> "Rotation":

@@ -122,9 +122,9 @@ def _text(answer: Mapping[str, Any], name: str, key: str) -> str:
 
 def _why(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
-        return "what is there is no text"
+        return "its value is not text"
     if isinstance(error, OSError):
         return f"{error.filename} can't be read: {error.strerror}"
     if isinstance(error, json.JSONDecodeError):
-        return "the secret is no JSON, so it has no keys"
+        return "the secret is not JSON, so it has no keys"
     return str(error.args[0])

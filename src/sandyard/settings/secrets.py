@@ -77,7 +77,7 @@ class Secrets:
     ) -> None:
         self._references = references
         self._validate = validate
-        self._settle_sec = 2 * refresh_sec
+        self._distribution_sec = 2 * refresh_sec
         self._overlap_sec = overlap_sec
         self._now = now
         self._given: dict[str, Secret] = {}
@@ -112,9 +112,9 @@ class Secrets:
 
     def _policy(self, setting: str) -> RotationPolicy:
         if USES[setting] is Use.SENT:
-            return RotationPolicy(settle_sec=0, overlap_sec=0)
+            return RotationPolicy(distribution_sec=0, overlap_sec=0)
         lasts = NEVER_DROPPED if USES[setting] is Use.LASTING else self._overlap_sec
-        return RotationPolicy(self._settle_sec, lasts)
+        return RotationPolicy(self._distribution_sec, lasts)
 
     async def _reload(self, setting: str) -> None:
         """At most once a second; concurrent callers wait for the next reload."""

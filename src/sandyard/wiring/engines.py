@@ -1,5 +1,7 @@
 """Which engine each part uses, and how it is opened."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from sandyard.kit.jobs import Job, JobLeases, JobRunner
 from sandyard.kit.observability import tracing
 from sandyard.kit.sql.database import Database, open_database
 from sandyard.kit.sql.embedded import EmbeddedDatabase
+from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.postgres_login import PostgresLogin
 from sandyard.settings import E2bSettings, Settings, SettingsError
@@ -41,13 +44,50 @@ def _login(settings: Settings) -> PostgresLogin | None:
     return PostgresLogin(settings.secret("database_url"), settings.secret("database_password"))
 
 
-def embedded_database(
-    settings: Settings, database: Database, migrations: Migrations, jobs: sa.Table
-) -> EmbeddedDatabase | None:
-    """The part's database if this process uses it exclusively."""
-    if settings.server.database_url is not None:
-        return None
-    return EmbeddedDatabase(database, migrations, jobs)
+class SqlEngine:
+    """A part's SQL engine, opened. A server is ready when it is usable, also if the part itself is
+    built later."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        data_dir: Path,
+        migrations: Migrations,
+        jobs: sa.Table,
+        clock: Clock,
+    ) -> None:
+        self.database = open_part_database(settings, data_dir, migrations.part)
+        self.name, self.engine = migrations.part, self.database.name
+        self.runner = job_runner(settings, SqlJobLeases(self.database, jobs), clock)
+        self.embedded: EmbeddedDatabase | None = None
+        if settings.server.database_url is None:
+            self.embedded = EmbeddedDatabase(self.database, migrations, jobs)
+        self._migrations = migrations
+
+    async def upgrade(self) -> None:
+        """Upgrade an embedded engine to the newest schema."""
+        if self.embedded is not None:
+            await self.embedded.upgrade()
+
+    async def check(self) -> None:
+        await self.database.check()
+        await self._migrations.require_head(self.database)
+
+    async def check_writes(self) -> None:
+        await self.runner.check_writes()
+
+
+@asynccontextmanager
+async def open_for_command(
+    settings: Settings, data_dir: Path, migrations: Migrations
+) -> AsyncIterator[Database]:
+    """A part's database with the newest schema, for a command that reads it."""
+    database = open_part_database(settings, data_dir, migrations.part)
+    try:
+        await migrations.require_head(database)
+        yield database
+    finally:
+        await database.close()
 
 
 def job_runner(settings: Settings, leases: JobLeases, clock: Clock) -> JobRunner:

@@ -1,4 +1,4 @@
-"""The interface of every part to the process that runs it."""
+"""A part that is wired and runs; what is known of it before is its spec."""
 
 import shutil
 from abc import ABC, abstractmethod
@@ -16,8 +16,8 @@ from sandyard.kit.sql.embedded import EmbeddedDatabase
 _JOB_LABELS = ("part", "job")
 
 
-class Checked(Protocol):
-    """A part, as the readiness check needs it."""
+class Readiness(Protocol):
+    """A part, or the engine of one that is built later, as the readiness check needs it."""
 
     @property
     def name(self) -> str: ...
@@ -36,96 +36,57 @@ class Checked(Protocol):
         ...
 
 
-class Part(Checked, Protocol):
-    """One part of Sandyard, wired to its engine."""
-
-    @property
-    def runner(self) -> JobRunner | None:
-        """Runs the part's jobs; None if it has none."""
-        ...
-
-    @property
-    def schedule(self) -> Sequence[Job[Any]]:
-        """The jobs that run on a schedule."""
-        ...
-
-    @property
-    def events(self) -> EventListing | None:
-        """The events of the part's entities; None if another part lists them."""
-        ...
-
-    @property
-    def routers(self) -> Sequence[APIRouter]:
-        """The part's endpoints, busiest first."""
-        ...
-
-    async def prepare(self) -> None:
-        """Upgrade an embedded engine to the newest schema and release the jobs of a process that
-        died; raise UnavailableError if a shared one is not usable."""
-        ...
-
-    async def start(self) -> None:
-        """Start what only a serving process needs; works without the engine."""
-        ...
-
-    def drain(self) -> None:
-        """The process is stopping: respond now to calls that wait for something."""
-        ...
-
-    async def gauges(self) -> Gauges:
-        """The part's gauges on `/metrics`, read from its engine now."""
-        ...
-
-    def local_gauges(self) -> Gauges:
-        """The part's gauges that this process knows, also while the engine is down."""
-        ...
-
-    async def close(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WiredPart(ABC):
-    """A `Part` on its own engine, except for its check and its cleanup."""
+class Part(ABC):
+    """One part of Sandyard, wired to its engine, as the process that runs it knows it."""
 
     name: ClassVar[str]
     engine: str
+    """The engine's name, for people."""
     routers: Sequence[APIRouter]
-    runner: JobRunner | None = None
-    schedule: Sequence[Job[Any]] = ()
+    """The part's endpoints, busiest first."""
+    runner: JobRunner
+    """Runs the part's jobs."""
+    schedule: Sequence[Job[Any]]
+    """The jobs that run on a schedule."""
     events: EventListing | None = None
+    """The events of the part's entities; None if another part lists them."""
     embedded: EmbeddedDatabase | None = None
     """The SQLite file, if this process uses the engine exclusively."""
 
     async def prepare(self) -> None:
+        """Upgrade an embedded engine to the newest schema and release the jobs of a process that
+        died; raise UnavailableError if a shared one is not usable."""
         if self.embedded is not None:
             await self.embedded.prepare()
         await self.check()
 
     async def start(self) -> None:  # noqa: B027 - optional hook
-        pass
+        """Start what only a serving process needs; works without the engine."""
 
     def drain(self) -> None:  # noqa: B027 - optional hook
-        pass
+        """The process is stopping: respond now to calls that wait for something."""
 
     @abstractmethod
-    async def check(self) -> None: ...
+    async def check(self) -> None:
+        """Return if the engine responds and is usable; else raise UnavailableError."""
 
     async def check_writes(self) -> None:
-        if self.runner is not None:
-            await self.runner.check_writes()
+        """Return if the engine accepts writes; else raise UnavailableError."""
+        await self.runner.check_writes()
 
     async def gauges(self) -> Gauges:
+        """The part's gauges on `/metrics`, read from its engine now."""
         return {**await self.own_gauges(), **await self._job_successes()}
 
     def local_gauges(self) -> Gauges:
+        """The part's gauges that this process knows, also while the engine is down."""
         return {**self._job_intervals(), **self._disk_gauges()}
 
     async def own_gauges(self) -> Gauges:
         return {}
 
     async def _job_successes(self) -> Gauges:
-        if self.runner is None:
-            return {}
         jobs = {job.name: (self.name, job.plain_name) for job in self.schedule}
         finished = await self.runner.finished(list(jobs))
         ended = Labelled(_JOB_LABELS, {jobs[name]: at for name, at in finished.items()})
@@ -133,8 +94,6 @@ class WiredPart(ABC):
         return {"sandyard_job_last_success_timestamp_seconds": (about, ended)}
 
     def _job_intervals(self) -> Gauges:
-        if self.runner is None:
-            return {}
         every: dict[tuple[str, ...], float] = {
             (self.name, job.plain_name): job.interval_sec for job in self.schedule
         }
@@ -153,8 +112,7 @@ class WiredPart(ABC):
         }
 
     async def close(self) -> None:
-        if self.runner is not None:
-            await self.runner.stop()
+        await self.runner.stop()
         await self.close_engine()
 
     @abstractmethod

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from sandyard.kit.changes.events import EventLog
     from sandyard.kit.clock import Clock
     from sandyard.kit.jobs import Job
-    from sandyard.kit.sql.database import Database
     from sandyard.kit.sql.migrations import Migrations
     from sandyard.settings import Section, Settings
+    from sandyard.wiring.engines import SqlEngine
     from sandyard.wiring.part import Part
-    from sandyard.wiring.part_engine import PartEngine
 
 Store = Literal["sql", "dynamodb"]
 Listen = Callable[[Any], AbstractAsyncContextManager[str]]
@@ -92,12 +91,8 @@ class BuildContext:
     """Closed after the part."""
     parts: Sequence["Part"]
     """The parts built before it."""
-    engines: Mapping[str, "PartEngine"]
+    engines: Mapping[str, "SqlEngine"]
     """Engines that were opened before their part."""
-
-    def find_database(self, part: str) -> "Database | None":
-        """The database of the part's engine, if open."""
-        return self.engines[part].database if part in self.engines else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +172,7 @@ def _no_reason(_settings: "Settings") -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class PartSpec:
-    """One part of Sandyard: everything that the commands and the server know about it."""
+    """The description of a part: what commands and the server know of it before it is built."""
 
     name: str
     """Also its name in PARTS and of its database file."""
@@ -187,21 +182,21 @@ class PartSpec:
     """The settings sections it reads besides `server`, its own one first."""
     routers: tuple[str, ...]
     """The modules of its endpoints, in the order of its routers: busiest first."""
-    engine: Callable[["Settings", Path], "PartEngine"] | None = None
+    jobs: tuple[JobSpec, ...]
+    migrations: Callable[[], "Migrations"]
+    verify: Callable[["Settings", Path, Counting], Awaitable[Verification]]
+    """Reads all data, also while in use, and checks all invariants."""
+    log: Callable[["Settings", Path], AbstractAsyncContextManager["EventLog"]]
+    """Opens its event log."""
+    engine: Callable[["Settings", Path], "SqlEngine"] | None = None
     """Opens only its engine, or raises if the settings are unsuitable. Such a part is imported and
     built after the port is open; earlier calls to it wait."""
     needs: tuple[str, ...] = ()
     """The parts that it is built on."""
-    jobs: tuple[JobSpec, ...] = ()
     secrets: tuple[SecretSpec, ...] = ()
     store: Callable[["Settings"], Store] = _sql
-    migrations: Callable[[], "Migrations"] | None = None
     tables: Callable[["Settings"], Tables] | None = None
     """Its DynamoDB tables."""
-    verify: Callable[["Settings", Path, Counting], Awaitable[Verification]] | None = None
-    """Reads all data, also while in use, and checks all invariants."""
-    log: Callable[["Settings", Path], AbstractAsyncContextManager["EventLog"]] | None = None
-    """Opens its event log."""
     check_settings: Callable[["Settings", Path], Awaitable[None]] | None = None
     """Raises if the stored data must not be served with these settings."""
     one_process: Callable[["Settings"], str | None] = _no_reason

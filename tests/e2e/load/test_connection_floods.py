@@ -92,6 +92,6 @@ async def test_who_never_reads_its_answer_is_broken_off(tmp_path: Path) -> None:
     environment = {"WRITE_TIMEOUT_SEC": "1"}
     with sandyard_serve(tmp_path / "data", environment=environment) as server:
         async with crowd(server, GREEDY, count=3):
-            while "does not take the answer" not in server.log.read_text():
+            while "does not read the response" not in server.log.read_text():
                 await asyncio.sleep(0.1)
         assert (await claim(server, range(1))) <= {200, 201}

@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
-from sandyard.gateway.credentials import COOKIE
+from sandyard.gateway.credentials import TARGET_COOKIE
 from sandyard.kit.clock import utc_time
 from sandyard.kit.sizes import MESSAGE_BYTES
 from tests.integration.gateway.programs import Seen, answering, in_box, page
@@ -89,7 +89,7 @@ async def answers(server: GatewayServer) -> bool:
 async def test_a_cookie_alone_opens_no_socket(server: GatewayServer, origin: str | None) -> None:
     async with socket_in_box(server, echo, is_public=False):
         names = {"host": server.host(), "other": server.host(OTHER_BOX)}
-        headers = {"Cookie": f"{COOKIE}={await cookie_of(server)}"}
+        headers = {"Cookie": f"{TARGET_COOKIE}={await cookie_of(server)}"}
         sent: Any = None if origin is None else origin.format(**names)
         assert await refused(opened(server, additional_headers=headers, origin=sent)) == 403
 
@@ -109,7 +109,10 @@ async def test_a_socket_is_not_opened_by_what_opens_something_else(server: Gatew
         server.boxes.add(OTHER_BOX, OWNER, port=3000, at=1, is_public=False)
         link = f"/?sandyard_token={server.token(OTHER_BOX)}"
         given = await server.request(path=link, host=server.host(OTHER_BOX))
-        stolen = {"Cookie": f"{COOKIE}={cookie_in(given)}", "Origin": f"http://{server.host()}"}
+        stolen = {
+            "Cookie": f"{TARGET_COOKIE}={cookie_in(given)}",
+            "Origin": f"http://{server.host()}",
+        }
         assert await refused(opened(server, additional_headers=stolen)) == 401
 
 

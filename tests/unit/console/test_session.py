@@ -5,8 +5,8 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from sandyard.console.session import (
-    COOKIE,
     FLOW_COOKIE,
+    SESSION_COOKIE,
     LoginFlow,
     Session,
     SessionCookies,
@@ -14,7 +14,9 @@ from sandyard.console.session import (
 
 
 def request_with(cookie: str) -> HTTPConnection:
-    return HTTPConnection({"type": "http", "headers": [(b"cookie", f"{COOKIE}={cookie}".encode())]})
+    return HTTPConnection(
+        {"type": "http", "headers": [(b"cookie", f"{SESSION_COOKIE}={cookie}".encode())]}
+    )
 
 
 def written(cookies: SessionCookies, session: Session) -> str:
@@ -54,7 +56,7 @@ def test_neither_cookie_can_be_passed_off_as_the_other() -> None:
         )
 
     assert cookies.read_flow(named(FLOW_COOKIE, sent)) == flow
-    assert cookies.read(named(COOKIE, sent)) is None
+    assert cookies.read(named(SESSION_COOKIE, sent)) is None
     session = written(cookies, Session(login="a.b.c"))
     assert cookies.read_flow(named(FLOW_COOKIE, session)) is None
     assert cookies.read_flow(request_with(sent)) is None

@@ -2,7 +2,7 @@
 
 from sandyard.kit.rotation import NEVER_DROPPED, AnyOf, Rotation, RotationPolicy, Secret
 
-POLICY = RotationPolicy(settle_sec=10, overlap_sec=100)
+POLICY = RotationPolicy(distribution_sec=10, overlap_sec=100)
 OLD = Rotation(("old",), since=-NEVER_DROPPED)
 
 
@@ -48,7 +48,7 @@ def test_a_value_that_came_back_holds_as_any_other() -> None:
 
 
 def test_a_key_that_data_rests_on_is_never_dropped() -> None:
-    lasting = RotationPolicy(settle_sec=10, overlap_sec=NEVER_DROPPED)
+    lasting = RotationPolicy(distribution_sec=10, overlap_sec=NEVER_DROPPED)
     rotation = OLD.rotate(("new",), now=1000, policy=lasting)
     assert rotation.in_force(now=1e12, policy=lasting) == ("new", "old")
 

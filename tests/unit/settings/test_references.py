@@ -89,7 +89,7 @@ class TestSecretsManager:
         ("reference", "why"),
         [
             ("aws-secretsmanager:missing", "the secret missing can't be read"),
-            ("aws-secretsmanager:words#admin", "the secret is no JSON"),
+            ("aws-secretsmanager:words#admin", "the secret is not JSON"),
             ("aws-secretsmanager:fields#other", "the secret fields has no key other"),
         ],
     )

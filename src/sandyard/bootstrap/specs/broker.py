@@ -54,7 +54,7 @@ def _other_logs(settings: "Settings", data_dir: Path) -> "Mapping[str, OpenLog]"
     return {
         spec.name: partial(spec.log, few, data_dir)
         for spec in selected_parts(settings)
-        if spec.log is not None and spec.name != "broker"
+        if spec.name != "broker"
     }
 
 

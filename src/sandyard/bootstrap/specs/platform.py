@@ -4,27 +4,24 @@ import asyncio
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandyard.wiring.job_specs.platform import JOBS
 from sandyard.wiring.spec import (
     BuildContext,
-    Counting,
     PartSpec,
     SecretSpec,
-    Verification,
     WelcomeContext,
     imported,
+    lazy,
 )
 
 if TYPE_CHECKING:
-    from sandyard.kit.changes.events import EventLog
-    from sandyard.kit.sql.migrations import Migrations
     from sandyard.platform.wiring.part import PlatformPart
     from sandyard.settings import Settings
-    from sandyard.wiring.part_engine import PartEngine
+    from sandyard.wiring.engines import SqlEngine
 
 
 async def _build(context: BuildContext) -> "PlatformPart":
@@ -36,40 +33,21 @@ async def _build(context: BuildContext) -> "PlatformPart":
         data_dir=context.data_dir,
         url_of=sandbox_domain(context.settings).url_of,
         clock=context.clock,
-        database=context.find_database("platform"),
+        engine=context.engines.get("platform"),
     )
     return part
 
 
-def _engine(settings: "Settings", data_dir: Path) -> "PartEngine":
-    from sandyard.platform.schema.migrations import MIGRATIONS
-    from sandyard.platform.schema.tables import jobs
+def _engine(settings: "Settings", data_dir: Path) -> "SqlEngine":
+    from sandyard.kit.clock import SystemClock
+    from sandyard.platform.wiring.commands import open_platform_engine
     from sandyard.platform.wiring.identity import has_identity_provider
     from sandyard.wiring.engines import e2b_key
-    from sandyard.wiring.part_engine import PartEngine
 
     has_identity_provider(settings)
     if settings.sandboxes.sandbox_runtime == "e2b":
         e2b_key(settings.e2b, needed_for="SANDBOX_RUNTIME=e2b")
-    return PartEngine(settings, data_dir, MIGRATIONS, jobs)
-
-
-def _migrations() -> "Migrations":
-    from sandyard.platform.schema.migrations import MIGRATIONS
-
-    return MIGRATIONS
-
-
-async def _verify(settings: "Settings", data_dir: Path, counting: Counting) -> Verification:
-    from sandyard.platform.wiring.commands import verify_platform_data
-
-    return await verify_platform_data(settings, data_dir, counting)
-
-
-def _log(settings: "Settings", data_dir: Path) -> AbstractAsyncContextManager["EventLog"]:
-    from sandyard.platform.wiring.commands import open_platform_log
-
-    return open_platform_log(settings, data_dir)
+    return open_platform_engine(settings, data_dir, SystemClock())
 
 
 def _missing(settings: "Settings") -> Sequence[str]:
@@ -140,9 +118,9 @@ PLATFORM = PartSpec(
     jobs=JOBS,
     secrets=(SecretSpec("jwt_secret"), SecretSpec("gateway_secret"), SecretSpec("secrets_key")),
     engine=_engine,
-    migrations=_migrations,
-    verify=_verify,
-    log=_log,
+    migrations=partial(imported, "sandyard.platform.schema.migrations:MIGRATIONS"),
+    verify=lazy("sandyard.platform.wiring.commands:verify_platform_data"),
+    log=lazy("sandyard.platform.wiring.commands:open_platform_log"),
     missing=_missing,
     notes=_notes,
     examples=_examples,

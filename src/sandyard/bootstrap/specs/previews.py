@@ -2,26 +2,23 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandyard.wiring.spec import (
     BuildContext,
-    Counting,
     JobSpec,
     PartSpec,
-    Verification,
     get_part,
     imported,
+    lazy,
 )
 
 if TYPE_CHECKING:
     from sandyard.bootstrap.previews import PreviewsPart
-    from sandyard.kit.changes.events import EventLog
-    from sandyard.kit.sql.migrations import Migrations
     from sandyard.settings import Settings
-    from sandyard.wiring.part_engine import PartEngine
+    from sandyard.wiring.engines import SqlEngine
 
 
 async def _build(context: BuildContext) -> "PreviewsPart":
@@ -34,32 +31,20 @@ async def _build(context: BuildContext) -> "PreviewsPart":
         platform,
         data_dir=context.data_dir,
         clock=context.clock,
-        database=context.find_database("previews"),
+        engine=context.engines.get("previews"),
     )
     return part
 
 
-def _engine(settings: "Settings", data_dir: Path) -> "PartEngine":
+def _engine(settings: "Settings", data_dir: Path) -> "SqlEngine":
+    from sandyard.kit.clock import SystemClock
     from sandyard.previews.stores.schema import MIGRATIONS
     from sandyard.previews.stores.tables import jobs
-    from sandyard.wiring.engines import e2b_key
-    from sandyard.wiring.part_engine import PartEngine
+    from sandyard.wiring.engines import SqlEngine, e2b_key
 
     if settings.previews.preview_provider == "e2b":
         e2b_key(settings.e2b, needed_for="PREVIEW_PROVIDER=e2b")
-    return PartEngine(settings, data_dir, MIGRATIONS, jobs)
-
-
-def _migrations() -> "Migrations":
-    from sandyard.previews.stores.schema import MIGRATIONS
-
-    return MIGRATIONS
-
-
-async def _verify(settings: "Settings", data_dir: Path, counting: Counting) -> Verification:
-    from sandyard.bootstrap.previews import verify_previews
-
-    return await verify_previews(settings, data_dir, counting)
+    return SqlEngine(settings, data_dir, MIGRATIONS, jobs, SystemClock())
 
 
 def _missing(settings: "Settings") -> Sequence[str]:
@@ -68,12 +53,6 @@ def _missing(settings: "Settings") -> Sequence[str]:
     if settings.previews.preview_provider != "local":
         return ()
     return missing_for_previews(settings.sandboxes.sandbox_isolation)
-
-
-def _log(settings: "Settings", data_dir: Path) -> AbstractAsyncContextManager["EventLog"]:
-    from sandyard.bootstrap.previews import open_previews_log
-
-    return open_previews_log(settings, data_dir)
 
 
 END_PREVIEWS = JobSpec("end-previews", "end previews of deleted projects and deactivated accounts")
@@ -96,8 +75,8 @@ PREVIEWS = PartSpec(
     needs=("platform",),
     engine=_engine,
     jobs=(END_PREVIEWS, DELETED_PROJECTS, SWEEP, EVENTS),
-    migrations=_migrations,
-    verify=_verify,
-    log=_log,
+    migrations=partial(imported, "sandyard.previews.stores.schema:MIGRATIONS"),
+    verify=lazy("sandyard.bootstrap.previews:verify_previews"),
+    log=lazy("sandyard.bootstrap.previews:open_previews_log"),
     missing=_missing,
 )

@@ -25,8 +25,8 @@ from sandyard.kit.http.schemas import (
     LATEST,
     Cursor,
     Limit,
-    Moment,
     PageAnswer,
+    UnixSeconds,
     example,
     inline,
     strict_example,
@@ -77,10 +77,10 @@ class ReservationBody(BaseModel):
     name_prefix: str | None = Field(
         None, pattern=PRINTABLE, description="Only sandboxes whose name has this prefix"
     )
-    from_: Moment | None = Field(
+    from_: UnixSeconds | None = Field(
         None, alias="from", description="Unix seconds; start of the reservation. Default: now"
     )
-    to: Moment = Field(
+    to: UnixSeconds = Field(
         description="Unix seconds; sandboxes that are not leased by then go back to the pool"
     )
     note: str = Field("", max_length=500, pattern=NO_NUL, description="For people")

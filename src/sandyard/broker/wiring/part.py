@@ -53,7 +53,7 @@ from sandyard.kit.observability.tracing import traced
 from sandyard.settings import BrokerSettings, ProviderSettings, Settings
 from sandyard.wiring.engines import job_runner
 from sandyard.wiring.job_specs.broker import JOBS
-from sandyard.wiring.part import WiredPart
+from sandyard.wiring.part import Part
 from sandyard.wiring.spec import Counting, Verification
 
 _PROBE_AT_CLAIM_SEC = 8.0
@@ -61,7 +61,7 @@ _PROBE_AT_CLAIM_SEC = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerPart(WiredPart):
+class BrokerPart(Part):
     name: ClassVar[str] = "broker"
     broker: Broker
     queue: Queue
@@ -148,8 +148,7 @@ def build_broker(
         assigner=assigner,
     )
     prober = _prober(settings.broker, provider)
-    simulated_ids = provider_address.simulated_ids
-    context = JobContext(settings, store, assigner, runner, clock, metrics, simulated_ids)
+    context = JobContext(settings, store, assigner, runner, clock, metrics)
     history = History(store, pool.history, clock=clock)
     jobs = broker_jobs(context, provider, queue, reservations, prober, delivery, clients, history)
     service, leases = _claims(context, queue, cache, prober)

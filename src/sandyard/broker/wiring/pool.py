@@ -26,7 +26,7 @@ from sandyard.kit.sql.circuits import SqlCircuits
 from sandyard.kit.sql.embedded import EmbeddedDatabase
 from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.settings import Settings
-from sandyard.wiring.engines import embedded_database, open_dynamo, open_part_database
+from sandyard.wiring.engines import SqlEngine, open_dynamo
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.broker.stores.dynamo_table import PoolTable
@@ -51,16 +51,17 @@ def open_pool(
 ) -> Pool:
     if settings.broker.pool_store == "dynamodb":
         return _open_dynamo_pool(settings, clock, metrics)
-    database = open_part_database(settings, data_dir, MIGRATIONS.part)
+    sql = SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
+    database = sql.database
     return Pool(
-        database.name,
+        sql.engine,
         SqlPoolStore(database),
         SqlDeliveryStore(database),
         SqlClientStore(database),
         SqlHistoryStore(database),
         SqlJobLeases(database, tables.jobs),
         SqlCircuits(database, tables.circuits),
-        embedded_database(settings, database, MIGRATIONS, tables.jobs),
+        sql.embedded,
     )
 
 

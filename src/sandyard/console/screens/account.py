@@ -136,8 +136,8 @@ def _month_up_to(last: date) -> list[date]:
 
 
 async def _events(request: ConsoleRequest) -> Response:
-    asked = request.http.query_params
-    filters = {name: asked.get(name) for name in ("kind", "subject", "cursor")}
+    query = request.http.query_params
+    filters = {name: query.get(name) for name in ("kind", "subject", "cursor")}
     page = await request.signed_in.api.get(_platform(request, "/events"), limit=50, **filters)
     return request.page("account_events.html", **page)
 

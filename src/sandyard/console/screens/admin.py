@@ -12,12 +12,12 @@ _ROLES = {"make-admin": "admin", "make-user": "user"}
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    viewer, asked = request.signed_in, request.http.query_params
+    viewer, query = request.signed_in, request.http.query_params
     platform = viewer.api.paths.platform
     users = None
     if viewer.account is not None and request.wants("users"):
         users = await viewer.api.get(
-            f"{platform}/admin/users", limit=50, q=asked.get("q"), cursor=asked.get("cursor")
+            f"{platform}/admin/users", limit=50, q=query.get("q"), cursor=query.get("cursor")
         )
     return request.page("admin.html", users=users, health=await request.check_health())
 
@@ -44,7 +44,7 @@ async def _broadcast(request: ConsoleRequest) -> Response:
 
 async def _events(request: ConsoleRequest) -> Response:
     """Of the selected part; the Platform's include those of previews."""
-    viewer, asked = request.signed_in, request.http.query_params
+    viewer, query = request.signed_in, request.http.query_params
     paths = viewer.api.paths
     sources = {
         "broker": f"{paths.broker}/admin/events",
@@ -52,11 +52,11 @@ async def _events(request: ConsoleRequest) -> Response:
         "platform": f"{paths.platform}/admin/events",
     }
     shown = [name for name in sources if _may_see(request, name)]
-    part = asked.get("part", shown[0])
+    part = query.get("part", shown[0])
     if part not in shown:
         raise NotFoundError("There is no such part.")
     names = ("kind", "subject", "actor", "cursor")
-    filters: dict[str, Any] = {name: asked.get(name) for name in names}
+    filters: dict[str, Any] = {name: query.get(name) for name in names}
     page = await viewer.api.get(sources[part], limit=50, **filters)
     return request.page("admin_events.html", shown=shown, part=part, **page)
 

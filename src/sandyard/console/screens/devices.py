@@ -84,8 +84,8 @@ async def _show(request: ConsoleRequest) -> Response:
         api.get(_path(request, "/history"), limit=20),
         api.find(_path(request, "/latest")),
     )
-    asked = request.http.query_params
-    chosen = asked.get("range", "24h")
+    query = request.http.query_params
+    chosen = query.get("range", "24h")
     sensors = sorted(latest["sensors"]) if latest else []
     return request.page(
         "device.html",
@@ -93,7 +93,7 @@ async def _show(request: ConsoleRequest) -> Response:
         events=history["events"],
         latest=latest,
         sensors=sensors,
-        together=[name for name in asked.getlist("with") if name in sensors][:_MOST_SENSORS],
+        together=[name for name in query.getlist("with") if name in sensors][:_MOST_SENSORS],
         ranges=list(RANGES),
         chosen=chosen if chosen in RANGES else "24h",
     )
@@ -144,10 +144,10 @@ class _Series:
 
 async def _series(request: ConsoleRequest) -> _Series:
     """For the requested sensors and range."""
-    asked = request.http.query_params
-    seconds, bucket, step = RANGES.get(asked.get("range", ""), RANGES["24h"])
+    query = request.http.query_params
+    seconds, bucket, step = RANGES.get(query.get("range", ""), RANGES["24h"])
     to_ms = int(time.time() * 1000)
-    metrics = list(dict.fromkeys(asked.getlist("metric")))[:_MOST_SENSORS]
+    metrics = list(dict.fromkeys(query.getlist("metric")))[:_MOST_SENSORS]
     within: dict[str, str | int] = {"from": to_ms - seconds * 1000, "to": to_ms, "bucket": bucket}
     path, api = _path(request, "/series"), request.signed_in.api
     answers = await asyncio.gather(

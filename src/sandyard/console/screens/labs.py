@@ -73,8 +73,8 @@ FILTERS = ("status", "q", "cursor")
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    asked = request.http.query_params
-    filters = {name: asked.get(name, "").strip() for name in FILTERS}
+    query = request.http.query_params
+    filters = {name: query.get(name, "").strip() for name in FILTERS}
     if _ID.fullmatch(filters["q"]):  # its page exists also after the sandbox is deleted
         return request.redirect(f"{LABS}/sandboxes/{filters['q'].lower()}")
     pool, listed = await asyncio.gather(_pool(request), _listed(request, filters))

@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 
 from sandyard.console.api import ApiError
-from sandyard.console.app import LOGIN, ConsoleRequest, Screen, told_of
+from sandyard.console.app import LOGIN, ConsoleRequest, Screen, as_api_error
 from sandyard.console.session import Session
-from sandyard.kit.errors import SandyardError
+from sandyard.kit.errors import RateLimitedError, UnauthorizedError
 
 HOME = "/console"
 SIGNUP = "/console/signup"
@@ -34,8 +34,8 @@ async def _log_in_by_token(request: ConsoleRequest) -> Response:
     token = form.get("token", "").strip()
     try:
         await request.operator_logins.check(request.http, lambda: request.viewers.accepts(token))
-    except SandyardError as error:
-        return refused(request, told_of(request.http, error), form.get("next"))
+    except (UnauthorizedError, RateLimitedError) as error:
+        return refused(request, as_api_error(request.http, error), form.get("next"))
     return opened(request, Session(operator=token), form.get("next"))
 
 

@@ -21,19 +21,19 @@ async def _go_home(request: ConsoleRequest) -> Response:
 async def _show(request: ConsoleRequest) -> Response:
     viewer, parts = request.signed_in, request.pages.parts
     paths = viewer.api.paths
-    asked = {}
+    calls = {}
     if viewer.is_operator and "broker" in parts:
-        asked["pool"] = _or_error(viewer, paths.broker + "/admin/stats")
+        calls["pool"] = _or_error(viewer, paths.broker + "/admin/stats")
     if viewer.account is not None:
-        asked["sandboxes"] = _or_error(viewer, paths.platform + "/sandboxes", limit=5)
-        asked["spent"] = _or_error(viewer, paths.platform + "/billing/month-to-date")
+        calls["sandboxes"] = _or_error(viewer, paths.platform + "/sandboxes", limit=5)
+        calls["spent"] = _or_error(viewer, paths.platform + "/billing/month-to-date")
     if viewer.is_operator and "telemetry" in parts:
-        asked["devices"] = _or_error(viewer, paths.telemetry + "/devices", limit=5)
+        calls["devices"] = _or_error(viewer, paths.telemetry + "/devices", limit=5)
     if viewer.account is not None:
-        asked["events"] = _or_error(viewer, paths.platform + "/events", limit=_SHOWN_EVENTS)
+        calls["events"] = _or_error(viewer, paths.platform + "/events", limit=_SHOWN_EVENTS)
     elif "broker" in parts:
-        asked["events"] = _or_error(viewer, paths.broker + "/admin/events", limit=_SHOWN_EVENTS)
-    answers = dict(zip(asked, await asyncio.gather(*asked.values()), strict=True))
+        calls["events"] = _or_error(viewer, paths.broker + "/admin/events", limit=_SHOWN_EVENTS)
+    answers = dict(zip(calls, await asyncio.gather(*calls.values()), strict=True))
     return request.page("overview.html", shown=answers, states=STATES)
 
 

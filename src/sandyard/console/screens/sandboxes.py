@@ -26,8 +26,8 @@ def _path(request: ConsoleRequest, tail: str = "") -> str:
 
 
 async def _list(request: ConsoleRequest) -> Response:
-    api, asked = request.signed_in.api, request.http.query_params
-    filters = {name: asked.get(name) for name in FILTERS}
+    api, query = request.signed_in.api, request.http.query_params
+    filters = {name: query.get(name) for name in FILTERS}
     listed, quota = await asyncio.gather(
         api.get(f"{api.paths.platform}/sandboxes", limit=50, **filters),
         api.get(f"{api.paths.platform}/me/quota"),
@@ -43,10 +43,10 @@ async def _list(request: ConsoleRequest) -> Response:
 
 
 async def _gallery(request: ConsoleRequest) -> Response:
-    api, asked = request.signed_in.api, request.http.query_params
+    api, query = request.signed_in.api, request.http.query_params
     platform = api.paths.platform
     templates, projects = await asyncio.gather(
-        api.get(f"{platform}/templates", limit=100, q=asked.get("q")),
+        api.get(f"{platform}/templates", limit=100, q=query.get("q")),
         api.get(f"{platform}/projects", limit=100),
     )
     return request.page(

@@ -9,7 +9,6 @@ import logging
 import shlex
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -17,7 +16,7 @@ from typing import Any, Literal, Protocol
 from sandyard.e2b_api.builds.builder import Builder
 from sandyard.e2b_api.builds.recipes import Recipe, Step, Workplace
 from sandyard.e2b_api.envd.paths import HOME, USER
-from sandyard.e2b_api.errors import BuildNotFoundError, BuildRefusedError
+from sandyard.e2b_api.errors import BuildNotFoundError, BuildRefusedError, SandboxNotFoundError
 from sandyard.e2b_api.model import clamped_timeout, iso
 from sandyard.e2b_api.sandboxes.service import BUILDER, E2bSandboxes
 from sandyard.e2b_api.templates.finder import (
@@ -27,7 +26,7 @@ from sandyard.e2b_api.templates.finder import (
     new_tag,
 )
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.errors import RateLimitedError, SandyardError
+from sandyard.kit.errors import RateLimitedError, SandyardError, UnavailableError
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.sandboxes.archives.service import SandboxArchives
 from sandyard.platform.sandboxes.model import NewSandbox, Sandbox
@@ -207,8 +206,15 @@ class Builds:
             self._fail(build, step, "The build failed inside the server.")
         finally:
             if sandbox is not None:
-                with suppress(SandyardError):
-                    await self._sandboxes.kill(sandbox.sandbox_id, by=by)
+                await self._end(sandbox, by)
+
+    async def _end(self, sandbox: Sandbox, by: Principal) -> None:
+        try:
+            await self._sandboxes.kill(sandbox.sandbox_id, by=by)
+        except SandboxNotFoundError:
+            return
+        except UnavailableError:
+            logger.exception("a build's sandbox ends at its timeout", extra={"action": "build"})
 
     async def _step(self, build: Build, sandbox: Sandbox, step: Step, at: Workplace) -> Workplace:
         self._log(build, step.description)
@@ -247,8 +253,8 @@ class Builds:
             await self._templates.keep(
                 wanted, archive_id, build.wanted.tags, by=by, new_id=build.template_id
             )
-        except SandyardError:
-            await self._archives.drop([archive_id])
+        except BaseException:
+            await asyncio.shield(self._archives.drop([archive_id]))
             raise
 
     def _log(self, build: Build, message: str, level: str = "info") -> None:

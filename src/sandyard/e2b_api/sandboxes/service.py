@@ -1,5 +1,6 @@
 """Use cases of E2B's API for sandboxes."""
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping, Sequence, Set
@@ -14,7 +15,6 @@ from sandyard.e2b_api.sandboxes.schemas import NewSandboxBody
 from sandyard.e2b_api.templates.finder import TemplateFinder, archive_of
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.errors import SandyardError
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.sandboxes.errors import SandboxNameTakenError, SandboxUnknownError
@@ -148,8 +148,8 @@ class E2bSandboxes:
                 await self._variables.set(sandbox_id, variable, value, is_secret=True, by=by)
             started = (await self._sandboxes.start(sandbox_id, by=by)).sandbox
             await self._launcher.launch(started, template)
-        except SandyardError:
-            await self._sandboxes.recycle(sandbox_id, by=by)
+        except BaseException:  # also if the caller has gone
+            await asyncio.shield(self._sandboxes.recycle(sandbox_id, by=by))
             raise
         return SandboxView(started, None if template is None else template.name, self._disk_mb)
 

@@ -1,5 +1,6 @@
 """Snapshots and forks: the files of a running sandbox, from which others start."""
 
+import asyncio
 import re
 import secrets
 from collections.abc import Sequence
@@ -41,8 +42,8 @@ class Snapshots:
             return await self._templates.keep(
                 wanted, archive_id, [given.tag or DEFAULT_TAG], by=by, new_id=new_id()
             )
-        except SandyardError:
-            await self._archives.drop([archive_id])
+        except BaseException:
+            await asyncio.shield(self._archives.drop([archive_id]))
             raise
 
     async def fork(

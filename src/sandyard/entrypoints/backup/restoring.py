@@ -74,7 +74,7 @@ def _require_fit(manifest: Manifest, *, same_node: bool) -> About:
     about = about_of(manifest, _DATABASES)
     for name, version in about.schemas.items():
         part = _DATABASES[name]
-        if part.migrations and (version or "") > part.migrations().head:
+        if (version or "") > part.migrations().head:
             raise BackupError(f"The backup of {part.name} is from a newer version of Sandyard.")
     if same_node and "node" not in manifest.files:
         raise BackupError("The backup names no node: restore it without --same-node.")

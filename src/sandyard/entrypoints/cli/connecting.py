@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from sandyard_client import Client
 
 _PATIENCE_SEC = 10.0
-_TELL_AFTER_SEC = 1.0
+_REPORT_AFTER_SEC = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ServerChoice:
+    """Which server a command calls, and for how long it retries."""
+
     profile: str | None
     url: str | None
     patience_sec: float | None
@@ -42,7 +44,7 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
     def with_target(
         *, profile: str | None, url: str | None, patience: float | None, **arguments: Any
     ) -> Any:
-        return function(target=Target(profile, url, patience), **arguments)
+        return function(target=ServerChoice(profile, url, patience), **arguments)
 
     url = click.option("--url", help="URL of the server; overrides the profile.")
     profile = click.option(
@@ -59,22 +61,22 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return profile(url(patience(with_target)))
 
 
-def tell_retries() -> Callable[[str], None]:
+def report_retries() -> Callable[[str], None]:
     """Reports on stderr, once, why the command is waiting, if it waits for more than a moment."""
     import time
 
-    until_told = [time.monotonic() + _TELL_AFTER_SEC]
+    report_at = [time.monotonic() + _REPORT_AFTER_SEC]
 
-    def tell(reason: str) -> None:
-        if until_told and time.monotonic() >= until_told[0]:
-            until_told.clear()
+    def report(reason: str) -> None:
+        if report_at and time.monotonic() >= report_at[0]:
+            report_at.clear()
             click.echo(f"sandyard: {reason}; trying again …", err=True)
 
-    return tell
+    return report
 
 
 @contextmanager
-def connected(target: Target, *, patience_sec: float = _PATIENCE_SEC) -> Iterator["Client"]:
+def connected(target: ServerChoice, *, patience_sec: float = _PATIENCE_SEC) -> Iterator["Client"]:
     """A client that retries for this long. Errors from the server become exit codes."""
     from sandyard_client import (
         Client,
@@ -88,7 +90,7 @@ def connected(target: Target, *, patience_sec: float = _PATIENCE_SEC) -> Iterato
         connection = Connection.load(target.profile, url=target.url)
         chosen = patience_sec if target.patience_sec is None else target.patience_sec
         retries = RetryPolicy(within_sec=chosen)
-        with Client(connection, retries=retries, on_retry=tell_retries()) as client:
+        with Client(connection, retries=retries, on_retry=report_retries()) as client:
             yield client
     except SandyardClientError as error:
         if isinstance(error, UnauthorizedError):

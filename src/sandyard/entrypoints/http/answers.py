@@ -58,7 +58,7 @@ class AnswerErrors:
             state = scope["state"]
             cause = error.__cause__  # Starlette's error, if ours came after the start
             if state["status"] and isinstance(cause, SandyardError):
-                _tell_broken_off(cause, state["request_id"])
+                _log_aborted(cause, state["request_id"])
             else:
                 logger.exception("unexpected error", extra={"request_id": state["request_id"]})
             if state["status"]:
@@ -89,9 +89,9 @@ def _is_undeclared(scope: Scope) -> bool:
     return False
 
 
-def _tell_broken_off(error: SandyardError, request_id: str) -> None:
+def _log_aborted(error: SandyardError, request_id: str) -> None:
     fields = {"outcome": error.code, "reason": error.message, "request_id": request_id}
-    logger.info("answer broken off", extra=fields)
+    logger.info("response aborted", extra=fields)
 
 
 async def _answer(error: SandyardError, scope: Scope, receive: Receive, send: Send) -> None:

@@ -34,7 +34,7 @@ from sandyard.kit import ids
 from sandyard.kit.http.direct import DirectRoute, DirectRoutes, JsonResponse
 from sandyard.kit.http.routes import StreamedRoute
 from sandyard.settings import ServerSettings, Settings
-from sandyard.wiring.part import Checked, Part
+from sandyard.wiring.part import Part, Readiness
 
 _DOCUMENT = "/openapi.json"
 _OF_ALL_PARTS = (_DOCUMENT, "/metrics")
@@ -53,7 +53,7 @@ def create_app(
     registry: CollectorRegistry,
     in_flight: InFlight,
     is_exposed: bool = False,
-    awaited: Sequence[Checked] = (),
+    awaited: Sequence[Readiness] = (),
     requests: RequestMetrics | None = None,
 ) -> FastAPI:
     """`is_exposed`: reachable from other machines, so that `/metrics` needs a token.

@@ -1,4 +1,4 @@
-"""The mapping from errors to HTTP statuses, and the format of error responses."""
+"""The format of error responses; their statuses are in `kit/http/error_statuses.py`."""
 
 import logging
 import re

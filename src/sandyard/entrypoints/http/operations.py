@@ -15,7 +15,7 @@ from sandyard.kit.http.direct import DirectRoute, Endpoint, JsonResponse
 from sandyard.kit.http.error_answers import errors
 from sandyard.kit.http.security import BearerGuard, SecurityScheme, secured_by
 from sandyard.kit.observability.metrics import CONTENT_TYPE, Gauges, merged, render
-from sandyard.wiring.part import Checked, Part
+from sandyard.wiring.part import Part, Readiness
 
 _CHECK_SEC = 2
 _SCRAPE_TIMEOUT = "X-Prometheus-Scrape-Timeout-Seconds"
@@ -58,7 +58,7 @@ def create_operations_router(
     registry: CollectorRegistry,
     in_flight: InFlight,
     metrics: MetricsAccess,
-    awaited: Sequence[Checked] = (),
+    awaited: Sequence[Readiness] = (),
 ) -> APIRouter:
     """`awaited` are parts that are built later, but must be ready."""
     router = APIRouter(tags=["operations"])
@@ -153,7 +153,7 @@ async def read_gauges(parts: Sequence[Part], *, within_sec: float = _CHECK_SEC) 
     return merged([*own, *readings, {"sandyard_clock_timestamp_seconds": clock}])
 
 
-async def _require_ready(part: Checked) -> None:
+async def _require_ready(part: Readiness) -> None:
     try:
         async with asyncio.timeout(_CHECK_SEC):
             await part.check()

@@ -108,7 +108,7 @@ class Stalls:
                 since if acked == each.acked_bytes else now,
             )
         stalled = [each for each in waiting if now - self._since[each.inode][1] > self._timeout]
-        return dict.fromkeys(stalled, "its client does not take the answer")
+        return dict.fromkeys(stalled, "its client does not read the response")
 
 
 class ConnectionLimits:
@@ -159,7 +159,7 @@ class ConnectionLimits:
                 _break_off(connection, found[connection])
         finally:
             self._reserve = _reserved()
-        _tell(chosen)
+        _log_closed(chosen)
         return len(chosen)
 
 
@@ -245,7 +245,7 @@ def _is_trusted(address: str, trusted: Sequence[Network]) -> bool:
     )
 
 
-def _tell(chosen: Mapping[Connection, str]) -> None:
+def _log_closed(chosen: Mapping[Connection, str]) -> None:
     counted = Counter((connection.address, reason) for connection, reason in chosen.items())
     for (address, reason), count in counted.items():
         logger.warning(

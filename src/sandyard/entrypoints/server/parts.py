@@ -10,8 +10,8 @@ from sandyard.bootstrap.registry import selected_parts
 from sandyard.entrypoints.server.listeners import listening
 from sandyard.kit.clock import SystemClock
 from sandyard.settings import Settings
+from sandyard.wiring.engines import SqlEngine
 from sandyard.wiring.part import Part
-from sandyard.wiring.part_engine import PartEngine
 from sandyard.wiring.spec import BuildContext, PartSpec
 
 
@@ -26,7 +26,7 @@ class RunningParts:
         stack: AsyncExitStack,
     ) -> None:
         self.parts: list[Part] = []
-        self._engines: dict[str, PartEngine] = {}
+        self._engines: dict[str, SqlEngine] = {}
         self._stack = stack
         self._context = BuildContext(
             settings,
@@ -39,11 +39,11 @@ class RunningParts:
             self._engines,
         )
 
-    async def open_engine(self, spec: PartSpec) -> PartEngine:
+    async def open_engine(self, spec: PartSpec) -> SqlEngine:
         """The engine of a part that is built later."""
         assert spec.engine is not None  # noqa: S101 - `late_parts` are those that have one
         engine = spec.engine(self._context.settings, self._context.data_dir)
-        await engine.prepare()
+        await engine.upgrade()
         self._engines[spec.name] = engine
         return engine
 

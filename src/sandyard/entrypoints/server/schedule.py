@@ -40,9 +40,9 @@ class Schedule:
             )
             for runner, job in self._jobs
         ]
-        self._tasks.append(asyncio.create_task(self._tell_started(first)))
+        self._tasks.append(asyncio.create_task(self._set_started(first)))
 
-    async def _tell_started(self, first: Sequence[asyncio.Event]) -> None:
+    async def _set_started(self, first: Sequence[asyncio.Event]) -> None:
         for event in first:
             await event.wait()
         self.started.set()

@@ -73,7 +73,7 @@ def run(settings: Settings, options: ServeOptions) -> None:
             runner.run(_serve(settings, options))
 
 
-def tell_missing(settings: Settings) -> None:
+def warn_of_missing(settings: Settings) -> None:
     """Warn about missing dependencies on this machine, which would make later starts fail."""
     for spec in selected_parts(settings):
         for line in spec.missing(settings):
@@ -164,10 +164,10 @@ async def _finish(
     schedules = [_start_jobs(stack, running.parts)]
     schedules.append(_start_jobs(stack, await start.complete()))
     if options.worker_of is None:
-        await asyncio.to_thread(tell_missing, settings)
+        await asyncio.to_thread(warn_of_missing, settings)
         await _welcome(settings, options, running.parts, schedules)
     await start.prepare_on_demand()
-    _settle_heap()
+    _freeze_heap()
 
 
 async def _start_part(settings: Settings, options: ServeOptions, part: Part) -> None:
@@ -199,7 +199,7 @@ async def _welcome(
     print(text, flush=True)  # noqa: T201 - for the person
 
 
-def _settle_heap() -> None:
+def _freeze_heap() -> None:
     """Exclude all current objects from garbage collection; collect only what requests create."""
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])

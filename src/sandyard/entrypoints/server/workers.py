@@ -17,7 +17,7 @@ from sandyard.bootstrap.registry import embedded_parts, selected_parts
 from sandyard.entrypoints.server.data_dir import require_writable, with_secrets
 from sandyard.entrypoints.server.listeners import require_free_port
 from sandyard.entrypoints.server.renewal import Terminal
-from sandyard.entrypoints.server.serve import ServeOptions, tell_missing, with_addresses
+from sandyard.entrypoints.server.serve import ServeOptions, warn_of_missing, with_addresses
 from sandyard.kit.errors import UnavailableError
 from sandyard.settings import Settings, SettingsError
 
@@ -38,7 +38,7 @@ def run_workers(settings: Settings, options: ServeOptions, count: int) -> None:
     with_addresses(with_secrets(settings, options.data_dir), options)
     asyncio.run(_check_settings(settings, options.data_dir))
     require_free_port(options.host, options.port)
-    tell_missing(settings)
+    warn_of_missing(settings)
     _keep_workers(options, count)
 
 

@@ -89,7 +89,7 @@ class Batcher(Generic[Item, Result]):
                 self._keys_under_way -= keys
                 self._under_way -= 1
             for (_, future), result in zip(batch, results, strict=True):
-                _settle(future, result)
+                _resolve(future, result)
             if len(batch) > 1 and self._pause_sec:
                 await self._wait_for_callers(len(batch))
         self._at_work -= 1  # no await since `_take` found nothing, so no item is missed
@@ -150,7 +150,7 @@ def _no_matter(_item: object) -> Hashable:
     return object()
 
 
-def _settle(future: asyncio.Future[Result], result: Result | Exception) -> None:
+def _resolve(future: asyncio.Future[Result], result: Result | Exception) -> None:
     if future.done():
         return
     if isinstance(result, Exception):

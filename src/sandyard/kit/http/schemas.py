@@ -78,5 +78,5 @@ AS_JSON_HAS_IT = BeforeValidator(_whole)
 """For a StrictInt, after its bounds: accepts 60.0, but not true or "60"."""
 LATEST = 4_102_444_800
 """The year 2100, in Unix seconds."""
-Moment = Annotated[StrictInt, Field(ge=0, le=LATEST), AS_JSON_HAS_IT]
+UnixSeconds = Annotated[StrictInt, Field(ge=0, le=LATEST), AS_JSON_HAS_IT]
 """Unix seconds, up to the year 2100."""

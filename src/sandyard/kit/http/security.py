@@ -70,8 +70,7 @@ def find_credential(headers: RawHeaders, *, key_wins: bool = False) -> Credentia
         return Credential(keys[0].decode("latin-1"), is_key=True)
     if not bearers:
         return None
-    scheme, _, token = bearers[0].decode("latin-1").partition(" ")
-    return Credential(token.strip() if scheme.lower() == "bearer" else "", is_key=False)
+    return Credential((_bearer_of(bearers[0]) or b"").decode("latin-1"), is_key=False)
 
 
 def bearer_token(request: Request) -> bytes:
@@ -79,10 +78,16 @@ def bearer_token(request: Request) -> bytes:
     values = values_of(request.scope["headers"], b"authorization")
     if len(values) > 1:
         raise RepeatedCredentialError
-    scheme, _, token = values[0].partition(b" ") if values else (b"", b"", b"")
-    if scheme.lower() != b"bearer":
+    token = _bearer_of(values[0]) if values else None
+    if token is None:
         raise UnauthorizedError
-    return token.strip()
+    return token
+
+
+def _bearer_of(value: bytes) -> bytes | None:
+    """The token of an `Authorization` header; None if its scheme is a different one."""
+    scheme, _, token = value.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else None
 
 
 class BearerGuard:

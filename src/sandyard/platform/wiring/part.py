@@ -14,7 +14,6 @@ from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.jobs import JobRunner
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.kit.sql.merged_events import MergedEvents
 from sandyard.kit.sql.transitions import SqlTransitions
 from sandyard.platform.access.guard import AccessGuard
@@ -50,8 +49,6 @@ from sandyard.platform.quotas.http import create_quotas_router
 from sandyard.platform.quotas.model import ResourceKind
 from sandyard.platform.quotas.service import Quotas
 from sandyard.platform.quotas.sql import CountQuotas
-from sandyard.platform.schema import tables
-from sandyard.platform.schema.migrations import MIGRATIONS
 from sandyard.platform.sessions.listening_ports.http import UrlOf
 from sandyard.platform.templates.http import create_templates_router
 from sandyard.platform.templates.service import Templates
@@ -62,23 +59,24 @@ from sandyard.platform.variables.http import create_project_env_router
 from sandyard.platform.variables.service import Environments
 from sandyard.platform.variables.sql import SqlVariableStore
 from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
+from sandyard.platform.wiring.commands import open_platform_engine
 from sandyard.platform.wiring.local_runtime import NodeEnvironments
 from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes
 from sandyard.platform.wiring.sessions import TerminalAccess
 from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings
-from sandyard.wiring.engines import embedded_database, job_runner, open_part_database, prune_job
+from sandyard.wiring.engines import SqlEngine, prune_job
 from sandyard.wiring.job_specs import platform as specs
-from sandyard.wiring.part import WiredPart
+from sandyard.wiring.part import Part
 
 PREFIX = "/api/v1"
 _ERASURE_INTERVAL_SEC = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlatformPart(WiredPart):
+class PlatformPart(Part):
     name: ClassVar[str] = "platform"
-    runner: JobRunner
+    sql: SqlEngine
     database: Database
     guard: AccessGuard
     logins: Logins
@@ -97,7 +95,7 @@ class PlatformPart(WiredPart):
     clock: Clock
 
     async def prepare(self) -> None:
-        await WiredPart.prepare(self)
+        await Part.prepare(self)
         await self.templates.add_official()
 
     async def start(self) -> None:
@@ -108,8 +106,7 @@ class PlatformPart(WiredPart):
         return await self.wired.gauges()
 
     async def check(self) -> None:
-        await self.database.check()
-        await MIGRATIONS.require_head(self.database)
+        await self.sql.check()
 
     async def close_engine(self) -> None:
         await self.wired.activity.close()
@@ -141,11 +138,13 @@ def build_platform(
     passwords: Argon2Passwords | None = None,
     make: IdMakers | None = None,
     runtime: Runtime | None = None,
-    database: Database | None = None,
+    engine: SqlEngine | None = None,
 ) -> PlatformPart:
     """`url_of` gives the public URL of a sandbox's port; `runtime` runs the sandboxes instead of
-    the configured one; `database` is its own, if already open."""
-    shared = _shared(settings, data_dir, clock or SystemClock(), database)
+    the configured one; `engine` is its own, if already open."""
+    clock = clock or SystemClock()
+    engine = engine or open_platform_engine(settings, data_dir, clock)
+    shared = _shared(settings, engine, clock)
     passwords = passwords or Argon2Passwords()
     people = build_accounts(
         settings,
@@ -179,7 +178,7 @@ def build_platform(
     log = platform_events(database)
     events = MergedEvents(log)
     return PlatformPart(
-        engine=database.name,
+        engine=engine.engine,
         routers=(
             *_account_routers(shared, people),
             create_account_data_router(
@@ -205,7 +204,8 @@ def build_platform(
             prune_job(settings, specs.EVENTS, log, shared.clock),
             *wired.schedule,
         ),
-        embedded=embedded_database(settings, database, MIGRATIONS, tables.jobs),
+        embedded=engine.embedded,
+        sql=engine,
         database=database,
         guard=shared.guard,
         logins=shared.logins,
@@ -234,15 +234,14 @@ def _count_quotas(database: Database, settings: Settings) -> CountQuotas:
     return CountQuotas(database, limits)
 
 
-def _shared(settings: Settings, data_dir: Path, clock: Clock, database: Database | None) -> _Shared:
+def _shared(settings: Settings, engine: SqlEngine, clock: Clock) -> _Shared:
     chosen = settings.platform
-    database = database or open_part_database(settings, data_dir, MIGRATIONS.part)
+    database = engine.database
     logins = Logins(settings.secret("jwt_secret"), lifetime=timedelta(hours=chosen.login_hours))
     requests = RequestRate(chosen.requests_per_account, settings.broker.rate_limit_storage_url)
     guard = AccessGuard(SqlCredentialLookup(database), logins, requests, clock=clock)
-    runner = job_runner(settings, SqlJobLeases(database, tables.jobs), clock)
     transitions = platform_transitions(database, clock)
-    return _Shared(settings, database, transitions, clock, guard, logins, runner)
+    return _Shared(settings, database, transitions, clock, guard, logins, engine.runner)
 
 
 def _account_routers(shared: _Shared, people: AccountsWired) -> Sequence[APIRouter]:

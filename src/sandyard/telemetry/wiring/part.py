@@ -33,15 +33,14 @@ from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
 from sandyard.telemetry.verification import verify
 from sandyard.wiring.engines import (
-    embedded_database,
+    SqlEngine,
     job_runner,
     open_dynamo,
-    open_part_database,
     prune_job,
     verification_of,
 )
 from sandyard.wiring.job_specs import telemetry as specs
-from sandyard.wiring.part import WiredPart
+from sandyard.wiring.part import Part
 from sandyard.wiring.spec import Counting, Verification
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
@@ -65,7 +64,7 @@ class TelemetryStores:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetryPart(WiredPart):
+class TelemetryPart(Part):
     name: ClassVar[str] = "telemetry"
     telemetry: Telemetry
     keys: ApiKeys
@@ -145,16 +144,17 @@ def _open_on_dynamodb(settings: Settings, clock: Clock) -> TelemetryStores:
 
 
 def _open_on_sql(settings: Settings, data_dir: Path, clock: Clock) -> TelemetryStores:
-    database = open_part_database(settings, data_dir, MIGRATIONS.part)
+    sql = SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
+    database = sql.database
     store = SqlTelemetryStore(database, retention=_retention(settings), clock=clock)
     return TelemetryStores(
-        database.name,
+        sql.engine,
         store,
         SqlKeyStore(database, clock=clock),
         SqlEventLog(database, tables.events, part="telemetry", subjects=tables.SUBJECTS),
         SqlJobLeases(database, tables.jobs),
         removal=store,
-        embedded=embedded_database(settings, database, MIGRATIONS, tables.jobs),
+        embedded=sql.embedded,
     )
 
 

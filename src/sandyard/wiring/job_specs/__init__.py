@@ -1,1 +1,1 @@
-"""job_specs"""
+"""The jobs of each part by name, known without importing the part."""

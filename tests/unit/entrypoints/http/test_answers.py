@@ -24,7 +24,7 @@ def failing(cause: Exception) -> Any:
 @pytest.mark.parametrize(
     ("cause", "level", "told"),
     [
-        (ConflictError("It has ended."), logging.INFO, "answer broken off"),
+        (ConflictError("It has ended."), logging.INFO, "response aborted"),
         (ValueError("a mistake"), logging.ERROR, "unexpected error"),
     ],
 )

@@ -64,7 +64,7 @@ class TestStalls:
         stalls, stuck = Stalls(30), connection(1, unsent=7)
         assert stalls.find([stuck], now=0) == {}
         assert stalls.find([stuck], now=30) == {}
-        assert stalls.find([stuck], now=31) == {stuck: "its client does not take the answer"}
+        assert stalls.find([stuck], now=31) == {stuck: "its client does not read the response"}
 
     def test_who_takes_a_little_stays(self) -> None:
         stalls = Stalls(30)

@@ -13,7 +13,7 @@ from sandyard.broker.pool.http.schemas import PoolStatus, ReasonBody
 from sandyard.broker.pool.model import Status
 from sandyard.kit.http.requests import refuse_body
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import Cursor, Moment, example, strict_example
+from sandyard.kit.http.schemas import Cursor, UnixSeconds, example, strict_example
 
 _Hours = Annotated[
     float,
@@ -84,7 +84,7 @@ class BulkQuarantineBody(ReasonBody):
 class BulkHoldBody(BulkQuarantineBody):
     model_config = strict_example(reason="for Ana", names=["lab-042"], until=1_793_437_200)
 
-    until: Moment = Field(description="Unix seconds; then an event reminds")
+    until: UnixSeconds = Field(description="Unix seconds; then an event reminds")
 
 
 def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:

@@ -9,8 +9,8 @@ from sandyard.broker.pool.model import Lease, Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolCounts
 from sandyard.kit.http.schemas import (
     AS_JSON_HAS_IT,
-    Moment,
     PageAnswer,
+    UnixSeconds,
     example,
     inline,
     strict_example,
@@ -57,7 +57,7 @@ class ReasonBody(BaseModel):
 class HoldBody(ReasonBody):
     model_config = strict_example(reason="network drops, for Ana", until=1_793_437_200)
 
-    until: Moment | None = Field(
+    until: UnixSeconds | None = Field(
         None,
         description="Unix seconds; after it the hold is overdue. Default: `HOLD_HOURS` from now",
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import tell_retries
+from sandyard.entrypoints.cli.connecting import report_retries
 from sandyard.entrypoints.cli.exit_codes import call_failed
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _client(connection: "Connection") -> "Client":
     from sandyard_client import Client, RetryPolicy
 
     retries = RetryPolicy(within_sec=_PATIENCE_SEC)
-    return Client(connection, retries=retries, on_retry=tell_retries())
+    return Client(connection, retries=retries, on_retry=report_retries())
 
 
 def _secret(what: str) -> str:

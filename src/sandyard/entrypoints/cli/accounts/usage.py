@@ -2,7 +2,7 @@
 
 import click
 
-from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.showing import Column, View, field, local_iso, output_options
 
 _EPILOG = """\b
@@ -46,7 +46,7 @@ _RUNS = (
 )
 @output_options(watch=True)
 @connection_options
-def command(target: Target, view: View, by: str, runs: bool, limit: int) -> None:
+def command(target: ServerChoice, view: View, by: str, runs: bool, limit: int) -> None:
     """Show this month's cost of the account's sandboxes, including what is not billed yet."""
     from sandyard_client.sandbox_flows import about
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.event_log.event_lines import COLUMNS
 from sandyard.entrypoints.cli.showing import View, field, output_options
 
@@ -31,7 +31,7 @@ _ROW = (
 @click.option("--reason", help="Stored with the sandbox, for people.")
 @output_options()
 @connection_options
-def quarantine(target: Target, view: View, sandbox: str, reason: str | None) -> None:
+def quarantine(target: ServerChoice, view: View, sandbox: str, reason: str | None) -> None:
     """Take a sandbox out of the pool until an operator restores it. Needs the admin token."""
     with connected(target) as client:
         path = f"/v1/admin/sandboxes/{_id_of(client, sandbox)}/quarantine"
@@ -44,7 +44,7 @@ def quarantine(target: Target, view: View, sandbox: str, reason: str | None) -> 
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True)
 @output_options(watch=True)
 @connection_options
-def history(target: Target, view: View, sandbox: str, limit: int) -> None:
+def history(target: ServerChoice, view: View, sandbox: str, limit: int) -> None:
     """Show a sandbox's events, newest first. A deleted sandbox needs its id."""
     with connected(target) as client:
         request = _asked("GET", f"/v1/admin/sandboxes/{_id_of(client, sandbox)}/history")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.event_log.event_lines import event_line
 from sandyard.entrypoints.cli.showing import View, output_options
 
@@ -40,7 +40,7 @@ Look = Callable[[], tuple[Mapping[str, int], Sequence[Mapping[str, Any]]]]
 @click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True)
 @output_options()
 @connection_options
-def watch(target: Target, view: View, interval: float) -> None:
+def watch(target: ServerChoice, view: View, interval: float) -> None:
     """Show the pool by state and its events, until interrupted. Needs the admin token.
 
     Without a terminal, or with `-o json`, it writes a line whenever a count changes.

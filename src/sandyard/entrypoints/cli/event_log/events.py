@@ -103,7 +103,6 @@ async def _lines(
     from sandyard.kit.http.events import EventAnswer
 
     for part in parts:
-        assert part.log is not None  # noqa: S101 - only such parts are chosen
         async with part.log(settings, data_dir) as log:
             async for events in log.between(from_ms=from_ms, to_ms=to_ms):
                 yield [EventAnswer.of(each).model_dump_json().encode() + b"\n" for each in events]
@@ -113,11 +112,11 @@ def _parts(settings: "Settings", data_dir: Path, names: tuple[str, ...]) -> "lis
     """The requested parts, or all that PARTS selects and that have data here."""
     from sandyard.bootstrap.registry import selected_parts
 
-    with_log = [part for part in selected_parts(settings) if part.log is not None]
-    if unknown := set(names) - {part.name for part in with_log}:
-        known = ", ".join(part.name for part in with_log)
+    selected = selected_parts(settings)
+    if unknown := set(names) - {part.name for part in selected}:
+        known = ", ".join(part.name for part in selected)
         raise click.UsageError(f"--part {sorted(unknown)[0]}: must be one of {known}")
-    chosen = [part for part in with_log if not names or part.name in names]
+    chosen = [part for part in selected if not names or part.name in names]
     there = [
         part
         for part in chosen

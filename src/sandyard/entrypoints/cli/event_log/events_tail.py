@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.event_log.event_lines import event_line
 from sandyard.entrypoints.cli.showing import View, output_options
 
@@ -40,7 +40,7 @@ Examples:
 @output_options()
 @connection_options
 def tail(
-    target: Target,
+    target: ServerChoice,
     view: View,
     parts: tuple[str, ...],
     kind: str | None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.leases.lease_exec import exec_command
 from sandyard.entrypoints.cli.showing import View, field, output_options, unix_time
 
@@ -78,7 +78,7 @@ def wish_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @wish_options
 @output_options()
 @connection_options
-def allocate(target: Target, view: View, **wish: Any) -> None:
+def allocate(target: ServerChoice, view: View, **wish: Any) -> None:
     """Lease a sandbox, or show the existing lease of the track and key."""
     from sandyard_client import Lease
 
@@ -93,7 +93,7 @@ def allocate(target: Target, view: View, **wish: Any) -> None:
 @_TRACK
 @_KEY
 @connection_options
-def release(target: Target, sandbox_id: str | None, track: str, key: str | None) -> None:
+def release(target: ServerChoice, sandbox_id: str | None, track: str, key: str | None) -> None:
     """Release a lease, by its sandbox or by track and key. It may be repeated: if the track has no
     lease, a line on stderr says so, and the exit code is 0."""
     from sandyard_client.lease_flows import LeaseWish, find, give_up
@@ -117,7 +117,12 @@ def release(target: Target, sandbox_id: str | None, track: str, key: str | None)
 @output_options()
 @connection_options
 def extend(
-    target: Target, view: View, sandbox_id: str | None, track: str, key: str | None, minutes: int
+    target: ServerChoice,
+    view: View,
+    sandbox_id: str | None,
+    track: str,
+    key: str | None,
+    minutes: int,
 ) -> None:
     """Extend a lease."""
     from dataclasses import asdict
@@ -138,7 +143,12 @@ def extend(
 @output_options()
 @connection_options
 def replace(
-    target: Target, view: View, sandbox_id: str | None, track: str, key: str | None, reason: str
+    target: ServerChoice,
+    view: View,
+    sandbox_id: str | None,
+    track: str,
+    key: str | None,
+    reason: str,
 ) -> None:
     """Get another sandbox for the rest of the lease; the old one is held for an operator. By its
     sandbox it may be repeated: the result is the same."""
@@ -156,7 +166,7 @@ def replace(
 @click.option("--track", help="Only this track.")
 @output_options(watch=True)
 @connection_options
-def list_leases(target: Target, view: View, track: str | None) -> None:
+def list_leases(target: ServerChoice, view: View, track: str | None) -> None:
     """List the leases of all tracks. Needs the admin token."""
     from sandyard_client import Credential, Request
 

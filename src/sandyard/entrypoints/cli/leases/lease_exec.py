@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _is_at_terminal() -> bool:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @connection_options
 def exec_command(
-    target: Target, command: tuple[str, ...], track: str | None, key: str | None, **wish: Any
+    target: ServerChoice, command: tuple[str, ...], track: str | None, key: str | None, **wish: Any
 ) -> None:
     """Run a command with a lease, and release the lease when the command ends.
 
@@ -131,7 +131,7 @@ def exec_command(
 
 
 def _held(
-    target: Target,
+    target: ServerChoice,
     relay: SignalRelay,
     command: tuple[str, ...],
     track: str,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.sandboxes.names import id_of
 
 _EPILOG = """\b
@@ -27,7 +27,7 @@ _STREAM = "-"
 @click.argument("source")
 @click.argument("target_path", metavar="TARGET")
 @connection_options
-def copy(target: Target, source: str, target_path: str) -> None:
+def copy(target: ServerChoice, source: str, target_path: str) -> None:
     """Copy a file, or a folder with its contents, into or out of a running sandbox.
 
     SANDBOX:PATH is a path in a sandbox, default /workspace. A file is copied into an existing
@@ -84,7 +84,7 @@ def _written_to(target: str) -> Iterator[Path]:
             shutil.copyfileobj(file, sys.stdout.buffer)
 
 
-def _upload(target: Target, source: Path, sandbox: str, path: str) -> None:
+def _upload(target: ServerChoice, source: Path, sandbox: str, path: str) -> None:
     from sandyard_client.file_flows import upload
 
     if not source.exists():
@@ -93,7 +93,7 @@ def _upload(target: Target, source: Path, sandbox: str, path: str) -> None:
         client.run(upload(client.calls, id_of(client, sandbox), source, path, progress))
 
 
-def _download(target: Target, sandbox: str, path: str, to: Path) -> None:
+def _download(target: ServerChoice, sandbox: str, path: str, to: Path) -> None:
     from sandyard_client.file_flows import download
 
     with connected(target) as client, transferring(f"down {path}") as progress:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.sandboxes.names import id_of
 
@@ -38,7 +38,7 @@ _PIECE = 1 << 16
 @click.option("--user", help="User to run it as: user (default) or root.")
 @connection_options
 def exec_command(
-    target: Target,
+    target: ServerChoice,
     sandbox: str,
     command: tuple[str, ...],
     has_input: bool,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.sandboxes.copy_files import copy
 from sandyard.entrypoints.cli.sandboxes.names import id_of
@@ -72,7 +72,7 @@ command.add_command(copy)
 @output_options()
 @connection_options
 def create(
-    target: Target, view: View, name: str, template: str, no_start: bool, **options: Any
+    target: ServerChoice, view: View, name: str, template: str, no_start: bool, **options: Any
 ) -> None:
     """Create a sandbox and start it. If it does not start, it is deleted again."""
     from sandyard_client import sandbox_flows as flows
@@ -90,7 +90,7 @@ def create(
 @click.argument("sandbox")
 @output_options()
 @connection_options
-def start(target: Target, view: View, sandbox: str) -> None:
+def start(target: ServerChoice, view: View, sandbox: str) -> None:
     """Start a sandbox; returns when it serves."""
     from sandyard_client import sandbox_flows as flows
 
@@ -106,7 +106,7 @@ def start(target: Target, view: View, sandbox: str) -> None:
 @command.command("stop", epilog=_EPILOG)
 @click.argument("sandbox")
 @connection_options
-def stop(target: Target, sandbox: str) -> None:
+def stop(target: ServerChoice, sandbox: str) -> None:
     """Stop a sandbox and keep its files."""
     from sandyard_client import sandbox_flows as flows
 
@@ -123,7 +123,7 @@ def stop(target: Target, sandbox: str) -> None:
 @click.option("--status", type=click.Choice(["created", "starting", "running", "stopped"]))
 @output_options(watch=True)
 @connection_options
-def list_sandboxes(target: Target, view: View, is_all: bool, status: str | None) -> None:
+def list_sandboxes(target: ServerChoice, view: View, is_all: bool, status: str | None) -> None:
     """List the account's sandboxes."""
     from sandyard_client.sandbox_flows import about
 
@@ -140,7 +140,7 @@ def list_sandboxes(target: Target, view: View, is_all: bool, status: str | None)
 @command.command("rm", epilog=_EPILOG)
 @click.argument("sandboxes", nargs=-1, required=True)
 @connection_options
-def remove(target: Target, sandboxes: tuple[str, ...]) -> None:
+def remove(target: ServerChoice, sandboxes: tuple[str, ...]) -> None:
     """Delete sandboxes and their files; usage and bills stay. If one fails, the others are still
     deleted."""
     from sandyard_client import sandbox_flows as flows
@@ -166,7 +166,7 @@ def remove(target: Target, sandboxes: tuple[str, ...]) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Follow until the program ends.")
 @click.option("--lines", type=click.IntRange(1, 1000), default=100, show_default=True)
 @connection_options
-def logs(target: Target, sandbox: str, follow: bool, lines: int) -> None:
+def logs(target: ServerChoice, sandbox: str, follow: bool, lines: int) -> None:
     """Show the output of the last run's program."""
     from sandyard_client.log_flows import log_lines
 
@@ -187,7 +187,7 @@ def logs(target: Target, sandbox: str, follow: bool, lines: int) -> None:
 @output_options()
 @connection_options
 def open_sandbox(
-    target: Target, view: View, sandbox: str, port: int | None, minutes: int, is_printed: bool
+    target: ServerChoice, view: View, sandbox: str, port: int | None, minutes: int, is_printed: bool
 ) -> None:
     """Open the sandbox's page in a browser, with a link that is valid for some minutes. Without a
     browser the link is printed, and the exit code is 1."""

@@ -74,7 +74,7 @@ async def _move(step: str, settings: "Settings", data_dir: Path) -> None:
     from sandyard.bootstrap.registry import PARTS
     from sandyard.wiring.engines import open_part_database
 
-    for migrations in [part.migrations() for part in PARTS if part.migrations]:
+    for migrations in [part.migrations() for part in PARTS]:
         database = open_part_database(settings, data_dir, migrations.part)
         try:
             match step:
@@ -94,8 +94,6 @@ async def _plan(data_dir: Path) -> None:
 
     settings = load_settings()
     for spec in PARTS:
-        if spec.migrations is None:
-            continue
         migrations = spec.migrations()
         is_shared = settings.server.database_url is not None
         is_new = not is_shared and not (data_dir / spec.database_file).exists()

@@ -106,7 +106,7 @@ def _scheduled(
     part: "Part", spec: "PartSpec", name: str, *, force: bool
 ) -> "tuple[JobRunner, Job[Any]]":
     job = next((job for job in part.schedule if job.plain_name == name), None)
-    if job is None or part.runner is None:
+    if job is None:
         known = spec.find_job(name)
         reason = (known and known.absent) or f"{part.engine} does this by itself"
         raise click.UsageError(f"{reason}; no job is needed.")

@@ -52,7 +52,7 @@ async def _verify(data_dir: Path) -> "list[Verification]":
     found = []
     for part in selected_parts(settings):
         is_away = part.is_embedded(settings) and not (data_dir / part.database_file).exists()
-        if part.verify and not is_away:
+        if not is_away:
             found.append(await part.verify(settings, data_dir, counting))
     if not found:
         raise SettingsError(f"There is nothing to verify in {data_dir}. Choose another --data-dir.")

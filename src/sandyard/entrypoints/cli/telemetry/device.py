@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import Target, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.showing import (
     Column,
@@ -59,7 +59,7 @@ def _buffer_option(function: Any) -> Any:
 @_buffer_option
 @output_options()
 @connection_options
-def register(target: Target, view: View, **about: Any) -> None:
+def register(target: ServerChoice, view: View, **about: Any) -> None:
     """Register a device; may be repeated. Needs the device key."""
     from dataclasses import asdict
 
@@ -85,7 +85,9 @@ def register(target: Target, view: View, **about: Any) -> None:
 @_buffer_option
 @output_options()
 @connection_options
-def send(target: Target, view: View, sensors: tuple[str, ...], lines: Any, **about: Any) -> None:
+def send(
+    target: ServerChoice, view: View, sensors: tuple[str, ...], lines: Any, **about: Any
+) -> None:
     """Send readings, including those in the buffer. Needs the device key.
 
     Each is stored once, however often it is sent. Exit code 7 if the server is unavailable: the
@@ -117,7 +119,7 @@ def send(target: Target, view: View, sensors: tuple[str, ...], lines: Any, **abo
 @click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True)
 @output_options()
 @connection_options
-def tail(target: Target, view: View, hardware_id: str, since: float, interval: float) -> None:
+def tail(target: ServerChoice, view: View, hardware_id: str, since: float, interval: float) -> None:
     """Show readings as they arrive, until interrupted. Needs the telemetry token."""
     import time
 
@@ -139,7 +141,7 @@ def tail(target: Target, view: View, hardware_id: str, since: float, interval: f
 @click.option("--to", "to_ms", type=int, help="Epoch milliseconds, inclusive.")
 @connection_options
 def export(
-    target: Target,
+    target: ServerChoice,
     hardware_id: str,
     output: str,
     form: str,

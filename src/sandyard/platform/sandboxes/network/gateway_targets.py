@@ -46,7 +46,7 @@ class ReachableSandbox:
         return self.sandbox.wake_on_request
 
     @property
-    def tells_of_token(self) -> bool:
+    def reports_missing_token(self) -> bool:
         return TrafficRules.of(self.sandbox).tells_of_token
 
     @property

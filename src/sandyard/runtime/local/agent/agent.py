@@ -16,27 +16,44 @@ import tarfile
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sandyard.runtime.local.agent import files as agent_files
 from sandyard.runtime.local.agent import processes as agent_processes
 from sandyard.runtime.local.agent.answers import Answer, RefusedError
+from sandyard.runtime.local.agent.entering import Entry, enter
 from sandyard.runtime.local.agent.paths import Paths
+from sandyard.runtime.local.host.privileges import close_all_but, die_with_parent
 from sandyard.runtime.local.ipc.packets import Packet, receive_now, send_now
-from sandyard.runtime.local.jail import namespaces
 
 Operation = Callable[..., Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSetup:
+    """Where an agent acts, and how it starts commands."""
+
+    workspace: str
+    """The machine's `/workspace`; without isolation, a folder of the host."""
+    rlimits: dict[str, int]
+    environment: dict[str, str]
+    """The default variables of every process."""
+    launcher: str | None = None
+    """The program that sets the limits; without it, the agent forks."""
+    entry: Entry | None = None
+    """None without isolation."""
 
 
 class Agent:
     """Answers requests one at a time; an operation that may take long runs in a child, which
     answers."""
 
-    def __init__(self, channel: socket.socket, setup: dict[str, Any]) -> None:
-        paths = Paths(setup["workspace"])
+    def __init__(self, channel: socket.socket, setup: AgentSetup) -> None:
+        paths = Paths(setup.workspace)
         self._starter = agent_processes.Starter(
-            paths, setup["rlimits"], setup["environment"], setup.get("launcher")
+            paths, setup.rlimits, setup.environment, setup.launcher
         )
         self._channel = channel
         self._quick: dict[str, Operation] = {
@@ -114,7 +131,7 @@ class Agent:
             try:
                 # It holds the channel open, and the supervisor detects the agent's end by its
                 # closing.
-                namespaces.die_with_parent()
+                die_with_parent()
                 signal.set_wakeup_fd(-1)
                 self._answer(operation, number, arguments, descriptors)
                 code = 0
@@ -149,10 +166,8 @@ class Agent:
         send_now(self._channel, message, data, descriptors)
 
 
-def fork_agent(channel: socket.socket, setup: dict[str, Any], *, kept: tuple[int, ...] = ()) -> int:
-    """Fork an agent as a child of this process; returns its pid. `setup` says where it goes:
-    `enter` is a process of the machine, with its `identity`, and `uid` the user there; without
-    isolation, `workspace` is the folder used as the machine's."""
+def fork_agent(channel: socket.socket, setup: AgentSetup) -> int:
+    """Fork an agent as a child of this process; returns its pid."""
     sys.stdout.flush()
     pid = os.fork()
     if pid:
@@ -162,7 +177,7 @@ def fork_agent(channel: socket.socket, setup: dict[str, Any], *, kept: tuple[int
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
-        _become_agent(channel, setup, kept)
+        _become_agent(channel, setup)
         code = 0
     except BaseException as error:
         traceback.print_exc()
@@ -172,27 +187,18 @@ def fork_agent(channel: socket.socket, setup: dict[str, Any], *, kept: tuple[int
         os._exit(code)
 
 
-def _become_agent(channel: socket.socket, setup: dict[str, Any], kept: tuple[int, ...]) -> None:
+def _become_agent(channel: socket.socket, setup: AgentSetup) -> None:
     channel.settimeout(None)
     _raise_oom_score()
-    close_all_but(channel.fileno(), 0, 1, 2, *kept)
-    if setup.get("enter") is not None:
-        filter_ = bytes.fromhex(setup["seccomp"]) if setup.get("seccomp") else None
-        files = setup.get("sudo")
-        namespaces.enter(
-            setup["enter"],
-            identity=setup["identity"],
-            uid=setup["uid"],
-            seccomp=filter_,
-            tmpfs=setup.get("tmpfs", {}),
-            sudo=None if files is None else {path: bytes.fromhex(files[path]) for path in files},
-        )
+    close_all_but(channel.fileno(), 0, 1, 2)
+    if setup.entry is not None:
+        enter(setup.entry)
         os.chdir("/")
         # No imports from here on: the files at these paths are the machine's.
         sys.path.clear()
         sys.meta_path.clear()
         _look_up_no_users()
-        namespaces.die_with_parent()
+        die_with_parent()
     os.umask(0o022)
     gc.freeze()  # forked children then copy no pages for the garbage collector
     gc.disable()
@@ -216,13 +222,3 @@ def _look_up_no_users() -> None:
     into this process."""
     for module in ("pwd", "grp"):
         setattr(tarfile, module, None)
-
-
-def close_all_but(*kept: int) -> None:
-    """The supervisor's descriptors must not reach the machine."""
-    below = 0
-    for descriptor in sorted(set(kept)):
-        if below < descriptor:  # with an empty range the call would close all
-            os.closerange(below, descriptor)
-        below = descriptor + 1
-    os.closerange(below, 1 << 20)

@@ -10,17 +10,14 @@ import stat
 import tarfile
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from sandyard.runtime.errors import UnsafePathError
 from sandyard.runtime.local.agent.answers import Answer, RefusedError
+from sandyard.runtime.local.agent.file_changes import apply_changes
 from sandyard.runtime.local.agent.paths import DRAFT, Paths
 from sandyard.runtime.local.agent.unpack import unpack
 from sandyard.runtime.local.agent.watch import watch
-from sandyard.runtime.local.ipc.pipes import END
-from sandyard.runtime.local.storage import workspace
-from sandyard.runtime.model import FileChanges
+from sandyard.runtime.local.ipc.packets import END
 
 _MOST_ENTRIES = 10_000
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
@@ -99,11 +96,7 @@ def apply(paths: Paths, archive: int, *, deleted: list[str]) -> Answer:
         written = {
             entry.name: file.read() for entry in packed if (file := packed.extractfile(entry))
         }
-    changes = FileChanges(written, frozenset(deleted))
-    try:
-        workspace.apply_changes(Path(paths.workspace), changes, uid=None)
-    except UnsafePathError as error:
-        raise RefusedError(UnsafePathError.code, (error.details or {})["path"]) from error
+    apply_changes(paths.workspace, written, deleted)
     return Answer()
 
 

@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from sandyard.runtime.local.agent.answers import Answer, RefusedError
-from sandyard.runtime.local.agent.paths import Paths
-from sandyard.runtime.local.host.socket_diagnosis import open_diagnosis
-from sandyard.runtime.local.jail.launcher import (
+from sandyard.runtime.local.agent.launching import (
     FAILURE_AT,
     FAILURE_BYTES,
     NICE,
     Step,
     format_failure,
     hard_limits,
+    launch_words,
     parse_failure,
 )
+from sandyard.runtime.local.agent.paths import Paths
+from sandyard.runtime.local.host.socket_diagnosis import open_diagnosis
 
 _LAUNCH_MS = 10_000
 _LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
@@ -50,14 +51,14 @@ class Starter:
         paths: Paths,
         rlimits: dict[str, int],
         environment: dict[str, str],
-        launcher: str | None = None,
+        launcher: str | None,
         *,
         launch_ms: int = _LAUNCH_MS,
     ) -> None:
         """`environment` has the default variables of every process; `launcher` is the program that
         sets the limits, if there is one. A start that takes longer than `launch_ms` is aborted."""
         self._paths = paths
-        self._rlimits = rlimits
+        self._limits = hard_limits(rlimits)
         self._environment = environment
         self._launcher = launcher
         self._launch_ms = launch_ms
@@ -111,11 +112,10 @@ class Starter:
         return pid
 
     def _spawn(self, launch: "_Launch", failed: int) -> int:
-        launcher = str(self._launcher)
         ends = [(os.POSIX_SPAWN_DUP2, end, at) for at, end in enumerate(launch.channels.inner)]
         return os.posix_spawn(
-            launcher,
-            [launcher, launch.folder, launch.program, *launch.arguments],
+            str(self._launcher),
+            [*launch_words(self._limits), launch.folder, launch.program, *launch.arguments],
             launch.environment,
             file_actions=[*ends, (os.POSIX_SPAWN_DUP2, failed, FAILURE_AT)],
             setsigdef=[signal.SIGPIPE],
@@ -125,7 +125,7 @@ class Starter:
         """Start it without a launcher."""
         pid = os.fork()
         if pid == 0:
-            _exec(launch, self._rlimits, failed)
+            _exec(launch, self._limits, failed)
         return pid
 
 
@@ -140,7 +140,7 @@ class _Launch:
     channels: _Channels
 
 
-def _exec(launch: _Launch, rlimits: dict[str, int], failed: int) -> NoReturn:
+def _exec(launch: _Launch, limits: dict[int, int], failed: int) -> NoReturn:
     step: Step = "limits"
     try:
         signal.set_wakeup_fd(-1)
@@ -152,7 +152,7 @@ def _exec(launch: _Launch, rlimits: dict[str, int], failed: int) -> NoReturn:
         if launch.channels.is_terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         os.nice(NICE)
-        for limit, value in hard_limits(rlimits).items():
+        for limit, value in limits.items():
             resource.setrlimit(limit, (value, value))
         step = "folder"
         os.chdir(launch.folder)

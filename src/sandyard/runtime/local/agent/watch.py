@@ -1,6 +1,5 @@
 """Watching folders for the agent, by the kernel's inotify; a child of the agent for each watch."""
 
-import ctypes
 import json
 import os
 import select
@@ -9,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from sandyard.runtime.local.agent.answers import Answer
 from sandyard.runtime.local.agent.paths import DRAFT, Paths
+from sandyard.runtime.local.host.system_calls import call
 
 _EVENT = struct.Struct("iIII")
 _BUFFER_BYTES = 65536
@@ -37,10 +37,9 @@ def watch(paths: Paths, *, path: str, recursive: bool) -> Answer:
 
 class _Watcher:
     def __init__(self, paths: Paths, *, recursive: bool) -> None:
-        self._libc = ctypes.CDLL(None, use_errno=True)
         self._paths = paths
         self._recursive = recursive
-        self._inotify = self._call("inotify_init1", os.O_CLOEXEC)
+        self._inotify = call("inotify_init1", os.O_CLOEXEC)
         self._folders: dict[int, str] = {}
         self._names: dict[str, set[str]] = {}
         """The names in each folder, to tell a replaced file from a new one."""
@@ -49,7 +48,7 @@ class _Watcher:
 
     def add(self, folder: str) -> None:
         flags = _WATCHED | _ONLY_FOLDERS
-        number = self._call("inotify_add_watch", self._inotify, os.fsencode(folder), flags)
+        number = call("inotify_add_watch", self._inotify, os.fsencode(folder), flags)
         self._folders[number] = folder
         self._names[folder] = set(_names_in(folder))
         if self._recursive and len(self._folders) < _MOST_FOLDERS:
@@ -103,13 +102,6 @@ class _Watcher:
             self._drafts.discard(cookie)
             return _NEW if is_new else _REPLACED
         return [kind for bits, kind in _KINDS if mask & bits]
-
-    def _call(self, name: str, *arguments: object) -> int:
-        result: int = getattr(self._libc, name)(*arguments)
-        if result < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        return result
 
 
 def _names_in(folder: str) -> Sequence[str]:

@@ -15,6 +15,8 @@ from typing import Any
 
 MOST_BYTES = 96 * 1024
 """The most raw bytes in one packet."""
+END = b"\x04"
+"""The last byte of complete content in a pipe: the pipe of a killed writer ends like any other."""
 _LARGEST_PACKET = 160 * 1024
 _BUFFER_BYTES = 512 * 1024
 _MOST_DESCRIPTORS = 8

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sandyard.runtime.local.jail import pause, seccomp
+from sandyard.runtime.local.jail import seccomp
 from sandyard.runtime.local.jail.isolation import PATH, WrappedCommand
 from sandyard.runtime.local.jail.mount_namespace import MountNamespace
+from sandyard.runtime.local.jail.native_programs import start_program
 from sandyard.runtime.local.jail.overlays import ARCHIVED, System
 from sandyard.runtime.local.jail.sudo import FOLDER as SUDO_FOLDER
 
@@ -116,15 +117,16 @@ class Jail:
     def wrap_machine(self, contents: Contents, *, info: int) -> WrappedCommand:
         """The first process of a machine, which only waits; bubblewrap reports where it is through
         `info`."""
-        content = pause.program()
-        command = ["/bin/sleep", "infinity"] if content is None else [_PAUSE]
-        executables = {} if content is None else {_PAUSE: content}
-        contents = replace(contents, executables={**contents.executables, **executables})
+        program = start_program()
+        executables = {} if program is None else dict.fromkeys((_PAUSE, LAUNCHER), program)
+        contents = replace(contents, executables=executables)
         if self.system is not None:
             contents = contents.over(self.system.mounted())
         contents = replace(contents, files={**contents.files, _BOOT_ID: _new_id()})
-        first = ["--as-pid-1"] if pause.may_be_first() else []
-        return self._wrap(command, [*first, "--info-fd", str(info)], {}, contents, ())
+        options = ["--info-fd", str(info)]
+        if program is None:
+            return self._wrap(["/bin/sleep", "infinity"], options, {}, contents, ())
+        return self._wrap([_PAUSE], ["--as-pid-1", *options], {}, contents, ())
 
     def wrap(
         self,

@@ -14,9 +14,12 @@ from typing import Any, Protocol
 
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import readable
-from sandyard.runtime.local.jail.elf import program_file
 from sandyard.runtime.local.jail.isolation import WrappedCommand
-from sandyard.runtime.local.jail.launcher import becoming
+from sandyard.runtime.local.jail.native_programs import (
+    become_words,
+    program_file,
+    start_program,
+)
 
 _STDERR_BYTES = 4096
 
@@ -77,19 +80,24 @@ async def spawn(
 ) -> Spawned:
     """Start the process with these limits."""
     descriptors = (*wrapped.descriptors, *inherited)
-    program = becoming(wrapped.uid, limits or {}, descriptors)
+    program = start_program()
     streams = (stdin, stdout, stderr)
     try:
         if program is not None and wrapped.folder is None and hasattr(os, "pidfd_open"):
             with suppress(PermissionError):
-                return Child(_spawn(wrapped, program, streams, descriptors))
+                words = become_words(wrapped.uid, limits or {}, descriptors)
+                return Child(_spawn(wrapped, program, words, streams, descriptors))
         return await _fork(wrapped, streams, descriptors, limits)
     finally:
         wrapped.close()
 
 
 def _spawn(
-    wrapped: WrappedCommand, program: bytes, streams: Iterable[int], descriptors: Iterable[int]
+    wrapped: WrappedCommand,
+    program: bytes,
+    words: list[str],
+    streams: Iterable[int],
+    descriptors: Iterable[int],
 ) -> int:
     """Raises PermissionError where in-memory programs can't be run."""
     actions: list[Any] = []
@@ -102,7 +110,7 @@ def _spawn(
     with program_file(program) as path:
         return os.posix_spawn(
             path,
-            ["become", *wrapped.command],
+            [*words, *wrapped.command],
             wrapped.environment,
             file_actions=actions,
             setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],

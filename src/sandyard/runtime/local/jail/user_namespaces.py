@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandyard.runtime.local.host.system_calls import call
-from sandyard.runtime.local.jail.elf import program_file
-from sandyard.runtime.local.jail.launcher import unsharing
+from sandyard.runtime.local.jail.native_programs import program_file, start_program, unshare_words
 
 IDS = 65_536
 USER = 1000
@@ -106,13 +105,13 @@ def _own(uid: int, processes: int, writer: int, heard: int) -> None:
 
 def _spawn_below(readying: int, waiting: int) -> int | None:
     """The same as a spawned process, which copies no memory; None where that is not possible."""
-    program = unsharing(_NEW_USER, telling=_READYING, heard=_WAITING)
-    if program is None:
+    if (program := start_program()) is None:
         return None
     given = ((readying, _READYING), (waiting, _WAITING))
     actions = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in given]
     with suppress(PermissionError), program_file(program) as path:
-        return os.posix_spawn(path, ["below"], {}, file_actions=actions)
+        words = unshare_words(_NEW_USER, writer=_READYING, reader=_WAITING)
+        return os.posix_spawn(path, words, {}, file_actions=actions)
     return None
 
 

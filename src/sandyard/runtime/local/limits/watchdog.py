@@ -19,8 +19,8 @@ from sandyard.runtime.local.limits.memory import (
     memory_folder,
 )
 from sandyard.runtime.local.limits.socket_memory import SocketMemory
+from sandyard.runtime.local.limits.storage_use import unlinked_bytes, used_bytes
 from sandyard.runtime.local.records.run_folder import Spec
-from sandyard.runtime.local.storage import workspace
 from sandyard.runtime.local.storage.volumes import Volume
 from sandyard.runtime.model import EndReason
 
@@ -98,7 +98,7 @@ class Watchdog:
 
     def _visible_bytes(self) -> int:
         if not self._volume.is_bounded:
-            return workspace.used_bytes(self._files)
+            return used_bytes(self._files)
         found = os.statvfs(self._files)
         return (found.f_blocks - found.f_bfree) * found.f_frsize
 
@@ -161,8 +161,8 @@ class Watchdog:
 
     def _stored_bytes(self) -> int:
         pids = self._pids()
-        kept = workspace.used_bytes(self._files, give_up_above=self._limits.storage_bytes)
-        return kept + workspace.unlinked_bytes(self._files, pids)
+        kept = used_bytes(self._files, give_up_above=self._limits.storage_bytes)
+        return kept + unlinked_bytes(self._files, pids)
 
 
 class _HiddenMemory:

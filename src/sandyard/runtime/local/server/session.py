@@ -12,8 +12,8 @@ from typing import Any
 
 from sandyard.runtime import errors
 from sandyard.runtime.local.ipc.packets import Packet, writable
-from sandyard.runtime.local.ipc.pipes import lines_of, whole_content, write_whole
 from sandyard.runtime.local.jail.bubblewrap import UID_INSIDE
+from sandyard.runtime.local.server.pipes import lines_of, whole_content, write_whole
 from sandyard.runtime.local.server.session_processes import LocalProcesses
 from sandyard.runtime.local.server.supervisor_client import FULL, Channel
 from sandyard.runtime.model import FileChanges, path_parts

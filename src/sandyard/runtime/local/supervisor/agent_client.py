@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from sandyard.runtime.local.agent.agent import fork_agent
+from sandyard.runtime.local.agent.agent import AgentSetup, fork_agent
 from sandyard.runtime.local.ipc.packets import Packet, packet_pair, receive, send
 from sandyard.runtime.local.jail.spawn import pin
 
@@ -25,7 +25,7 @@ class AgentClient:
 
     def __init__(
         self,
-        setup: dict[str, Any],
+        setup: AgentSetup,
         *,
         cpu: float | None,
         on_exit: Callable[[int, int], None],

@@ -17,10 +17,9 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import NoReturn
 
-from sandyard.runtime.local.agent.agent import close_all_but
 from sandyard.runtime.local.egress.server import serve_egress
+from sandyard.runtime.local.host.privileges import close_all_but, give_up_rights
 from sandyard.runtime.local.ipc.packets import Packet, packet_pair, receive, send
-from sandyard.runtime.local.jail import namespaces
 from sandyard.runtime.network_model import (
     EgressPolicy,
     EgressReport,
@@ -185,7 +184,7 @@ def _become_proxy(
         close_all_but(channel.fileno(), listener.fileno(), 0, 1, 2)
         os.chdir("/")
         _limit(is_alone=uid is not None)
-        namespaces.give_up_rights(uid)
+        give_up_rights(uid)
         asyncio.run(serve_egress(channel, listener, policy, report))
         code = 0
     except BaseException:

@@ -6,14 +6,19 @@ import os
 import resource
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sandyard.runtime.local.agent.agent import AgentSetup
+from sandyard.runtime.local.agent.entering import Entry
+from sandyard.runtime.local.agent.launching import hard_limits
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import readable
-from sandyard.runtime.local.jail import launcher, seccomp
+from sandyard.runtime.local.jail import seccomp
 from sandyard.runtime.local.jail.bubblewrap import LAUNCHER, UID_INSIDE, Contents, Jail
 from sandyard.runtime.local.jail.isolation import PATH, Isolation
+from sandyard.runtime.local.jail.native_programs import start_program
 from sandyard.runtime.local.jail.spawn import Spawned, kill_tree, pin, spawn
 from sandyard.runtime.local.jail.sudo import sudo_files
 from sandyard.runtime.local.limits.cgroups import Cgroup
@@ -63,22 +68,10 @@ class MachineProcess:
         if isinstance(isolation, Jail):
             if cgroup is not None:
                 cgroup.create(spec.limits, processes_of_ours=_PROCESSES_OF_OURS)
-            launch = launcher.program(setup["rlimits"])
-            programs = {} if launch is None else {LAUNCHER: launch}
-            limits = _limits(setup["rlimits"], has_uid=isolation.uid is not None)
-            process, pid_inside = await _start_jail(isolation, spec, cgroup, programs, limits)
-            rules = seccomp.program()
-            setup |= {
-                "launcher": None if launch is None else LAUNCHER,
-                "enter": pid_inside,
-                "identity": processes.identity(pid_inside),
-                "uid": UID_INSIDE,
-                "seccomp": rules.hex() if rules else None,
-                "tmpfs": isolation.memory_folders(),
-            }
-            if isolation.system is not None:
-                files = sudo_files()
-                setup["sudo"] = {path: content.hex() for path, content in files.items()}
+            limits = _limits(setup.rlimits, has_uid=isolation.uid is not None)
+            process, pid_inside = await _start_jail(isolation, spec, cgroup, limits)
+            launcher = None if start_program() is None else LAUNCHER
+            setup = replace(setup, launcher=launcher, entry=_entry(isolation, pid_inside))
         cpu = spec.limits.cpu if cgroup is None else None
         enlist = None if cgroup is None else cgroup.add
         agent = AgentClient(setup, cpu=cpu, enlist=enlist, on_exit=on_exit, on_lost=on_lost)
@@ -89,9 +82,10 @@ class MachineProcess:
                 await kill_tree(process)
             raise
         made = cls(process, pid_inside, agent)
-        if "sudo" in setup:
+        if setup.entry is not None and setup.entry.sudo is not None:
             # No launcher: root could read it, and so take it over before its limits are set.
-            as_root = setup | {"uid": ROOT_INSIDE, "launcher": None}
+            entry = replace(setup.entry, uid=ROOT_INSIDE)
+            as_root = replace(setup, launcher=None, entry=entry)
             made.root_agent = AgentClient(
                 as_root, cpu=cpu, enlist=enlist, on_exit=on_exit, on_lost=on_lost
             )
@@ -109,11 +103,7 @@ class MachineProcess:
 
 
 async def _start_jail(
-    jail: Jail,
-    spec: Spec,
-    cgroup: Cgroup | None,
-    programs: dict[str, bytes],
-    limits: Mapping[int, int],
+    jail: Jail, spec: Spec, cgroup: Cgroup | None, limits: Mapping[int, int]
 ) -> tuple[Spawned, int]:
     """bubblewrap, and the pid of the waiting program in it."""
     reader, writer = os.pipe()
@@ -121,7 +111,7 @@ async def _start_jail(
     given = {CA_BUNDLE: spec.ca_file, KERNELS_INSIDE: spec.kernels}
     added = {path: Path(source) for path, source in given.items() if source is not None}
     root = None if spec.root is None else Path(spec.root)
-    contents = Contents(spec.files, spec.folders, spec.links, added, root, programs)
+    contents = Contents(spec.files, spec.folders, spec.links, added, root)
     try:
         wrapped = jail.wrap_machine(contents, info=writer)
         process = await spawn(wrapped, inherited=(writer,), stderr=telling, limits=limits)
@@ -150,11 +140,22 @@ async def _start_jail(
     return process, pid
 
 
+def _entry(jail: Jail, pid: int) -> Entry:
+    return Entry(
+        pid,
+        processes.identity(pid),
+        UID_INSIDE,
+        seccomp.program(),
+        jail.memory_folders(),
+        sudo_files() if jail.has_root else None,
+    )
+
+
 def _limits(rlimits: Mapping[str, int], *, has_uid: bool) -> dict[int, int]:
     """Programs of the same user can take over bubblewrap's process, so it gets their limits. Its
     limit of processes is higher: outside, all of its user's count, even another server's."""
     most = max(rlimits["RLIMIT_NPROC"], _PROCESSES_OUTSIDE)
-    limits = launcher.hard_limits({**rlimits, "RLIMIT_NPROC": most})
+    limits = hard_limits({**rlimits, "RLIMIT_NPROC": most})
     if not has_uid:
         del limits[resource.RLIMIT_NPROC]
     return limits
@@ -194,7 +195,7 @@ def _is_bubblewrap(pid: int) -> bool:
     return Path(f"/proc/{pid}/comm").read_text().strip() == "bwrap"
 
 
-def _setup(isolation: Isolation, spec: Spec) -> dict[str, Any]:
+def _setup(isolation: Isolation, spec: Spec) -> AgentSetup:
     limits = spec.limits
     rlimits = {
         "RLIMIT_CORE": 0,
@@ -209,4 +210,4 @@ def _setup(isolation: Isolation, spec: Spec) -> dict[str, Any]:
     environment = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": isolation.folder, **spec.environment}
     if not isinstance(isolation, Jail):
         environment["PATH"] = os.environ.get("PATH", PATH)
-    return {"workspace": isolation.folder, "rlimits": rlimits, "environment": environment}
+    return AgentSetup(isolation.folder, rlimits, environment)

@@ -25,7 +25,7 @@ from sandyard.runtime.errors import (
     SupervisorLostError,
 )
 from sandyard.runtime.local.host import processes
-from sandyard.runtime.local.jail import namespaces
+from sandyard.runtime.local.host.privileges import adopt_orphans
 from sandyard.runtime.local.jail.bubblewrap import Jail
 from sandyard.runtime.local.jail.isolation import Isolation, NoIsolation
 from sandyard.runtime.local.jail.mount_namespace import MountNamespace
@@ -77,7 +77,7 @@ class Supervisor:
         if self._folder.stop_is_requested():
             self._stop.set()
         if processes.HAS_PROC:
-            namespaces.adopt_orphans()
+            adopt_orphans()
         exceeded = asyncio.ensure_future(self._watchdog.run())
         stopped = asyncio.ensure_future(self._stop.wait())
         try:

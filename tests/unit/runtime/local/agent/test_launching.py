@@ -1,23 +1,25 @@
-"""The launcher takes the limits on, and becomes the command."""
+"""A launched command has its limits; a failed launch says why."""
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from sandyard.runtime.local.agent.answers import Answer, RefusedError
+from sandyard.runtime.local.agent.launching import parse_failure
 from sandyard.runtime.local.agent.paths import Paths
 from sandyard.runtime.local.agent.processes import Starter
-from sandyard.runtime.local.jail import launcher
+from sandyard.runtime.local.jail.native_programs import start_program
 
 RLIMITS = {"RLIMIT_CORE": 0, "RLIMIT_NOFILE": 123}
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> str:
-    content = launcher.program(RLIMITS)
+    content = start_program()
     assert content is not None
     return executable(tmp_path / "launch", content)
 
@@ -54,7 +56,7 @@ def written(answer: Answer) -> str:
 
 
 @pytest.mark.parametrize("is_forked", [False, True])
-def test_a_command_has_its_limits_folder_and_variables_however_it_began(
+def test_a_command_has_its_limits_folder_and_variables(
     program: str, tmp_path: Path, *, is_forked: bool
 ) -> None:
     starter = Starter(Paths("/workspace"), RLIMITS, {}, None if is_forked else program)
@@ -69,7 +71,7 @@ def test_a_command_has_its_limits_folder_and_variables_however_it_began(
 
 
 @pytest.mark.parametrize("is_forked", [False, True])
-def test_what_can_not_be_run_is_refused_with_what_was_missing(
+def test_a_command_that_can_not_be_run_is_refused_with_the_reason(
     program: str, tmp_path: Path, *, is_forked: bool
 ) -> None:
     starter = Starter(Paths("/workspace"), RLIMITS, {}, None if is_forked else program)
@@ -86,25 +88,22 @@ def test_what_can_not_be_run_is_refused_with_what_was_missing(
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 127
 
 
-def test_a_command_has_a_terminal_of_its_own_with_the_asked_size(program: str) -> None:
-    """It ends only when its output has been read: the kernel may drop the rest of a terminal whose
-    last process has exited."""
+def test_a_command_with_a_terminal_controls_it(program: str) -> None:
     starter = Starter(Paths("/workspace"), RLIMITS, {}, program)
-    command = "tty; stty size < /dev/tty; read line"
-    answer = start(starter, "sh", "-c", command, terminal=[90, 33])
+    answer = start(starter, "sh", "-c", "tty; stty size < /dev/tty", terminal=[90, 33])
     [terminal] = answer.descriptors
     shown = b""
-    while shown.count(b"\r\n") < 2:
-        shown += os.read(terminal, 4096)
-    os.write(terminal, b"\n")
-    os.waitpid(answer.result["pid"], 0)
+    with suppress(OSError):  # the end of a terminal whose last process has exited
+        while piece := os.read(terminal, 4096):
+            shown += piece
     os.close(terminal)
+    os.waitpid(answer.result["pid"], 0)
     device, size = shown.decode().split("\r\n", 1)
     assert device.startswith("/dev/pts/")
     assert size == "33 90\r\n"
 
 
-def test_a_launch_that_is_held_up_is_given_up(tmp_path: Path) -> None:
+def test_a_launch_that_takes_too_long_is_aborted(tmp_path: Path) -> None:
     """As by a process of the machine that stops it."""
     held_up = executable(tmp_path / "held-up", b"#!/bin/sh\nexec sleep 600\n")
     Path(held_up).chmod(0o755)
@@ -116,8 +115,8 @@ def test_a_launch_that_is_held_up_is_given_up(tmp_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
 
 
-@pytest.mark.parametrize("told", [b"x", bytes(15), b"\xff" * 16, b"\x7f" * 16])
-def test_whatever_is_told_of_a_failure_is_one(told: bytes) -> None:
-    failure = launcher.parse_failure(told)
+@pytest.mark.parametrize("report", [b"x", bytes(15), b"\xff" * 16, b"\x7f" * 16])
+def test_any_report_of_a_failure_has_a_valid_error_number(report: bytes) -> None:
+    failure = parse_failure(report)
     assert 0 <= failure.errno <= 4095
     os.strerror(failure.errno)

@@ -1,57 +1,20 @@
-"""The workspace's files, handled from outside while a hostile program may change them.
+"""The storage that a workspace uses, measured from outside while a hostile program may change it.
 
 Every step goes from an open folder to one of its entries and follows no link, so nothing that
 the program renames or links in between leads out.
 """
 
-import errno
 import os
-import secrets
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
-from sandyard.runtime.errors import UnsafePathError
 from sandyard.runtime.local.host import processes
-from sandyard.runtime.model import FileChanges, path_parts
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 200
 _TOO_MUCH = 1 << 62
 _LEAST_BYTES = 512
-_PROCFILE_BYTES = 65536
-
-
-def apply_changes(workspace: Path, changes: FileChanges, *, uid: int | None) -> None:
-    """Delete and write files; if a path is not safe, UnsafePathError, and nothing is done."""
-    deleted = [path_parts(path) for path in sorted(changes.deleted)]
-    written = [(path_parts(path), content) for path, content in sorted(changes.written.items())]
-    root = _open_root(workspace)
-    try:
-        for parts in deleted:
-            _delete(root, parts)
-        for parts, content in written:
-            _write(root, parts, content, uid)
-    finally:
-        os.close(root)
-
-
-def read_procfile(workspace: Path) -> str | None:
-    """The Procfile at the top, if it is a regular file: no link, pipe or device."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    root = _open_root(workspace)
-    try:
-        descriptor = os.open("Procfile", flags, dir_fd=root)
-    except OSError:
-        return None
-    finally:
-        os.close(root)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        return os.read(descriptor, _PROCFILE_BYTES).decode(errors="replace")
-    finally:
-        os.close(descriptor)
 
 
 def used_bytes(workspace: Path, *, give_up_above: int | None = None) -> int:
@@ -188,76 +151,3 @@ def _measure(folder: int, seen: set[int]) -> tuple[int, list[str]]:
             seen.add(found.st_ino)
         total += max(found.st_blocks * 512, _LEAST_BYTES)
     return total, folders
-
-
-def _delete(root: int, parts: Sequence[str]) -> None:
-    folders = [root]
-    try:
-        for part in parts[:-1]:
-            folders.append(os.open(part, _FOLDER, dir_fd=folders[-1]))
-        os.unlink(parts[-1], dir_fd=folders[-1])
-        for part, parent in reversed(list(zip(parts[:-1], folders, strict=False))):
-            os.rmdir(part, dir_fd=parent)
-    except OSError as error:
-        # Already gone, or a folder that still has files: nothing to do in both cases.
-        if error.errno not in _NOTHING_TO_DO:
-            raise
-    finally:
-        for folder in folders[1:]:
-            os.close(folder)
-
-
-_NOTHING_TO_DO = {
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.ELOOP,
-    errno.EISDIR,
-    errno.EPERM,
-    errno.ENOTEMPTY,
-    errno.EEXIST,
-}
-
-
-def _write(root: int, parts: Sequence[str], content: bytes, uid: int | None) -> None:
-    folder = os.dup(root)
-    try:
-        for part in parts[:-1]:
-            below = _enter(folder, part, uid)
-            os.close(folder)
-            folder = below
-        _put(folder, parts[-1], content, uid)
-    except OSError as error:
-        raise UnsafePathError("/".join(parts)) from error
-    finally:
-        os.close(folder)
-
-
-def _enter(folder: int, name: str, uid: int | None) -> int:
-    """The folder of this name, created if missing; a link or file in its place is removed."""
-    try:
-        return os.open(name, _FOLDER, dir_fd=folder)
-    except FileNotFoundError:
-        pass
-    except OSError:
-        os.unlink(name, dir_fd=folder)
-    os.mkdir(name, 0o755, dir_fd=folder)
-    made = os.open(name, _FOLDER, dir_fd=folder)
-    if uid is not None:
-        os.fchown(made, uid, uid)
-    return made
-
-
-def _put(folder: int, name: str, content: bytes, uid: int | None) -> None:
-    draft = f".sandyard-{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(draft, flags, 0o644, dir_fd=folder)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            if uid is not None:
-                os.fchown(descriptor, uid, uid)
-        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError:
-        os.unlink(draft, dir_fd=folder)
-        raise

@@ -6,10 +6,8 @@ import os
 from collections.abc import AsyncIterator
 
 from sandyard.runtime.errors import RuntimeUnavailableError
-from sandyard.runtime.local.ipc.packets import readable, writable
+from sandyard.runtime.local.ipc.packets import END, readable, writable
 
-END = b"\x04"
-"""The last byte of complete content: the pipe of a killed writer ends like any other."""
 _LINE_BYTES = 1 << 20
 _PIECE_BYTES = 1 << 20
 
