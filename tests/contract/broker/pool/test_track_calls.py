@@ -3,6 +3,7 @@
 import pytest
 from sandyard.broker.pool.action_model import Action
 
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.deletion_model import DeletionPolicy, decide_failed_deletion
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
