@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from sandyard.broker.pool.action_model import Action, decide_action
 
 from sandyard.broker.pool.action_model import Action, decide_action
 from sandyard.broker.pool.extension_model import Extension, decide_extension

@@ -5,7 +5,6 @@ import asyncio
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.action_model import Action

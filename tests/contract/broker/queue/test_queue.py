@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.action_model import Action

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.bulk import BulkChanges, BulkLimits, BulkReport

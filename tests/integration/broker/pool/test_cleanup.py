@@ -6,7 +6,6 @@ import random
 from typing import cast
 
 import pytest
-from sandyard.broker.pool.action_model import Action
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response

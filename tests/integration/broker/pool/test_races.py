@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.action_model import Action

@@ -4,7 +4,6 @@ import logging
 import random
 
 import pytest
-from sandyard.broker.pool.action_model import Action
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response

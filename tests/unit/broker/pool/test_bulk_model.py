@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from sandyard.broker.pool.action_model import Action, decide_action
 
 from sandyard.broker.pool.action_model import Action, decide_action
 from sandyard.broker.pool.bulk_model import BULK_DELETE, BulkFilter, decide_bulk_delete
