@@ -49,9 +49,9 @@ from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.http import create_usage_router
 from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
-from sandyard.platform.variables.holders import SandboxHolders
 from sandyard.platform.variables.http import create_sandbox_env_router
-from sandyard.platform.variables.service import Environments
+from sandyard.platform.variables.parents import ParentSandboxes
+from sandyard.platform.variables.service import Variables
 from sandyard.platform.wiring.runtimes import open_e2b_runtime, open_local_runtime
 from sandyard.platform.wiring.sandbox_gauges import sandbox_gauges
 from sandyard.platform.wiring.sessions import TerminalAccess, session_routers
@@ -60,6 +60,7 @@ from sandyard.runtime.programs.warm import WarmRuns
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.backoff import Backoff
+from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import E2bSettings, SandboxSettings
 from sandyard.wiring.addresses import PROGRAM_PORT
 from sandyard.wiring.job_specs import platform as specs
@@ -83,7 +84,7 @@ class SandboxesWired:
     schedule: Sequence[Job[Any]]
     routers: Sequence[APIRouter]
     quotas: SandboxQuotas
-    e2b_backoff: Backoff
+    e2b_pool: HttpPool
     """Shared by all callers of E2B with the same key."""
     targets: SandboxTargets
     """For the gateway."""
@@ -120,7 +121,7 @@ def build_sandboxes(
     database: Database,
     guard: AccessGuard,
     runner: JobRunner,
-    variables: Environments,
+    variables: Variables,
     *,
     e2b: E2bSettings,
     clock: Clock,
@@ -130,11 +131,11 @@ def build_sandboxes(
     terminal_access: TerminalAccess,
     given_runtime: Runtime | None = None,
 ) -> SandboxesWired:
-    e2b_backoff = Backoff()
+    e2b_pool = HttpPool(Backoff())
     node = node_name(data_dir)
     runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir)
     if settings.sandbox_runtime == "e2b":
-        runtime = open_e2b_runtime(settings, e2b, data_dir, node=node, backoff=e2b_backoff)
+        runtime = open_e2b_runtime(settings, e2b, data_dir, node=node, pool=e2b_pool)
     shared = _shared(settings, database, clock, node, runtime, url_of)
     store = shared.store
     recorder, activity = _recorder(shared), Activity(store, clock=clock)
@@ -155,7 +156,7 @@ def build_sandboxes(
         routers=(
             create_sandboxes_router(sandboxes, guard, prefix=prefix),
             create_admin_sandboxes_router(sandboxes, guard, prefix=prefix),
-            create_sandbox_env_router(variables, SandboxHolders(store), guard, prefix=prefix),
+            create_sandbox_env_router(variables, ParentSandboxes(store), guard, prefix=prefix),
             *session_routers(
                 sessions,
                 variables,
@@ -170,7 +171,7 @@ def build_sandboxes(
             ),
         ),
         quotas=SandboxQuotas(store, _quota(settings)),
-        e2b_backoff=e2b_backoff,
+        e2b_pool=e2b_pool,
         targets=SandboxTargets(
             store, sandboxes, runtime, node=node, program_port=program_port, activity=activity
         ),
@@ -269,7 +270,7 @@ def _warm(shared: _Shared, data_dir: Path) -> WarmSandboxes:
 
 
 def _sandboxes(
-    shared: _Shared, recorder: RunRecorder, variables: Environments, warm: WarmSandboxes | None
+    shared: _Shared, recorder: RunRecorder, variables: Variables, warm: WarmSandboxes | None
 ) -> Sandboxes:
     chosen = shared.settings
     return Sandboxes(
