@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandyard.broker.wiring.provider import ProviderAddress, provider_policy
-from sandyard.kit import ids
 from sandyard.kit.clock import SystemClock
 from sandyard.settings import ProviderSettings, Settings
 from sandyard.wiring.engines import secret
@@ -21,20 +20,13 @@ if TYPE_CHECKING:
 SIMULATED_SANDBOXES = 25
 
 
-def simulated_sandbox_ids() -> list[str]:
-    """The pool's ids of the initial sandboxes of the built-in simulated provider."""
-    from sandyard.tools.provider.simulator import first_external_ids
-
-    return [ids.sandbox_id(each) for each in first_external_ids(SIMULATED_SANDBOXES)]
-
-
 @asynccontextmanager
 async def open_provider(
     settings: Settings, data_dir: Path, listen: Listen
 ) -> AsyncIterator[ProviderAddress]:
     url = settings.provider.csp_base_url
     if url is not None:
-        yield ProviderAddress(url, settings.secret("csp_api_token"), url, simulated_sandbox_ids())
+        yield ProviderAddress(url, settings.secret("csp_api_token"), url)
         return
     from sandyard.tools.provider.simulator import Simulator, create_simulator_app
 
@@ -45,7 +37,7 @@ async def open_provider(
         about = (
             f"simulated ({SIMULATED_SANDBOXES} sandboxes); faults and more sandboxes at {url}/_sim"
         )
-        yield ProviderAddress(url, token, about, simulated_sandbox_ids())
+        yield ProviderAddress(url, token, about)
 
 
 def provider_target(settings: ProviderSettings) -> "Target":
@@ -66,4 +58,4 @@ async def open_pool_provider(settings: Settings, data_dir: Path) -> AsyncIterato
     from sandyard.broker.wiring.pool import opened_pool
 
     async with opened_pool(settings, data_dir) as pool:
-        yield pool_provider(settings, pool.store, SystemClock(), simulated_sandbox_ids())
+        yield pool_provider(settings, pool.store, SystemClock())

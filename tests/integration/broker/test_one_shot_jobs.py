@@ -35,7 +35,7 @@ async def sync(data_dir: Path, url: str) -> tuple[int, bool]:
     part: BrokerPart = build_broker(
         load_settings(),
         data_dir=data_dir,
-        provider_address=ProviderAddress(url, "", url, []),
+        provider_address=ProviderAddress(url, "", url),
         registry=CollectorRegistry(),
         other_logs={},
     )

@@ -1,11 +1,11 @@
 """The provider that the pool is bound to: recorded once, and checked before it is called."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from sandyard.broker.pool.errors import RowBusyError
-from sandyard.broker.pool.model import Sandbox
+from sandyard.broker.pool.filter_model import SandboxFilter
+from sandyard.broker.pool.listing import pages_of
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.model import (
     ProviderBinding,
@@ -21,21 +21,12 @@ T = TypeVar("T")
 
 
 class PoolProvider:
-    """`configured` is the name of the provider that this process calls, `simulated` the ids of the
-    built-in provider's first sandboxes."""
+    """`configured` is the name of the provider that this process calls."""
 
-    def __init__(
-        self,
-        store: PoolStore,
-        *,
-        clock: Clock,
-        configured: str,
-        simulated: Collection[str] = (),
-    ) -> None:
+    def __init__(self, store: PoolStore, *, clock: Clock, configured: str) -> None:
         self._store = store
         self._clock = clock
         self.configured = configured
-        self._simulated = simulated
 
     async def require(self) -> None:
         """Return if the pool belongs to the configured provider, or bind it if it has none yet;
@@ -46,13 +37,8 @@ class PoolProvider:
         require_same_provider(bound, self.configured)
 
     async def _bind_first(self) -> ProviderBinding:
-        has_rows = await self._has_rows()
-        first = decide_first_provider(
-            self.configured,
-            has_rows=has_rows,
-            has_simulated=has_rows and await self._has_simulated(),
-            cause=Cause.by(actor("system"), self._clock),
-        )
+        cause = Cause.by(actor("system"), self._clock)
+        first = decide_first_provider(self.configured, cause=cause)
         if await self._store.apply_together(first):
             return first.result
         return await self._store.find_provider() or first.result
@@ -89,13 +75,7 @@ class PoolProvider:
         return checked
 
     async def _has_rows(self) -> bool:
-        cursor = None
-        while True:
-            page = await self._store.page(status=None, limit=1, cursor=cursor)
-            if page.items or page.next_cursor is None:
-                return bool(page.items)
-            cursor = page.next_cursor
-
-    async def _has_simulated(self) -> bool:
-        found = await asyncio.gather(*map(self._store.find, self._simulated))
-        return any(isinstance(each, Sandbox) for each in found)
+        async for rows in pages_of(self._store, SandboxFilter(), size=1):
+            if rows:
+                return True
+        return False

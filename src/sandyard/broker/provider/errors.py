@@ -26,8 +26,7 @@ class ProviderMismatchError(ConflictError):
 
     code = "PROVIDER_MISMATCH"
 
-    def __init__(self, remembered: str | None, configured: str) -> None:
-        """`remembered` is None if it is only known that it is another one."""
+    def __init__(self, remembered: str, configured: str) -> None:
         super().__init__(
             f"The pool belongs to {_provider(remembered)}, and CSP_BASE_URL selects "
             f"{_provider(configured)}. Set CSP_BASE_URL as before, or choose another --data-dir or "
@@ -43,11 +42,5 @@ class ProviderChangeRefusedError(ConflictError):
     code = "PROVIDER_CHANGE_REFUSED"
 
 
-def _provider(name: str | None) -> str:
-    match name:
-        case None:
-            return "another provider"
-        case "simulated":
-            return "the simulated provider"
-        case _:
-            return f"the provider at {name}"
+def _provider(name: str) -> str:
+    return "the simulated provider" if name == "simulated" else f"the provider at {name}"

@@ -36,16 +36,8 @@ def require_same_provider(bound: ProviderBinding, configured: str) -> None:
         raise ProviderMismatchError(bound.provider, configured)
 
 
-def decide_first_provider(
-    configured: str, *, has_rows: bool, has_simulated: bool, cause: Cause
-) -> Transition[ProviderBinding]:
-    """Bind a pool without a recorded provider to this one, if allowed.
-
-    An empty pool may be bound to any. One that was filled before providers were recorded belongs to
-    the built-in simulated provider if it has sandboxes of it, and otherwise to a real one.
-    """
-    if has_rows and has_simulated != (configured == SIMULATED):
-        raise ProviderMismatchError(SIMULATED if has_simulated else None, configured)
+def decide_first_provider(configured: str, *, cause: Cause) -> Transition[ProviderBinding]:
+    """Bind a new pool to this provider."""
     return created(ProviderBinding(configured), "pool.provider_set", cause)
 
 
@@ -59,7 +51,7 @@ def decide_provider_change(
     if bound is None:
         if has_rows and configured == SIMULATED:
             raise ProviderChangeRefusedError
-        return created(ProviderBinding(configured), "pool.provider_set", cause)
+        return decide_first_provider(configured, cause=cause)
     if bound.provider == configured:
         return None
     if has_rows and SIMULATED in (bound.provider, configured):

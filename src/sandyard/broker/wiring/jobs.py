@@ -1,7 +1,6 @@
 """The Broker's jobs, wired."""
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -49,7 +48,6 @@ class JobContext:
     runner: JobRunner
     clock: Clock
     metrics: BrokerMetrics
-    simulated_ids: Sequence[str]
 
 
 def broker_jobs(
@@ -92,7 +90,7 @@ def broker_jobs(
         parallel=broker.probe_parallel,
         assigner=context.assigner,
     )
-    own = pool_provider(settings, store, clock, context.simulated_ids)
+    own = pool_provider(settings, store, clock)
     autoscaler = _autoscaler(context, provider)
     run = autoscaler.around_sync(own.before(sync.run))
     forced = autoscaler.around_sync(own.before(partial(sync.run, force=True)))
@@ -113,15 +111,9 @@ def broker_jobs(
     )
 
 
-def pool_provider(
-    settings: Settings, store: PoolStore, clock: Clock, simulated_ids: Sequence[str]
-) -> PoolProvider:
-    return PoolProvider(
-        store,
-        clock=clock,
-        configured=provider_name(settings.provider.csp_base_url),
-        simulated=simulated_ids,
-    )
+def pool_provider(settings: Settings, store: PoolStore, clock: Clock) -> PoolProvider:
+    name = provider_name(settings.provider.csp_base_url)
+    return PoolProvider(store, clock=clock, configured=name)
 
 
 def _autoscaler(context: JobContext, provider: HttpProvider) -> PoolAutoscaler:

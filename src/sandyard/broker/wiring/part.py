@@ -148,8 +148,7 @@ def build_broker(
         assigner=assigner,
     )
     prober = _prober(settings.broker, provider)
-    simulated_ids = provider_address.simulated_ids
-    context = JobContext(settings, store, assigner, runner, clock, metrics, simulated_ids)
+    context = JobContext(settings, store, assigner, runner, clock, metrics)
     history = History(store, pool.history, clock=clock)
     jobs = broker_jobs(context, provider, queue, reservations, prober, delivery, clients, history)
     service, leases = _claims(context, queue, cache, prober)

@@ -1,6 +1,5 @@
 """Where the Broker's cloud provider is, and how it is called."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandyard.broker.provider.client import ProviderPolicy
@@ -14,8 +13,6 @@ class ProviderAddress:
     token: str | Secret
     description: str
     """For people."""
-    simulated_ids: Sequence[str]
-    """The pool's ids of the first sandboxes of any simulated provider."""
 
 
 def provider_policy(provider: ProviderSettings) -> ProviderPolicy:

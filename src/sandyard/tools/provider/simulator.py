@@ -130,12 +130,6 @@ class Simulator:
         return None
 
 
-def first_external_ids(count: int) -> list[str]:
-    """The ids of the first sandboxes of any simulator, as either dialect lists them."""
-    identities = [_identity(number) for number in range(1, count + 1)]
-    return [*identities, *map(_ACCOUNT.format, identities)]
-
-
 def _identity(number: int) -> str:
     return str(uuid.uuid5(_NAMESPACE, str(number)))
 

@@ -4,17 +4,12 @@ import asyncio
 
 import pytest
 
-from sandyard.broker.pool.listing_model import decide_discovery
-from sandyard.broker.pool.model import Listed
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.binding import PoolProvider
 from sandyard.broker.provider.errors import ProviderChangeRefusedError, ProviderMismatchError
 from sandyard.broker.provider.model import SIMULATED
 from sandyard.broker.verification import verify
-from sandyard.kit import ids
 from sandyard.kit.changes.events import EventQuery
-from sandyard.kit.changes.transitions import Cause
-from sandyard.tools.provider.simulator import first_external_ids
 from tests.support.broker.pools import NOW, fill
 from tests.support.clocks import ManualClock
 
@@ -23,19 +18,12 @@ MOVED = "https://csp.example.org"
 
 
 def own(store: PoolStore, provider: str) -> PoolProvider:
-    simulated = [ids.sandbox_id(each) for each in first_external_ids(25)]
-    return PoolProvider(store, clock=ManualClock(NOW), configured=provider, simulated=simulated)
+    return PoolProvider(store, clock=ManualClock(NOW), configured=provider)
 
 
 async def remembered(store: PoolStore) -> str | None:
     bound = await store.find_provider()
     return bound.provider if bound else None
-
-
-async def fill_simulated(store: PoolStore, external_id: str) -> None:
-    listed, cause = Listed(external_id, "sandbox-0007"), Cause("job:sync", NOW * 1000)
-    found = decide_discovery(listed, lab_duration_hours=4, cause=cause)
-    assert await store.apply([found]) == [True]
 
 
 @pytest.mark.parametrize(("first", "second"), [(SIMULATED, REAL), (REAL, SIMULATED), (REAL, MOVED)])
@@ -72,28 +60,10 @@ async def test_work_is_not_begun_with_another_provider(store: PoolStore) -> None
     assert begun == ["work"]
 
 
-class TestPoolsFromBeforeTheMemory:
-    @pytest.mark.parametrize("provider", [SIMULATED, REAL])
-    async def test_an_empty_one_takes_any(self, store: PoolStore, provider: str) -> None:
-        await own(store, provider).require()
-        assert await remembered(store) == provider
-
-    @pytest.mark.parametrize("number", [6, 25 + 6], ids=["generic", "infoblox"])
-    async def test_one_with_simulated_sandboxes_is_the_simulated_ones(
-        self, store: PoolStore, number: int
-    ) -> None:
-        await fill_simulated(store, first_external_ids(25)[number])
-        with pytest.raises(ProviderMismatchError, match="belongs to the simulated provider"):
-            await own(store, REAL).require()
-        assert await remembered(store) is None
-        await own(store, SIMULATED).require()
-
-    async def test_one_with_others_is_a_real_ones(self, store: PoolStore) -> None:
-        await fill(store, 1)
-        with pytest.raises(ProviderMismatchError, match="belongs to another provider"):
-            await own(store, SIMULATED).require()
-        assert await remembered(store) is None
-        await own(store, REAL).require()
+@pytest.mark.parametrize("provider", [SIMULATED, REAL])
+async def test_a_new_pool_is_bound_to_any_provider(store: PoolStore, provider: str) -> None:
+    await own(store, provider).require()
+    assert await remembered(store) == provider
 
 
 class TestChange:

@@ -29,24 +29,11 @@ def test_a_provider_is_named_by_its_address_alone(url: str | None, name: str) ->
     assert provider_name(url) == name
 
 
-@pytest.mark.parametrize(
-    ("configured", "has_rows", "has_simulated"),
-    [(REAL, False, False), (SIMULATED, False, False), (REAL, True, False), (SIMULATED, True, True)],
-)
-def test_a_pool_takes_the_provider_that_its_sandboxes_may_be_of(
-    configured: str, has_rows: bool, has_simulated: bool
-) -> None:
-    first = decide_first_provider(
-        configured, has_rows=has_rows, has_simulated=has_simulated, cause=cause()
-    )
+@pytest.mark.parametrize("configured", [REAL, SIMULATED])
+def test_a_new_pool_is_bound_to_any_provider(configured: str) -> None:
+    first = decide_first_provider(configured, cause=cause())
     assert first.result == ProviderBinding(configured, sequence=1)
     assert first.events[0].kind == "pool.provider_set"
-
-
-@pytest.mark.parametrize(("configured", "has_simulated"), [(REAL, True), (SIMULATED, False)])
-def test_a_pool_with_another_s_sandboxes_does_not(configured: str, has_simulated: bool) -> None:
-    with pytest.raises(ProviderMismatchError):
-        decide_first_provider(configured, has_rows=True, has_simulated=has_simulated, cause=cause())
 
 
 def test_the_remembered_provider_is_the_only_one() -> None:
