@@ -34,14 +34,17 @@ from sandyard.previews.http.web import create_web_router
 from sandyard.previews.jobs import EndPreviews, SweepPreviews
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.ports import PreviewProvider
+from sandyard.previews.providers.remote import REPEATS, RemotePreviewProvider, translation
 from sandyard.previews.service import PreviewPolicy, Previews
 from sandyard.previews.stores import tables
 from sandyard.previews.stores.old_columns import OldColumns
 from sandyard.previews.stores.schema import MIGRATIONS
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.verification import verify
+from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.model import Limits
-from sandyard.settings import PreviewSettings, Settings
+from sandyard.runtime.remote.http import HttpPool
+from sandyard.settings import E2bSettings, PreviewSettings, Settings
 from sandyard.wiring.addresses import PROGRAM_PORT
 from sandyard.wiring.engines import (
     SqlEngine,
@@ -220,17 +223,7 @@ def _schedule(
 def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider:
     chosen = settings.previews
     if chosen.preview_provider == "e2b":
-        from sandyard.previews.providers.remote import E2bProvider
-
-        e2b = settings.e2b
-        return E2bProvider(
-            e2b_key(e2b, needed_for="PREVIEW_PROVIDER=e2b"),
-            api_url=e2b.e2b_api_url,
-            sandbox_url=e2b.e2b_sandbox_url,
-            template=e2b.e2b_template,
-            port=e2b.e2b_port,
-            backoff=platform.wired.e2b_backoff,
-        )
+        return open_e2b_provider(settings.e2b, platform.wired.e2b_pool)
     limits = Limits(
         cpu=1,
         memory_bytes=_MEMORY_BYTES,
@@ -244,6 +237,24 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
         limits,
         node=platform.wired.node,
         url_of=lambda running: domain.url_of(running.run_id.id, running.port),
+    )
+
+
+def open_e2b_provider(e2b: E2bSettings, pool: HttpPool) -> RemotePreviewProvider:
+    control = E2bControl(
+        e2b_key(e2b, needed_for="PREVIEW_PROVIDER=e2b"),
+        api_url=e2b.e2b_api_url,
+        sandbox_url=e2b.e2b_sandbox_url,
+        pool=pool,
+        translate=translation,
+        repeats=REPEATS,
+    )
+    return RemotePreviewProvider(
+        control,
+        template=e2b.e2b_template,
+        port=e2b.e2b_port,
+        scheme="http" if (e2b.e2b_sandbox_url or "").startswith("http://") else "https",
+        files_sec=control.timeouts.files_sec,
     )
 
 

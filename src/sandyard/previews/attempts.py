@@ -22,7 +22,7 @@ from sandyard.previews.providers.errors import PreviewElsewhereError
 from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
 
 _POLL_SEC = 0.1
-_LOOK_EVERY_SEC = 2.0
+_LOOKUP_EVERY_SEC = 2.0
 
 
 class Attempts:
@@ -56,7 +56,7 @@ class Attempts:
             await self.kill_unless_recorded(preview.project_id, found)
         return True
 
-    async def settle(self, preview: Preview, attempt: Attempt, cause: Cause) -> None:
+    async def resolve(self, preview: Preview, attempt: Attempt, cause: Cause) -> None:
         """Record the sandbox of an attempt whose time is over, or that it created none."""
         if not await self.adopt(preview, attempt, cause):
             await self.change(preview, lambda it: abandon_attempt(it, attempt.id, cause=cause))
@@ -139,12 +139,12 @@ class AttemptWait:
     def __init__(self, wait_sec: float) -> None:
         self._now = asyncio.get_running_loop().time
         self._busy_at = self._now() + wait_sec
-        self._look_at = self._now()
+        self._lookup_at = self._now()
 
-    def is_time_to_look(self) -> bool:
-        is_time = self._now() >= self._look_at
+    def is_lookup_due(self) -> bool:
+        is_time = self._now() >= self._lookup_at
         if is_time:
-            self._look_at = self._now() + _LOOK_EVERY_SEC
+            self._lookup_at = self._now() + _LOOKUP_EVERY_SEC
         return is_time
 
     async def pause(self) -> None:

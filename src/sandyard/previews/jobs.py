@@ -32,7 +32,7 @@ recorded."""
 _PAGE = 500
 
 
-class HeldPreviews(Protocol):
+class LocalPreviews(Protocol):
     async def clear_ended(self) -> int:
         """Remove the data of ended previews; returns how many."""
         ...
@@ -53,7 +53,7 @@ class EndReport:
 
 class EndPreviews:
     """Ends the previews of deleted projects and of deactivated accounts, at every provider, and
-    settles abandoned attempts. Previews of another node are left to it."""
+    resolves abandoned attempts. Previews of another node are left to it."""
 
     def __init__(
         self,
@@ -119,8 +119,8 @@ class EndPreviews:
                 await self._try(self._end(preview, cause, report), preview, report)
             elif preview.attempt is not None and preview.attempt.is_over(now):
                 cause = self._cause("end-previews", "its attempt was over")
-                settling = self._settle(preview, preview.attempt, cause, report)
-                await self._try(settling, preview, report)
+                resolving = self._resolve(preview, preview.attempt, cause, report)
+                await self._try(resolving, preview, report)
 
     def _cause(self, job: str, reason: str) -> Cause:
         """For one preview, because time passes while a provider is asked for each of them."""
@@ -136,7 +136,7 @@ class EndPreviews:
         except UnavailableError as error:
             report.failed += 1
             logger.warning(
-                "a preview could not be ended or settled",
+                "a preview or its attempt could not be ended",
                 extra={
                     "action": "previews",
                     "project_id": preview.project_id,
@@ -166,10 +166,10 @@ class EndPreviews:
         report.ended += is_ended and is_running
         return is_ended
 
-    async def _settle(
+    async def _resolve(
         self, preview: Preview, attempt: Attempt, cause: Cause, report: EndReport
     ) -> None:
-        await self._attempts.settle(preview, attempt, cause)
+        await self._attempts.resolve(preview, attempt, cause)
         report.settled += 1
 
 
@@ -183,19 +183,21 @@ class SweepPreviews:
     """Clears ended previews on a machine that hosts them itself, and ends those without a
     record."""
 
-    def __init__(self, held: HeldPreviews, known: KnownAttempts, *, clock: Clock) -> None:
-        self._held = held
+    def __init__(self, previews: LocalPreviews, known: KnownAttempts, *, clock: Clock) -> None:
+        self._previews = previews
         self._known = known
         self._clock = clock
 
     async def run(self) -> SweepReport:
-        report = SweepReport(cleared=await self._held.clear_ended())
+        report = SweepReport(cleared=await self._previews.clear_ended())
         now = utc_time(self._clock.now())
-        running = [each for each in await self._held.running() if each.start_time < now - _YOUNG]
+        running = [
+            each for each in await self._previews.running() if each.start_time < now - _YOUNG
+        ]
         known = await self._known.known_attempts([each.attempt for each in running], now=now)
         for sandbox in running:
             if sandbox.attempt not in known:
-                await self._held.kill(sandbox.sandbox_id)
+                await self._previews.kill(sandbox.sandbox_id)
                 report.ended += 1
                 logger.warning(
                     "a preview without a project was ended",

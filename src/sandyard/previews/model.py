@@ -18,7 +18,7 @@ from sandyard.previews.errors import (
 from sandyard.previews.files import FileChanges
 
 UNSETTLED = datetime(9999, 12, 31, tzinfo=UTC)
-"""Until when an unsettled attempt (neither recorded nor abandoned) counts as running."""
+"""Until when an unresolved attempt (neither recorded nor abandoned) counts as running."""
 ESTIMATED_LIFE = timedelta(minutes=30)
 """The assumed lifetime of a sandbox whose end is not known."""
 
@@ -92,7 +92,7 @@ class Preview:
 
     @property
     def running_until(self) -> datetime | None:
-        """The end of the sandbox; an attempt may have created one until it is settled."""
+        """The end of the sandbox; an attempt may have created one until it is resolved."""
         if self.attempt is not None:
             return UNSETTLED
         return None if self.info is None else self.info.end_time
@@ -102,7 +102,7 @@ class Preview:
         return self.running_until is not None and now < self.running_until
 
     @property
-    def told_at(self) -> datetime | None:
+    def reported_at(self) -> datetime | None:
         """When the provider last reported the sandbox; at least when it was created."""
         return self.last_checked or (self.info.start_time if self.info else None)
 

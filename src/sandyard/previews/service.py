@@ -40,9 +40,9 @@ from sandyard.previews.providers.errors import (
 )
 from sandyard.previews.providers.ports import PreviewProvider
 from sandyard.previews.status_checks import StatusChecks
-from sandyard.previews.status_model import Status, StatusReport
+from sandyard.previews.status_model import PreviewStatus, StatusReport
 
-_SETTLES_IN = timedelta(seconds=30)
+_APPEARS_WITHIN = timedelta(seconds=30)
 """How long after an interrupted create its sandbox may still appear at the provider."""
 _SYSTEM = "system"
 
@@ -107,8 +107,8 @@ class Previews:
         Any number of concurrent callers and replicas create one sandbox, and all get it. A call
         that arrives while another runs gets the result of a run that began after it arrived.
         """
-        await self._require_writable(project_id, account_id)
-        return await self._syncs.run(project_id, lambda: self._sync(project_id, account_id, actor))
+        key = f"{account_id} {project_id}"
+        return await self._syncs.run(key, lambda: self._sync(project_id, account_id, actor))
 
     async def stop(self, project_id: str, *, account_id: str, actor: str) -> StatusReport:
         """End the project's sandbox, if it runs; returns its status. Raises PreviewBusyError while
@@ -142,7 +142,7 @@ class Previews:
         FileBytesLimitError, and FilesVersionError if the files do not have the expected version."""
         async with self._locks.of(project_id):
             async for _ in ConflictRetries():
-                preview = await self._get_writable(project_id, account_id)
+                preview = await self._get(project_id, account_id, writable=True)
                 require_version(preview, expected_version)
                 there = {file.path: file.content for file in await self._store.files(project_id)}
                 files = different_files(there, changes, limits=self._policy.files, now=self._now())
@@ -161,7 +161,7 @@ class Previews:
         after = transition.result
 
         async def write(project: Project | None) -> bool:
-            _require_writable(project)
+            _require_project(project, writable=True)
             return await self._store.apply(transition, files=files)
 
         return await self._projects.hold(after.account_id, after.project_id, write)
@@ -177,7 +177,7 @@ class Previews:
     async def _sync(self, project_id: str, account_id: str, actor: str) -> Synced:
         wait = AttemptWait(self._policy.wait_sec)
         while True:
-            preview = await self._get_writable(project_id, account_id)
+            preview = await self._get(project_id, account_id, writable=True)
             report, recorded = await self._checks.check(preview)
             synced = None if recorded is None else await self._act_on(report, recorded, wait, actor)
             if synced is not None:
@@ -187,26 +187,28 @@ class Previews:
         self, report: StatusReport, preview: Preview, wait: AttemptWait, actor: str
     ) -> Synced | None:
         """Act on the report; None if the status must be checked again."""
-        if report.status is Status.UNKNOWN or report.is_stale:
+        if report.status is PreviewStatus.UNKNOWN or report.is_stale:
             raise report.error or UnavailableError(report.message)
-        if report.status is Status.RUNNING and report.info is not None:
+        if report.status is PreviewStatus.RUNNING and report.info is not None:
             synced = await self._update_files(preview, report.info, actor)
             if synced is None:  # the provider may report it as running for a while
                 await wait.pause()
             return synced
         attempt = preview.attempt
-        if attempt is not None and await self._stands(preview, attempt, wait, actor):
+        if attempt is not None and await self._is_pending(preview, attempt, wait, actor):
             return None
+        if attempt is not None or preview.info is not None:  # asking about it may have taken long
+            await self._get_project(preview.project_id, preview.account_id, writable=True)
         return await self._make(preview, actor)
 
-    async def _stands(
+    async def _is_pending(
         self, preview: Preview, attempt: Attempt, wait: AttemptWait, actor: str
     ) -> bool:
         """Whether another caller's attempt must still be waited for, or was just found to have
         created a sandbox."""
         is_over = attempt.is_over(self._now())
         cause = self._cause(actor, "found by its attempt")
-        if (is_over or wait.is_time_to_look()) and await self._attempts.adopt(
+        if (is_over or wait.is_lookup_due()) and await self._attempts.adopt(
             preview, attempt, cause
         ):
             return True
@@ -216,7 +218,6 @@ class Previews:
 
     async def _make(self, seen: Preview, actor: str) -> Synced | None:
         """Create a sandbox; None if another caller was first."""
-        await self._require_writable(seen.project_id, seen.account_id)
         now = self._now()
         attempt = Attempt(self._provider.make_attempt_id(), now + self._policy.attempt_for)
         quota = await self._quota(seen, now)
@@ -276,7 +277,7 @@ class Previews:
                 begun, lambda it: abandon_attempt(it, attempt.id, cause=cause)
             )
             return
-        until = self._now() + _SETTLES_IN
+        until = self._now() + _APPEARS_WITHIN
         await self._attempts.change(
             begun, lambda it: shorten_attempt(it, attempt.id, until=until, cause=cause)
         )
@@ -297,28 +298,20 @@ class Previews:
         count = await self._store.count_files(project_id)
         return Synced(project_id, info, count, version, was_made=False)
 
-    async def _get(self, project_id: str, account_id: str) -> Preview:
-        project = await self._get_project(project_id, account_id)
+    async def _get(self, project_id: str, account_id: str, *, writable: bool = False) -> Preview:
+        project = await self._get_project(project_id, account_id, writable=writable)
         preview = await self._store.find(project_id)
         return preview or Preview(project_id, account_id, project.created_at)
-
-    async def _get_writable(self, project_id: str, account_id: str) -> Preview:
-        """Read for each attempt, because the project may have been archived meanwhile."""
-        await self._require_writable(project_id, account_id)
-        return await self._get(project_id, account_id)
 
     async def _has_version(self, seen: Preview) -> bool:
         current = await self._store.find(seen.project_id)
         return current is None or current.files_version == seen.files_version
 
-    async def _get_project(self, project_id: str, account_id: str) -> Project:
+    async def _get_project(
+        self, project_id: str, account_id: str, *, writable: bool = False
+    ) -> Project:
         project = await self._projects.find(account_id, project_id)
-        if project is None:
-            raise PreviewProjectNotFoundError
-        return project
-
-    async def _require_writable(self, project_id: str, account_id: str) -> None:
-        _require_writable(await self._projects.find(account_id, project_id))
+        return _require_project(project, writable=writable)
 
     def _cause(self, actor: str, reason: str | None = None) -> Cause:
         return Cause.by(actor, self._clock, reason=reason)
@@ -327,8 +320,9 @@ class Previews:
         return utc_time(self._clock.now())
 
 
-def _require_writable(project: Project | None) -> None:
+def _require_project(project: Project | None, *, writable: bool) -> Project:
     if project is None:
         raise PreviewProjectNotFoundError
-    if project.is_archived:
+    if writable and project.is_archived:
         raise PreviewProjectArchivedError
+    return project

@@ -14,7 +14,7 @@ RECHECK_AFTER = timedelta(seconds=30)
 """A response equal to the last one is recorded only after this time."""
 
 
-class Status(StrEnum):
+class PreviewStatus(StrEnum):
     RUNNING = "running"
     EXPIRED = "expired"
     NOT_FOUND = "not_found"
@@ -53,7 +53,7 @@ ProviderAnswer = Running | Gone | ProviderUnavailable
 class StatusReport:
     """The response to a caller, and what to record."""
 
-    status: Status
+    status: PreviewStatus
     action: ActionRequired
     message: str
     info: SandboxInfo | None = None
@@ -64,7 +64,7 @@ class StatusReport:
 
     @property
     def is_stale(self) -> bool:
-        return self.error is not None and self.status is Status.RUNNING
+        return self.error is not None and self.status is PreviewStatus.RUNNING
 
 
 def report_status(
@@ -72,26 +72,32 @@ def report_status(
 ) -> StatusReport:
     """`answer` is None if the provider was not asked. An unavailable provider never means
     `expired`, because then a second sandbox would be created."""
-    info, told_at = preview.info, preview.told_at
-    if info is None or told_at is None:
+    info, reported_at = preview.info, preview.reported_at
+    if info is None or reported_at is None:
         message = "There is no preview yet."
-        return StatusReport(Status.NOT_FOUND, ActionRequired.SYNC_NEEDED, message)
+        return StatusReport(PreviewStatus.NOT_FOUND, ActionRequired.SYNC_NEEDED, message)
     match answer:
         case Running(end_time=end_time) if now < end_time:
             seen = replace(info, end_time=end_time, is_estimated=False)
             message = "The preview is running."
-            return StatusReport(Status.RUNNING, ActionRequired.NONE, message, seen, now)
-        case ProviderUnavailable(error=error) if now - told_at < LAST_KNOWN_FOR:
+            return StatusReport(PreviewStatus.RUNNING, ActionRequired.NONE, message, seen, now)
+        case ProviderUnavailable(error=error) if now - reported_at < LAST_KNOWN_FOR:
             message = "The provider does not respond; this is its last known status."
-            return StatusReport(Status.RUNNING, ActionRequired.NONE, message, info, told_at, error)
+            return StatusReport(
+                PreviewStatus.RUNNING, ActionRequired.NONE, message, info, reported_at, error
+            )
         case ProviderUnavailable(error=error):
             action = ActionRequired.RETRY_LATER
-            return StatusReport(Status.UNKNOWN, action, error.message, info, told_at, error)
+            return StatusReport(
+                PreviewStatus.UNKNOWN, action, error.message, info, reported_at, error
+            )
         case _:
             end_time = min(info.end_time, to_milliseconds(now))
             ended = replace(info, end_time=end_time, is_estimated=False)
             message = "The preview has ended."
-            return StatusReport(Status.EXPIRED, ActionRequired.SYNC_NEEDED, message, ended, now)
+            return StatusReport(
+                PreviewStatus.EXPIRED, ActionRequired.SYNC_NEEDED, message, ended, now
+            )
 
 
 def record_check(
@@ -101,7 +107,7 @@ def record_check(
     before, now = preview.info, report.info
     if before is None or now is None or before.sandbox_id != now.sandbox_id or before == now:
         return None
-    kind = "preview.ended" if report.status is Status.EXPIRED else "preview.extended"
+    kind = "preview.ended" if report.status is PreviewStatus.EXPIRED else "preview.extended"
     return changed(preview, replace(preview, info=now), kind, cause)
 
 

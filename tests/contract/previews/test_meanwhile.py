@@ -10,15 +10,16 @@ from sandyard.previews.errors import PreviewBusyError, PreviewProjectArchivedErr
 from sandyard.previews.files import ChangeSet, ProjectFile
 from sandyard.previews.model import abandon_attempt
 from sandyard.previews.providers.ports import PreviewSandbox
-from sandyard.previews.providers.remote import E2bProvider
+from sandyard.previews.providers.remote import RemotePreviewProvider
 from sandyard.previews.stores.sql import SqlPreviewStore
-from tests.support.e2b.double import API_KEY, E2bDouble
+from tests.support.e2b.double import E2bDouble
 from tests.support.previews.in_process import QUICK, PreviewApi, another_replica, minutes
+from tests.support.previews.providers import connect_to
 
 Meanwhile = Callable[[], Awaitable[object]]
 
 
-class SlowProvider(E2bProvider):
+class SlowProvider(RemotePreviewProvider):
     """Something happens between its making a sandbox, or finding an attempt, and its saying so."""
 
     meanwhile: Meanwhile | None = None
@@ -55,7 +56,9 @@ class SlowStore(SqlPreviewStore):
 
 @pytest.fixture
 def provider(double: E2bDouble) -> SlowProvider:
-    return SlowProvider(API_KEY, api_url=double.url, sandbox_url=double.url, timeouts=QUICK)
+    provider = connect_to(double, timeouts=QUICK, kind=SlowProvider)
+    assert isinstance(provider, SlowProvider)
+    return provider
 
 
 async def test_an_account_that_is_deactivated_during_a_sync_gets_no_sandbox(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.previews.providers.remote import E2bTimeouts
 from sandyard.previews.status_checks import ANSWER_WITHIN_SEC
 from sandyard.previews.stores.sql import SqlPreviewStore
+from sandyard.runtime.e2b.control import E2bTimeouts
 from tests.support.e2b.double import E2bDouble
 from tests.support.previews.in_process import PreviewApi, minutes, preview_api
 from tests.support.previews.providers import connect_to

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sandyard.previews.providers.errors import ProviderFailedError, ProviderRateLimitedError
-from sandyard.previews.providers.remote import E2bProvider
+from sandyard.previews.providers.remote import RemotePreviewProvider
 from sandyard.runtime.remote.backoff import Backoff
 from tests.support.clocks import ManualClock
-from tests.support.e2b.double import API_KEY, E2bDouble, e2b_double
+from tests.support.e2b.double import E2bDouble, e2b_double
 from tests.support.previews.providers import connect_to, create, edit
 
 REQUESTS = ("upload", "remove", "run")
@@ -20,9 +20,9 @@ async def double() -> AsyncIterator[E2bDouble]:
         yield double
 
 
-def provider_with(double: E2bDouble, clock: ManualClock) -> E2bProvider:
+def provider_with(double: E2bDouble, clock: ManualClock) -> RemotePreviewProvider:
     backoff = Backoff(first_sec=100, longest_sec=200, now=clock.now, chance=lambda: 1.0)
-    return E2bProvider(API_KEY, api_url=double.url, sandbox_url=double.url, backoff=backoff)
+    return connect_to(double, backoff=backoff)
 
 
 @pytest.mark.parametrize("operation", REQUESTS)

@@ -1,4 +1,4 @@
-"""Previews at E2B, besides what every provider promises: the real SDK, a double over HTTP."""
+"""Previews at E2B, besides what every provider promises: with a double over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
+from sandyard.bootstrap.previews import open_e2b_provider
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.free_ports import free_port
 from sandyard.previews.providers.errors import (
@@ -18,8 +19,12 @@ from sandyard.previews.providers.errors import (
     SandboxGoneError,
 )
 from sandyard.previews.providers.ports import PreviewProvider
-from sandyard.previews.providers.remote import SITE, E2bProvider, E2bTimeouts
+from sandyard.previews.providers.remote import SITE, RemotePreviewProvider
+from sandyard.runtime.e2b.control import E2bTimeouts
 from sandyard.runtime.e2b.end_times import FEW
+from sandyard.runtime.remote.backoff import Backoff
+from sandyard.runtime.remote.http import HttpPool
+from sandyard.settings import E2bSettings
 from tests.support.e2b.double import API_KEY, E2bDouble, e2b_double
 from tests.support.e2b.double_process import e2b_double_process
 from tests.support.previews.providers import HOUR, PAGE, connect_to, create, edit, page_of
@@ -50,7 +55,7 @@ async def double() -> AsyncIterator[E2bDouble]:
 
 
 @pytest.fixture
-def provider(double: E2bDouble) -> E2bProvider:
+def provider(double: E2bDouble) -> RemotePreviewProvider:
     return connect_to(double)
 
 
@@ -61,7 +66,7 @@ async def error_of(call: Awaitable[object]) -> SandyardError:
 
 
 async def test_a_preview_is_one_sandbox_until_it_is_killed(
-    double: E2bDouble, provider: E2bProvider
+    double: E2bDouble, provider: RemotePreviewProvider
 ) -> None:
     files = {f"folder-{number % 7}/{number}.txt": b"%d" % number for number in range(120)}
     made = await create(provider, files=files)
@@ -77,16 +82,18 @@ async def test_a_preview_is_one_sandbox_until_it_is_killed(
 
 
 async def test_without_addresses_of_its_own_the_preview_is_found_by_https(
-    double: E2bDouble, provider: E2bProvider
+    double: E2bDouble, provider: RemotePreviewProvider
 ) -> None:
     made = await create(provider)
-    elsewhere = E2bProvider(API_KEY, api_url=double.url, port=3000)
+    chosen = {"e2b_api_key": API_KEY, "e2b_api_url": double.url, "e2b_port": 3000}
+    settings = E2bSettings.model_validate(chosen)
+    elsewhere = open_e2b_provider(settings, double.pool(Backoff()))
     found = await elsewhere.get(made.sandbox_id)
     assert found.preview_url.startswith(f"https://3000-{made.sandbox_id}.localhost:")
 
 
 async def test_one_that_ends_while_its_files_are_written_is_gone(
-    double: E2bDouble, provider: E2bProvider
+    double: E2bDouble, provider: RemotePreviewProvider
 ) -> None:
     made = await create(provider)
     double.inject("slow", "upload", seconds=0.3)
@@ -99,7 +106,7 @@ async def test_one_that_ends_while_its_files_are_written_is_gone(
 
 @pytest.mark.parametrize("sandbox_id", ["prj-a.first", "", "..", "../v2/sandboxes", "x" * 200])
 async def test_another_providers_sandbox_is_gone_without_a_question(
-    double: E2bDouble, provider: E2bProvider, sandbox_id: str
+    double: E2bDouble, provider: RemotePreviewProvider, sandbox_id: str
 ) -> None:
     for operation in ("get", "connect", "timeout"):
         with pytest.raises(SandboxGoneError):
@@ -109,7 +116,7 @@ async def test_another_providers_sandbox_is_gone_without_a_question(
 
 
 async def test_two_attempts_and_two_projects_are_told_apart(
-    double: E2bDouble, provider: E2bProvider
+    double: E2bDouble, provider: RemotePreviewProvider
 ) -> None:
     names = [("prj-a", f"attempt {n} &=%") for n in range(4)] + [("prj-b", "attempt 0 &=%")]
     made = {
@@ -124,10 +131,11 @@ async def test_two_attempts_and_two_projects_are_told_apart(
 
 
 async def test_an_attempt_is_found_on_a_later_page_of_a_list_that_is_not_narrowed(
-    double: E2bDouble, provider: E2bProvider
+    double: E2bDouble, provider: RemotePreviewProvider
 ) -> None:
     made = [await create(provider, f"attempt-{number}") for number in range(5)]
     double.is_list_narrowed = False
+    double.most_per_page = 2
     assert await provider.find_attempt(project_id="prj-a", attempt="attempt-4") == made[4]
     assert await provider.find_attempt(project_id="prj-a", attempt="attempt-5") is None
     assert double.calls["list"] == 6
@@ -153,7 +161,7 @@ async def test_a_create_whose_answer_is_lost_is_found_again_and_was_sent_once(
 
 @pytest.mark.parametrize("operation", ["upload", "run", "get"])
 async def test_a_create_that_breaks_off_after_the_sandbox_is_made_is_found_again(
-    double: E2bDouble, provider: E2bProvider, operation: str
+    double: E2bDouble, provider: RemotePreviewProvider, operation: str
 ) -> None:
     double.inject("error", operation)
     with pytest.raises(ProviderFailedError):
@@ -166,7 +174,7 @@ async def test_a_create_that_breaks_off_after_the_sandbox_is_made_is_found_again
 
 @pytest.mark.parametrize("kind", ["drop", "rate_limited", "unavailable", "error"])
 async def test_a_create_that_was_not_carried_out_is_not_sent_again_by_itself(
-    double: E2bDouble, provider: E2bProvider, kind: str
+    double: E2bDouble, provider: RemotePreviewProvider, kind: str
 ) -> None:
     double.inject(kind, "create", times=1)
     with pytest.raises(ProviderTroubleError):
@@ -177,15 +185,15 @@ async def test_a_create_that_was_not_carried_out_is_not_sent_again_by_itself(
 
 @pytest.mark.parametrize("operation", CALLS)
 async def test_each_trouble_is_told_as_what_it_is_and_never_as_gone(
-    double: E2bDouble, provider: E2bProvider, operation: str
+    double: E2bDouble, provider: RemotePreviewProvider, operation: str
 ) -> None:
     made = await create(provider)
     kinds = {
         "unauthorized": ProviderKeyRefusedError,
         "rate_limited": ProviderRateLimitedError,
         "error": ProviderFailedError,
-        "unavailable": ProviderUnreachableError if operation in INSIDE[1:] else ProviderFailedError,
-        "nonsense": ProviderFailedError if operation in INSIDE else ProviderTroubleError,
+        "unavailable": ProviderFailedError,
+        "nonsense": ProviderFailedError,
         "drop": ProviderUnreachableError,
     }
     for kind, expected in kinds.items():
@@ -199,7 +207,7 @@ async def test_each_trouble_is_told_as_what_it_is_and_never_as_gone(
 
 @pytest.mark.parametrize("operation", CALLS)
 async def test_an_answer_that_does_not_come_is_a_time_out_in_time(
-    double: E2bDouble, provider: E2bProvider, operation: str
+    double: E2bDouble, provider: RemotePreviewProvider, operation: str
 ) -> None:
     made = await create(provider)
     double.inject("hang", operation)
@@ -209,11 +217,9 @@ async def test_an_answer_that_does_not_come_is_a_time_out_in_time(
     assert type(error) is ProviderTimeoutError
 
 
-@pytest.mark.parametrize(
-    "operation", [operation for operation in CALLS if operation not in ("remove", "run")]
-)
+@pytest.mark.parametrize("operation", CALLS)
 async def test_how_long_to_wait_is_kept(
-    double: E2bDouble, provider: E2bProvider, operation: str
+    double: E2bDouble, provider: RemotePreviewProvider, operation: str
 ) -> None:
     made = await create(provider)
     double.inject("rate_limited", operation, retry_after=17)
@@ -228,7 +234,7 @@ async def test_how_long_to_wait_is_kept(
 @pytest.mark.parametrize("kind", ["rate_limited", "error", "unavailable"])
 @pytest.mark.parametrize("operation", ["list", "get", "connect", "delete"])
 async def test_what_may_be_sent_twice_is_sent_again_after_a_refusal(
-    double: E2bDouble, provider: E2bProvider, operation: str, kind: str
+    double: E2bDouble, provider: RemotePreviewProvider, operation: str, kind: str
 ) -> None:
     made = await create(provider)
     double.reset_counts()
@@ -243,7 +249,7 @@ async def test_what_may_be_sent_twice_is_sent_again_after_a_refusal(
 
 @pytest.mark.parametrize("operation", ["create", "list", "get", "connect", "timeout", "delete"])
 async def test_before_the_time_that_e2b_named_nothing_is_sent(
-    double: E2bDouble, provider: E2bProvider, operation: str
+    double: E2bDouble, provider: RemotePreviewProvider, operation: str
 ) -> None:
     made = await create(provider)
     double.inject("rate_limited", operation, times=1, retry_after=17)
@@ -260,7 +266,7 @@ async def test_before_the_time_that_e2b_named_nothing_is_sent(
 
 @pytest.mark.parametrize("operation", ["get", "connect", "timeout"])
 async def test_only_the_control_apis_own_not_found_makes_a_sandbox_gone(
-    double: E2bDouble, provider: E2bProvider, operation: str
+    double: E2bDouble, provider: RemotePreviewProvider, operation: str
 ) -> None:
     made = await create(provider)
     double.inject("not_found", operation)
@@ -270,7 +276,7 @@ async def test_only_the_control_apis_own_not_found_makes_a_sandbox_gone(
 
 @pytest.mark.parametrize("operation", ["create", "list", "upload", "run"])
 async def test_not_found_is_trouble_where_it_can_not_mean_the_sandbox(
-    double: E2bDouble, provider: E2bProvider, operation: str
+    double: E2bDouble, provider: RemotePreviewProvider, operation: str
 ) -> None:
     made = await create(provider)
     double.inject("not_found", operation)
@@ -279,7 +285,7 @@ async def test_not_found_is_trouble_where_it_can_not_mean_the_sandbox(
 
 
 async def test_a_sandbox_that_only_its_proxy_does_not_find_is_not_gone(
-    double: E2bDouble, provider: E2bProvider
+    double: E2bDouble, provider: RemotePreviewProvider
 ) -> None:
     made = await create(provider)
     double.inject("lost", "upload")
@@ -287,7 +293,9 @@ async def test_a_sandbox_that_only_its_proxy_does_not_find_is_not_gone(
     assert type(error) is ProviderUnreachableError
 
 
-async def test_a_wrong_key_is_told_as_such(double: E2bDouble, provider: E2bProvider) -> None:
+async def test_a_wrong_key_is_told_as_such(
+    double: E2bDouble, provider: RemotePreviewProvider
+) -> None:
     made = await create(provider)
     stranger = connect_to(double, "e2b_another_key")
     for operation in set(CALLS) - set(INSIDE):
@@ -299,21 +307,21 @@ async def test_a_wrong_key_is_told_as_such(double: E2bDouble, provider: E2bProvi
 
 
 async def test_a_provider_that_is_not_there_is_unreachable(
-    double: E2bDouble, provider: E2bProvider
+    double: E2bDouble, provider: RemotePreviewProvider
 ) -> None:
     made = await create(provider)
     nobody = f"http://127.0.0.1:{free_port()}"
     for away in (
-        E2bProvider(API_KEY, api_url=double.url, sandbox_url=nobody).write_files(
+        connect_to(double, sandbox_url=nobody).write_files(
             made.sandbox_id, written=PAGE, deleted=[]
         ),
-        E2bProvider(API_KEY, api_url=nobody, sandbox_url=nobody).get(made.sandbox_id),
+        connect_to(double, api_url=nobody, sandbox_url=nobody).get(made.sandbox_id),
     ):
         assert type(await error_of(away)) is ProviderUnreachableError
 
 
 async def test_the_ends_of_many_are_told_by_a_list_and_none_is_taken_for_gone(
-    double: E2bDouble, provider: E2bProvider
+    double: E2bDouble, provider: RemotePreviewProvider
 ) -> None:
     made = [await create(provider, f"attempt-{number}") for number in range(30)]
     double.reset_counts()
@@ -327,7 +335,7 @@ async def test_the_ends_of_many_are_told_by_a_list_and_none_is_taken_for_gone(
 
 
 async def test_the_double_tells_how_many_calls_were_made_at_once(
-    double: E2bDouble, provider: E2bProvider
+    double: E2bDouble, provider: RemotePreviewProvider
 ) -> None:
     made = await create(provider)
     double.reset_counts()
@@ -340,7 +348,9 @@ async def test_the_double_tells_how_many_calls_were_made_at_once(
 
 async def test_the_double_runs_as_a_process_and_is_driven_over_http() -> None:
     with e2b_double_process() as url:
-        provider = E2bProvider(API_KEY, api_url=url, sandbox_url=url)
+        chosen = {"e2b_api_key": API_KEY, "e2b_api_url": url, "e2b_sandbox_url": url}
+        pool = HttpPool(Backoff())
+        provider = open_e2b_provider(E2bSettings.model_validate(chosen), pool)
         made = await create(provider)
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             wrong = await client.put("/_double/faults", json=[{"kind": "mood"}])
@@ -358,3 +368,4 @@ async def test_the_double_runs_as_a_process_and_is_driven_over_http() -> None:
             with pytest.raises(SandboxGoneError):
                 await provider.get(made.sandbox_id)
             assert (await client.post("/_double/reset-counts")).json()["calls"] == {}
+        await pool.close()

@@ -8,6 +8,7 @@ import pytest
 
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts
+from sandyard.runtime.e2b.errors import translation
 from sandyard.runtime.e2b.machines import E2bMachines as Machines
 from sandyard.runtime.e2b.machines import E2bPolicy
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running
@@ -53,8 +54,9 @@ def machines_at(
         api_key,
         api_url=double.url,
         sandbox_url=double.url,
-        timeouts=timeouts,
-        backoff=Backoff(first_sec=0.01, longest_sec=0.05),
+        pool=double.pool(Backoff(first_sec=0.01, longest_sec=0.05)),
+        translate=translation,
+        timeouts=timeouts or E2bTimeouts(),
     )
     return Machines(folder, control, E2bPolicy(node))
 

@@ -7,6 +7,7 @@ import pytest
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.e2b.control import E2bControl
+from sandyard.runtime.e2b.errors import translation
 from sandyard.runtime.e2b.machines import E2bMachines as Machines
 from sandyard.runtime.e2b.machines import E2bPolicy
 from sandyard.runtime.model import MachineSpec
@@ -26,7 +27,13 @@ Call = Callable[[Session], Awaitable[object]]
 def machines(double: E2bMachines, tmp_path: Path, clock: ManualClock) -> Machines:
     """Whose pauses are longer than any call waits, on a clock that the test moves."""
     backoff = Backoff(first_sec=100, longest_sec=200, now=clock.now, chance=lambda: 1.0)
-    control = E2bControl(API_KEY, api_url=double.url, sandbox_url=double.url, backoff=backoff)
+    control = E2bControl(
+        API_KEY,
+        api_url=double.url,
+        sandbox_url=double.url,
+        pool=double.pool(backoff),
+        translate=translation,
+    )
     return Machines(tmp_path / "runtime", control, E2bPolicy("here"))
 
 

@@ -7,7 +7,7 @@ import pytest
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.model import Program
 from sandyard.runtime.programs.runner import ProgramRunner
-from sandyard.runtime.remote.guest_code import inside_files
+from sandyard.runtime.remote.guest_code import guest_files
 from sandyard.runtime.sessions.model import Command
 from sandyard.runtime.sessions.ports import Session
 from tests.integration.runtime_e2b.runtimes import start
@@ -54,9 +54,9 @@ async def test_a_process_whose_shim_was_killed_is_told_as_killed(
 
 async def test_what_is_no_answer_is_an_outage(runtime: ProgramRunner) -> None:
     session = await bare(runtime)
-    main = next(path for path in inside_files() if path.endswith("__main__.py"))
+    main = next(path for path in guest_files() if path.endswith("__main__.py"))
     for code in (b"print('nonsense')", b"print('[1]')", b"print('{}')", b"raise SystemExit(3)"):
-        await session.files.write("copy", pieces(inside_files()[main]))
+        await session.files.write("copy", pieces(guest_files()[main]))
         replace = b"import os, sys; os.replace('/home/user/workspace/copy', sys.argv[0]); "
         await session.files.write(f"/home/user/{main}", pieces(replace + code))
         with pytest.raises(UnavailableError):

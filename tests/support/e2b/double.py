@@ -22,6 +22,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from sandyard.runtime.remote.backoff import Backoff
+from sandyard.runtime.remote.http import HttpPool
 from tests.support.e2b.wire import (
     END_OF_STREAM,
     STATUSES,
@@ -52,10 +54,12 @@ class E2bDouble:
         self.url = ""
         self.faults: list[Fault] = []
         self.is_list_narrowed = True
+        self.most_per_page = 100
         self.calls: Counter[str] = Counter()
         self.in_flight: Counter[str] = Counter()
         """Calls now, by sandbox and by project."""
         self.most_in_flight: Counter[str] = Counter()
+        self._pools: list[HttpPool] = []
         self._came = asyncio.Condition()
         self._api_key = api_key
         self._boxes: dict[str, Box] = {}
@@ -70,6 +74,16 @@ class E2bDouble:
 
     async def stop(self) -> None:
         await self._runner.cleanup()
+
+    def pool(self, backoff: Backoff) -> HttpPool:
+        """A caller's connections, which are closed with the double."""
+        self._pools.append(HttpPool(backoff))
+        return self._pools[-1]
+
+    async def close(self) -> None:
+        for pool in self._pools:
+            await pool.close()
+        await self.stop()
 
     async def called(self, operation: str, times: int = 1) -> None:
         """Returns once that many calls of the operation have come."""
@@ -221,7 +235,7 @@ class E2bDouble:
         narrowed = wanted(request) if self.is_list_narrowed else {}
         found = [box for box in self.boxes if narrowed.items() <= box.metadata.items()]
         start = int(request.query.get("nextToken", "0"))
-        end = start + min(int(request.query.get("limit", "2")), 100)
+        end = start + min(int(request.query.get("limit", "2")), self.most_per_page)
         page = [described(box) for box in found[start:end]]
         headers = {"X-Next-Token": str(end)} if end < len(found) else {}
         return answer(200, page, headers)
@@ -355,4 +369,4 @@ async def e2b_double(api_key: str = API_KEY) -> AsyncIterator[E2bDouble]:
     try:
         yield double
     finally:
-        await double.stop()
+        await double.close()

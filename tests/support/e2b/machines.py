@@ -332,4 +332,4 @@ async def e2b_machines(
     try:
         yield double
     finally:
-        await double.stop()
+        await double.close()

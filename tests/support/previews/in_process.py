@@ -19,9 +19,9 @@ from sandyard.platform.accounts.passwords import Argon2Passwords
 from sandyard.platform.wiring.part import build_platform
 from sandyard.previews.files import FileLimits
 from sandyard.previews.providers.ports import PreviewProvider
-from sandyard.previews.providers.remote import E2bTimeouts
 from sandyard.previews.service import PreviewPolicy, Previews
 from sandyard.previews.stores.sql import SqlPreviewStore
+from sandyard.runtime.e2b.control import E2bTimeouts
 from tests.support.clocks import RunningClock
 from tests.support.e2b.double import API_KEY, E2bDouble
 from tests.support.platform.in_process import (

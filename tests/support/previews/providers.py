@@ -14,7 +14,8 @@ from sandyard.kit.errors import SandyardError
 from sandyard.previews.providers.errors import SandboxGoneError
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
-from sandyard.previews.providers.remote import E2bProvider, E2bTimeouts
+from sandyard.previews.providers.remote import REPEATS, RemotePreviewProvider, translation
+from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts
 from sandyard.runtime.model import Limits, Running
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.remote.backoff import Backoff
@@ -99,14 +100,14 @@ class E2bProviderHost:
     def __init__(self, double: E2bDouble) -> None:
         self._double = double
 
-    def connect(self) -> E2bProvider:
+    def connect(self) -> RemotePreviewProvider:
         return connect_to(self._double)
 
-    def connect_from_another_node(self) -> E2bProvider:
+    def connect_from_another_node(self) -> RemotePreviewProvider:
         return self.connect()
 
     @contextmanager
-    def outage(self) -> Iterator[E2bProvider]:
+    def outage(self) -> Iterator[RemotePreviewProvider]:
         self._double.inject("unavailable")
         yield self.connect()
         self._double.calm()
@@ -131,15 +132,25 @@ async def provider_host(name: str, folder: Path) -> AsyncIterator[ProviderHost]:
 
 
 def connect_to(
-    double: E2bDouble, api_key: str = API_KEY, timeouts: E2bTimeouts | None = None
-) -> E2bProvider:
-    return E2bProvider(
+    double: E2bDouble,
+    api_key: str = API_KEY,
+    timeouts: E2bTimeouts = E2bTimeouts(),
+    *,
+    backoff: Backoff | None = None,
+    kind: type[RemotePreviewProvider] = RemotePreviewProvider,
+    api_url: str | None = None,
+    sandbox_url: str | None = None,
+) -> RemotePreviewProvider:
+    control = E2bControl(
         api_key,
-        api_url=double.url,
-        sandbox_url=double.url,
+        api_url=api_url or double.url,
+        sandbox_url=sandbox_url or double.url,
+        pool=double.pool(backoff or Backoff(first_sec=0.01, longest_sec=0.05)),
+        translate=translation,
         timeouts=timeouts,
-        backoff=Backoff(first_sec=0.01, longest_sec=0.05),
+        repeats=REPEATS,
     )
+    return kind(control, template="base", port=8080, scheme="http", files_sec=timeouts.files_sec)
 
 
 async def create(

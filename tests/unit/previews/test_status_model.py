@@ -13,9 +13,9 @@ from sandyard.previews.status_model import (
     RECHECK_AFTER,
     ActionRequired,
     Gone,
+    PreviewStatus,
     ProviderUnavailable,
     Running,
-    Status,
     StatusReport,
     recheck_at,
     record_check,
@@ -40,7 +40,7 @@ class TestDecide:
     def test_without_a_sandbox_nothing_is_asked_and_none_is_found(self) -> None:
         assert not may_be_running(None, now=NOW)
         told = report_status(replace(PREVIEW, info=None), None, now=NOW)
-        assert (told.status, told.action) == (Status.NOT_FOUND, ActionRequired.SYNC_NEEDED)
+        assert (told.status, told.action) == (PreviewStatus.NOT_FOUND, ActionRequired.SYNC_NEEDED)
         assert told.info is None
 
     @pytest.mark.parametrize(("ends_in", "is_asked"), [(TICK, True), (0 * TICK, False)])
@@ -50,14 +50,14 @@ class TestDecide:
     def test_what_is_found_runs_until_its_new_end(self) -> None:
         end = NOW + TICK
         told = report_status(PREVIEW, Running(end), now=NOW)
-        assert (told.status, told.action) == (Status.RUNNING, ActionRequired.NONE)
+        assert (told.status, told.action) == (PreviewStatus.RUNNING, ActionRequired.NONE)
         assert (told.info, told.last_checked) == (replace(INFO, end_time=end), NOW)
         assert not told.is_stale
 
     @pytest.mark.parametrize("answer", [Running(NOW), Running(NOW - TICK), Gone(), None])
     def test_what_is_over_or_gone_has_ended_now(self, answer: Running | Gone | None) -> None:
         told = report_status(PREVIEW, answer, now=NOW)
-        assert (told.status, told.action) == (Status.EXPIRED, ActionRequired.SYNC_NEEDED)
+        assert (told.status, told.action) == (PreviewStatus.EXPIRED, ActionRequired.SYNC_NEEDED)
         assert (told.info, told.last_checked) == (replace(INFO, end_time=NOW), NOW)
 
     def test_an_end_that_was_known_stays(self) -> None:
@@ -68,21 +68,21 @@ class TestDecide:
     def test_trouble_gives_what_was_last_known_for_a_while(self) -> None:
         preview = replace(PREVIEW, last_checked=NOW - LAST_KNOWN_FOR + TICK)
         told = report_status(preview, ProviderUnavailable(AWAY), now=NOW)
-        assert (told.status, told.action) == (Status.RUNNING, ActionRequired.NONE)
+        assert (told.status, told.action) == (PreviewStatus.RUNNING, ActionRequired.NONE)
         assert (told.info, told.error, told.is_stale) == (INFO, AWAY, True)
         assert told.last_checked == preview.last_checked
 
     def test_after_that_it_is_unknown_and_never_expired(self) -> None:
         preview = replace(PREVIEW, last_checked=NOW - LAST_KNOWN_FOR)
         told = report_status(preview, ProviderUnavailable(AWAY), now=NOW)
-        assert (told.status, told.action) == (Status.UNKNOWN, ActionRequired.RETRY_LATER)
+        assert (told.status, told.action) == (PreviewStatus.UNKNOWN, ActionRequired.RETRY_LATER)
         assert (told.info, told.error, told.is_stale) == (INFO, AWAY, False)
         assert told.last_checked == preview.last_checked
 
     def test_what_the_provider_never_told_of_is_known_since_its_start(self) -> None:
         never = replace(PREVIEW, last_checked=None)
         told = report_status(never, ProviderUnavailable(AWAY), now=NOW)
-        assert (told.status, told.last_checked) == (Status.UNKNOWN, INFO.start_time)
+        assert (told.status, told.last_checked) == (PreviewStatus.UNKNOWN, INFO.start_time)
 
     def test_an_estimate_is_replaced_by_what_the_provider_says(self) -> None:
         estimated = replace(PREVIEW, info=replace(INFO, is_estimated=True))
@@ -98,7 +98,7 @@ class TestDecide:
         assert SandboxInfo.from_json(told.info.as_json()) == told.info
 
 
-def checked(info: SandboxInfo, status: Status = Status.RUNNING) -> StatusReport:
+def checked(info: SandboxInfo, status: PreviewStatus = PreviewStatus.RUNNING) -> StatusReport:
     return StatusReport(status, ActionRequired.NONE, "", info, NOW)
 
 
@@ -108,11 +108,13 @@ LATER = replace(INFO, end_time=INFO.end_time + TICK)
 @pytest.mark.parametrize(
     ("info", "status", "kind"),
     [
-        (LATER, Status.RUNNING, "preview.extended"),
-        (replace(INFO, end_time=NOW), Status.EXPIRED, "preview.ended"),
+        (LATER, PreviewStatus.RUNNING, "preview.extended"),
+        (replace(INFO, end_time=NOW), PreviewStatus.EXPIRED, "preview.ended"),
     ],
 )
-def test_news_of_the_sandbox_is_recorded(info: SandboxInfo, status: Status, kind: str) -> None:
+def test_news_of_the_sandbox_is_recorded(
+    info: SandboxInfo, status: PreviewStatus, kind: str
+) -> None:
     transition = record_check(PREVIEW, checked(info, status), cause=CAUSE)
     assert transition is not None
     assert transition.after == replace(PREVIEW, info=info, sequence=2)

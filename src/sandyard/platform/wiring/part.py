@@ -111,6 +111,7 @@ class PlatformPart(Part):
     async def close_engine(self) -> None:
         await self.wired.activity.close()
         await self.wired.sandboxes.close()
+        await self.wired.e2b_pool.close()
         await self.background.finish()
         self.passwords.close()
         await self.database.close()

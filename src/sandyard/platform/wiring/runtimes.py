@@ -3,13 +3,16 @@
 from pathlib import Path
 
 from sandyard.platform.wiring.local_runtime import local_policy, runtime_folder
+from sandyard.runtime.e2b.control import E2bControl
+from sandyard.runtime.e2b.errors import translation
+from sandyard.runtime.e2b.machines import E2bMachines, E2bPolicy
 from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramPolicy
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
-from sandyard.runtime.remote.backoff import Backoff
+from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import E2bSettings, SandboxSettings
 from sandyard.wiring.engines import e2b_key
 
@@ -29,17 +32,15 @@ def _program_policy(settings: SandboxSettings) -> ProgramPolicy:
 
 
 def open_e2b_runtime(
-    settings: SandboxSettings, e2b: E2bSettings, data_dir: Path, *, node: str, backoff: Backoff
+    settings: SandboxSettings, e2b: E2bSettings, data_dir: Path, *, node: str, pool: HttpPool
 ) -> Runtime:
-    from sandyard.runtime.e2b.control import E2bControl
-    from sandyard.runtime.e2b.machines import E2bMachines, E2bPolicy
-
     folder = data_dir / "runtime-e2b"
     control = E2bControl(
         e2b_key(e2b, needed_for="SANDBOX_RUNTIME=e2b"),
         api_url=e2b.e2b_api_url,
         sandbox_url=e2b.e2b_sandbox_url,
-        backoff=backoff,
+        pool=pool,
+        translate=translation,
     )
     machines = E2bMachines(
         folder, control, E2bPolicy(node, template=e2b.e2b_template, port=e2b.e2b_port)

@@ -60,6 +60,7 @@ from sandyard.runtime.programs.warm import WarmRuns
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.backoff import Backoff
+from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import E2bSettings, SandboxSettings
 from sandyard.wiring.addresses import PROGRAM_PORT
 from sandyard.wiring.job_specs import platform as specs
@@ -83,7 +84,7 @@ class SandboxesWired:
     schedule: Sequence[Job[Any]]
     routers: Sequence[APIRouter]
     quotas: SandboxQuotas
-    e2b_backoff: Backoff
+    e2b_pool: HttpPool
     """Shared by all callers of E2B with the same key."""
     targets: SandboxTargets
     """For the gateway."""
@@ -130,11 +131,11 @@ def build_sandboxes(
     terminal_access: TerminalAccess,
     given_runtime: Runtime | None = None,
 ) -> SandboxesWired:
-    e2b_backoff = Backoff()
+    e2b_pool = HttpPool(Backoff())
     node = node_name(data_dir)
     runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir)
     if settings.sandbox_runtime == "e2b":
-        runtime = open_e2b_runtime(settings, e2b, data_dir, node=node, backoff=e2b_backoff)
+        runtime = open_e2b_runtime(settings, e2b, data_dir, node=node, pool=e2b_pool)
     shared = _shared(settings, database, clock, node, runtime, url_of)
     store = shared.store
     recorder, activity = _recorder(shared), Activity(store, clock=clock)
@@ -170,7 +171,7 @@ def build_sandboxes(
             ),
         ),
         quotas=SandboxQuotas(store, _quota(settings)),
-        e2b_backoff=e2b_backoff,
+        e2b_pool=e2b_pool,
         targets=SandboxTargets(
             store, sandboxes, runtime, node=node, program_port=program_port, activity=activity
         ),

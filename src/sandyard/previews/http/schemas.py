@@ -13,9 +13,9 @@ from sandyard.previews.errors import FileConflictError, WrongEncodingError
 from sandyard.previews.files import ChangeSet, ProjectFile
 from sandyard.previews.model import SandboxInfo, iso, remaining_minutes
 from sandyard.previews.service import Synced
-from sandyard.previews.status_model import ActionRequired, Status, StatusReport
+from sandyard.previews.status_model import ActionRequired, PreviewStatus, StatusReport
 
-PreviewStatus = Annotated[Status, inline(Status)]
+InlineStatus = Annotated[PreviewStatus, inline(PreviewStatus)]
 _PROJECT_ID = "prj-4k8s0m2q6w1c9x7ab"
 _PREVIEW = {
     "sandbox_id": "sbx-1m4p7s0v3y6b9e2hk",
@@ -61,7 +61,7 @@ class PreviewStatusAnswer(BaseModel):
     )
 
     success: bool = True
-    status: PreviewStatus
+    status: InlineStatus
     stale: bool = Field(
         description="The provider did not respond in time; this is its last known status"
     )

@@ -61,10 +61,3 @@ class ProviderUnreachableError(ProviderTroubleError):
     """The preview provider can't be reached, or closed the connection. Try again shortly."""
 
     code = "PREVIEW_PROVIDER_UNREACHABLE"
-
-
-class ProviderMissingError(ProviderTroubleError):
-    """Previews on E2B need its SDK. Install `sandyard[e2b]`, or run previews locally."""
-
-    code = "PREVIEW_PROVIDER_MISSING"
-    made_nothing = True

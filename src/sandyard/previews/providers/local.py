@@ -46,7 +46,7 @@ _SITE = "site"
 _SERVER = "server.py"
 _SERVE_SITE = f'web: exec python3 -I {_SERVER} 127.0.0.1 "$PORT" {_SITE}\n'
 _START_TIMEOUT_SEC = 30.0
-_LOOK_SEC = 0.02
+_POLL_SEC = 0.02
 _ON_NODE = "_"
 """Separates an attempt's unique part from its node."""
 
@@ -182,7 +182,7 @@ class LocalPreviewProvider:
         while isinstance(run := await self._find(run_id), Starting):
             if time.monotonic() > until:
                 raise ProviderTimeoutError(reason=f"{run_id} is still starting")
-            await asyncio.sleep(_LOOK_SEC)
+            await asyncio.sleep(_POLL_SEC)
         if isinstance(run, Running):
             return run
         raise SandboxGoneError

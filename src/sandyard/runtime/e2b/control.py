@@ -1,33 +1,48 @@
-"""E2B's control API, each request with its timeout and its errors."""
+"""E2B's control API: sandboxes are created, listed, moved in time, snapshotted and killed."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from math import ceil
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote, urlencode
 
-from sandyard.runtime.e2b.errors import E2bGoneError, E2bMissingError, translation
-from sandyard.runtime.remote import sdk as kit
-from sandyard.runtime.remote.backoff import Backoff, SandboxBackoffs
+from sandyard.kit.errors import NotFoundError
+from sandyard.runtime.e2b.end_times import EndTimes
+from sandyard.runtime.remote import envd
+from sandyard.runtime.remote.envd import Envd
+from sandyard.runtime.remote.errors import CallError, Translate
+from sandyard.runtime.remote.http import HttpCaller, HttpPool, Reply, parsing, repeated
+from sandyard.runtime.remote.machines import MachineAccess, MachineInfo
 
-if TYPE_CHECKING:
-    from e2b import AsyncSandbox, SandboxInfo, SandboxMetrics
-
+T = TypeVar("T")
 State = Literal["running", "paused", "gone"]
+SHORTEST_SEC = 1
+_DOMAIN = "e2b.app"
 _PAGE = 100
+_GATHER_SEC = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class E2bTimeouts:
-    """Timeouts of a request, a create or resume, a command inside, a snapshot."""
+    """Timeouts of a request, a create or resume, a command inside, an update of a preview's files,
+    a snapshot."""
 
     request_sec: float = 10
     create_sec: float = 60
     command_sec: float = 30
+    files_sec: float = 60
     snapshot_sec: float = 120
     snapshot_retry_sec: float = 600
     """For a snapshot, before a program is ended without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    at: float
+    cpu_count: int
+    cpu_used_pct: float
+    memory_bytes: int
 
 
 class E2bControl:
@@ -35,110 +50,251 @@ class E2bControl:
         self,
         api_key: str,
         *,
-        api_url: str | None = None,
-        sandbox_url: str | None = None,
-        timeouts: E2bTimeouts | None = None,
-        backoff: Backoff | None = None,
+        api_url: str | None,
+        sandbox_url: str | None,
+        pool: HttpPool,
+        translate: Translate,
+        timeouts: E2bTimeouts = E2bTimeouts(),
+        repeats: int = 0,
     ) -> None:
-        """The default is E2B's own URLs. Raises E2bMissingError without the SDK."""
-        try:
-            self._sandboxes = kit.open_sandboxes(api_key, api_url=api_url, sandbox_url=sandbox_url)
-        except ImportError as error:
-            raise E2bMissingError from error
+        """The default is E2B's own URLs. Failed calls are raised as `translate` says. `repeats` is
+        how often an idempotent call is repeated after a 429 or 5xx."""
         self.sandbox_url = sandbox_url
-        self.timeouts = timeouts or E2bTimeouts()
-        self._backoff = backoff or Backoff()
-        self.backoffs = SandboxBackoffs(self._backoff)
+        self.translate = translate
+        self.timeouts = timeouts
+        self._repeats = repeats
+        self._pool = pool
+        self._api = HttpCaller(
+            pool, api_url or f"https://api.{_DOMAIN}", {"X-API-Key": api_key}, pool.backoff
+        )
+        self._end_times = EndTimes(self._get_end_time, self._list_end_times, gather_sec=_GATHER_SEC)
+
+    async def close(self) -> None:
+        """The pool and the sandboxes remain."""
+        await self._end_times.stop()
 
     async def check(self) -> None:
         """Return if E2B answers and accepts the key."""
-        async with self._translated():
-            await self._sandboxes.list(limit=1).next_items()
+        await self._call("GET", "/v2/sandboxes", params={"limit": 1})
 
     async def create(
-        self, template: str, *, lifetime_sec: float, metadata: Mapping[str, str]
-    ) -> "AsyncSandbox":
-        """A new sandbox. The request is sent once; if its answer is lost, list by metadata.
-
-        At its end it is paused, not killed, because its files are still to be stored.
-        """
-        async with self._translated(self.timeouts.create_sec):
-            return await self._sandboxes.create(
-                template,
-                timeout=_seconds(lifetime_sec),
-                metadata=dict(metadata),
-                lifecycle={"on_timeout": "pause", "auto_resume": False},
-            )
+        self, template: str, *, lifetime_sec: float, metadata: Mapping[str, str], pauses: bool
+    ) -> MachineAccess:
+        """A new sandbox. The request is sent once; if its answer is lost, list by metadata. At its
+        end it is paused if its files are still to be stored, or killed."""
+        order = {
+            "templateID": template,
+            "timeout": _seconds(lifetime_sec),
+            "metadata": dict(metadata),
+            **({"autoPause": True, "autoResume": {"enabled": False}} if pauses else {}),
+        }
+        timeout_sec = self.timeouts.create_sec
+        body = await self._call("POST", "/v2/sandboxes", json=order, timeout_sec=timeout_sec)
+        return self._parsed(_access, body)
 
     async def connect(
-        self, sandbox_id: str, *, lifetime_sec: float = kit.SHORTEST_SEC
-    ) -> "AsyncSandbox":
+        self, sandbox_id: str, *, lifetime_sec: float = SHORTEST_SEC
+    ) -> MachineAccess:
         """The sandbox, which lives at least this long; a paused one is resumed."""
-        async with self._translated(self.timeouts.create_sec):
-            return await self._sandboxes.connect(sandbox_id, timeout=_seconds(lifetime_sec))
+        body = await self._call(
+            "POST",
+            f"/v2/sandboxes/{sandbox_id}/connect",
+            json={"timeout": _seconds(lifetime_sec)},
+            timeout_sec=self.timeouts.create_sec,
+            repeats=True,
+            gone=True,
+        )
+        return self._parsed(_access, body)
 
-    async def get(self, sandbox_id: str) -> "SandboxInfo":
-        """Raises E2bGoneError."""
-        async with self._translated():
-            return await self._sandboxes.get_info(sandbox_id)
+    def envd(self, access: MachineAccess) -> Envd:
+        url = self.sandbox_url or f"https://{access.host(envd.PORT)}"
+        headers = {
+            "E2b-Sandbox-Id": access.machine_id,
+            "E2b-Sandbox-Port": str(envd.PORT),
+            "X-Access-Token": access.token,
+        }
+        backoff = self._pool.sandbox_backoffs.of(access.machine_id)
+        return Envd(HttpCaller(self._pool, url, headers, backoff))
+
+    async def get(self, sandbox_id: str) -> MachineInfo:
+        """Raises the translation of `gone`."""
+        body = await self._call("GET", f"/sandboxes/{sandbox_id}", repeats=True, gone=True)
+        return self._parsed(_info, body)
 
     async def state(self, sandbox_id: str) -> State:
         try:
-            info = await self.get(sandbox_id)
-        except E2bGoneError:
+            return (await self.get(sandbox_id)).state
+        except NotFoundError:
             return "gone"
-        return "paused" if info.state.value == "paused" else "running"
 
-    async def list_by_metadata(self, metadata: Mapping[str, str]) -> "Sequence[SandboxInfo]":
+    async def end_time(self, sandbox_id: str) -> datetime:
+        """Hundreds may ask at once: most of them share a list."""
+        return await self._end_times.get(sandbox_id)
+
+    async def list_by_metadata(self, metadata: Mapping[str, str]) -> Sequence[MachineInfo]:
         """The sandboxes with this metadata, running and paused."""
-        from e2b import SandboxQuery
-
-        found: list[SandboxInfo] = []
-        pages = self._sandboxes.list(SandboxQuery(metadata=dict(metadata)), limit=_PAGE)
-        while pages.has_next:
-            async with self._translated():
-                found += await pages.next_items()
+        found = [each async for page in self._pages(metadata) for each in page]
         return [each for each in found if metadata.items() <= each.metadata.items()]
 
-    async def set_timeout(self, sandbox_id: str, *, lifetime_sec: float) -> float:
-        """Set its end to this long from now; returns the actual end, as E2B may allow less."""
-        async with self._translated():
-            await self._sandboxes.set_timeout(sandbox_id, _seconds(lifetime_sec))
-        return kit.utc((await self.get(sandbox_id)).end_at).timestamp()
+    async def set_timeout(self, sandbox_id: str, *, lifetime_sec: float) -> None:
+        """Set its end to this long from now; E2B may allow less."""
+        timeout = {"timeout": _seconds(lifetime_sec)}
+        await self._call("POST", f"/sandboxes/{sandbox_id}/timeout", json=timeout, gone=True)
 
     async def kill(self, sandbox_id: str) -> None:
         """Return when it no longer exists."""
-        async with self._translated():
-            await self._sandboxes.kill(sandbox_id)
+        await self._delete(f"/sandboxes/{sandbox_id}")
 
-    async def metrics(self, sandbox_id: str, *, since: datetime) -> "Sequence[SandboxMetrics]":
-        async with self._translated():
-            return await self._sandboxes.get_metrics(sandbox_id, start=since)
+    async def metrics(self, sandbox_id: str, *, since_at: float) -> Sequence[Measurement]:
+        params = {"start": int(since_at)}
+        body = await self._call("GET", f"/sandboxes/{sandbox_id}/metrics", params=params, gone=True)
+        return self._parsed(_measurements, body)
 
     async def take_snapshot(self, sandbox_id: str, *, name: str) -> str:
         """Store the disk of a running sandbox; returns the snapshot's id. One of this name is
         replaced."""
-        async with self._translated(self.timeouts.snapshot_sec):
-            return (await self._sandboxes.create_snapshot(sandbox_id, name)).snapshot_id
+        body = await self._call(
+            "POST",
+            f"/sandboxes/{sandbox_id}/snapshots",
+            json={"name": name},
+            timeout_sec=self.timeouts.snapshot_sec,
+            gone=True,
+        )
+        return self._parsed(_snapshot_id, body)
 
     async def has_snapshot(self, snapshot_id: str) -> bool:
-        pages = self._sandboxes.list_snapshots(name=snapshot_id, limit=_PAGE)
-        while pages.has_next:
-            async with self._translated():
-                page = await pages.next_items()
-            if any(snapshot_id in (each.snapshot_id, *each.names) for each in page):
+        params: dict[str, Any] = {"name": snapshot_id, "limit": _PAGE}
+        async for page in self._raw_pages("/snapshots", params):
+            if snapshot_id in self._parsed(_snapshot_names, page):
                 return True
         return False
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
         """Return when it no longer exists."""
-        async with self._translated():
-            await self._sandboxes.delete_snapshot(snapshot_id)
+        await self._delete(f"/templates/{quote(snapshot_id, safe='')}")
 
-    def _translated(self, within_sec: float | None = None) -> AbstractAsyncContextManager[None]:
-        within_sec = within_sec or self.timeouts.request_sec
-        return kit.translated(within_sec, translation, backoff=self._backoff)
+    async def _get_end_time(self, sandbox_id: str) -> datetime:
+        return (await self.get(sandbox_id)).end_at
+
+    async def _list_end_times(self) -> AsyncIterator[Mapping[str, datetime]]:
+        async for page in self._pages({"kind": "preview"}, state="running"):
+            yield {each.machine_id: each.end_at for each in page}
+
+    async def _pages(
+        self, metadata: Mapping[str, str], **params: Any
+    ) -> AsyncIterator[Sequence[MachineInfo]]:
+        quoted = urlencode({quote(key): quote(value) for key, value in metadata.items()})
+        params |= {"metadata": quoted, "limit": _PAGE}
+        async for page in self._raw_pages("/v2/sandboxes", params):
+            yield self._parsed(_infos, page)
+
+    async def _raw_pages(self, path: str, params: dict[str, Any]) -> AsyncIterator[Any]:
+        token = None
+        while True:
+            paged = params | ({"nextToken": token} if token else {})
+            response = await self._send("GET", path, params=paged, repeats=True)
+            yield self._parsed(response.json)
+            token = response.headers.get("X-Next-Token")
+            if not token:
+                return
+
+    async def _delete(self, path: str) -> None:
+        async def delete() -> None:
+            try:
+                await self._api.call("DELETE", path, within_sec=self.timeouts.request_sec)
+            except CallError as error:
+                if error.trouble != "not_found":
+                    raise
+
+        await self._translated(lambda: repeated(delete, repeats=self._repeats))
+
+    async def _call(self, method: str, path: str, **options: Any) -> Any:
+        response = await self._send(method, path, **options)
+        return self._parsed(response.json) if response.content else None
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout_sec: float | None = None,
+        repeats: bool = False,
+        gone: bool = False,
+        **request: Any,
+    ) -> Reply:
+        """With `gone`, a 404 says that the sandbox is gone."""
+        timeout_sec = timeout_sec or self.timeouts.request_sec
+
+        async def send() -> Reply:
+            try:
+                return await self._api.call(method, path, within_sec=timeout_sec, **request)
+            except CallError as error:
+                if gone and error.trouble == "not_found":
+                    raise CallError("gone", error.reason, status=error.status) from error
+                raise
+
+        return await self._translated(
+            lambda: repeated(send, repeats=self._repeats if repeats else 0)
+        )
+
+    async def _translated(self, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await call()
+        except CallError as error:
+            raise self.translate(error) from error
+
+    def _parsed(self, parse: Callable[..., T], *parts: Any) -> T:
+        try:
+            with parsing():
+                return parse(*parts)
+        except CallError as error:
+            raise self.translate(error) from error
+
+
+def _access(body: Any) -> MachineAccess:
+    domain, token = body.get("domain") or _DOMAIN, body.get("envdAccessToken") or ""
+    return MachineAccess(str(body["sandboxID"]), str(domain), token=str(token))
+
+
+def _info(body: Any) -> MachineInfo:
+    return MachineInfo(
+        machine_id=str(body["sandboxID"]),
+        domain=str(body.get("domain") or _DOMAIN),
+        metadata=dict(body.get("metadata") or {}),
+        started_at=_time(body["startedAt"]),
+        end_at=_time(body["endAt"]),
+        state="paused" if body.get("state") == "paused" else "running",
+    )
+
+
+def _infos(page: Any) -> list[MachineInfo]:
+    return [_info(each) for each in page]
+
+
+def _snapshot_id(body: Any) -> str:
+    return str(body["snapshotID"])
+
+
+def _snapshot_names(page: Any) -> set[str]:
+    return {name for each in page for name in (each["snapshotID"], *each["names"])}
+
+
+def _measurements(body: Any) -> list[Measurement]:
+    return [
+        Measurement(
+            at=_time(each["timestamp"]).timestamp(),
+            cpu_count=int(each["cpuCount"]),
+            cpu_used_pct=float(each["cpuUsedPct"]),
+            memory_bytes=int(each["memUsed"]),
+        )
+        for each in body
+    ]
+
+
+def _time(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def _seconds(lifetime_sec: float) -> int:
-    return max(ceil(lifetime_sec), kit.SHORTEST_SEC)
+    return max(ceil(lifetime_sec), SHORTEST_SEC)

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 from sandyard.kit.errors import UnavailableError
+from sandyard.runtime.e2b.connections import Connections
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import E2bGoneError, E2bUnavailableError
-from sandyard.runtime.e2b.machine import Connections
 from sandyard.runtime.e2b.records import E2bRunFolder, SnapshotRecords
 from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.model import Ended, EndReason, Kind, RunId, Snapshot, Up
@@ -127,7 +127,8 @@ class Endings:
         return snapshot
 
     async def _save_log(self, folder: E2bRunFolder) -> None:
-        """Save the output of a program that never listened, if it is still available."""
+        """Save the output of a program that never listened. A machine that does not respond, or is
+        gone, is ended without it."""
         sandbox_id = folder.sandbox_id()
         if sandbox_id is None or folder.launched_at() is None:
             return
@@ -146,4 +147,4 @@ class Endings:
         of_kind = metadata_of_kind(run_id.kind, node=self._node)
         for found in await self._control.list_by_metadata(of_kind):
             if run_id_of(run_id.kind, found.metadata) == run_id:
-                await self._control.kill(found.sandbox_id)
+                await self._control.kill(found.machine_id)

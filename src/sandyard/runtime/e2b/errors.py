@@ -1,7 +1,7 @@
 """How E2B may fail: a sandbox is gone, or E2B is unavailable. Never both."""
 
 from sandyard.kit.errors import NotFoundError, SandyardError, UnavailableError
-from sandyard.runtime.remote import sdk as kit
+from sandyard.runtime.remote.errors import CallError
 
 
 class E2bGoneError(NotFoundError):
@@ -40,23 +40,16 @@ class E2bNotMeasuredError(E2bUnavailableError):
     code = "E2B_NOT_MEASURED"
 
 
-class E2bMissingError(E2bUnavailableError):
-    """Sandboxes at E2B need its SDK. Install `sandyard[e2b]`, or run them locally."""
-
-    code = "E2B_MISSING"
-
-
-def translation(error: Exception) -> SandyardError:
-    """The SDK's error as one of ours."""
-    reason = kit.reason_of(error)
-    match kit.trouble_of(error):
+def translation(error: CallError) -> SandyardError:
+    """A failed call to E2B, or into a machine there, as one of our errors."""
+    match error.trouble:
         case "gone":
             return E2bGoneError()
         case "rate_limited":
-            return E2bRateLimitedError(retry_after=kit.retry_after(error), reason=reason)
+            return E2bRateLimitedError(retry_after=error.retry_after, reason=error.reason)
         case "key_refused":
-            return E2bKeyRefusedError(reason=reason)
-        case "other":
-            return E2bRefusedError(reason=reason)
+            return E2bKeyRefusedError(reason=error.reason)
+        case "other" | "not_found":
+            return E2bRefusedError(reason=error.reason)
         case _:
-            return E2bUnavailableError(reason=reason)
+            return E2bUnavailableError(reason=error.reason)

@@ -6,14 +6,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sandyard.kit.clock import utc_time
 from sandyard.kit.errors import UnavailableError
-from sandyard.runtime.e2b.control import E2bControl
+from sandyard.runtime.e2b.connections import Connections
+from sandyard.runtime.e2b.control import E2bControl, Measurement
 from sandyard.runtime.e2b.endings import Endings, metadata_of, metadata_of_kind, run_id_of
 from sandyard.runtime.e2b.errors import E2bGoneError, E2bNotMeasuredError, E2bRefusedError
-from sandyard.runtime.e2b.machine import Connections, E2bMachine
 from sandyard.runtime.e2b.records import E2bRunFolder, MachineRecord, SnapshotRecords
 from sandyard.runtime.errors import (
     AttemptEndedError,
@@ -38,12 +36,10 @@ from sandyard.runtime.model import (
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.records.run_folder import RunFolders
-from sandyard.runtime.remote.session import E2bSession
+from sandyard.runtime.remote.machines import MachineAccess
+from sandyard.runtime.remote.session import RemoteSession
 
-if TYPE_CHECKING:
-    from e2b import AsyncSandbox, SandboxMetrics
-
-_LOOK_SEC = 0.01
+_POLL_SEC = 0.01
 _GONE = "E2B ended its machine before it could be used. Start again."
 
 
@@ -55,7 +51,7 @@ class E2bPolicy:
     """Identifies our machines among all those of the key."""
     template: str = "base"
     port: int = 8080
-    """The port that a program is told to listen on."""
+    """The value of PORT for a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +98,21 @@ class E2bMachines:
     @asynccontextmanager
     async def changes(self, run_id: RunId) -> AsyncIterator[Changed]:  # noqa: ARG002
         """E2B sends no notifications: poll."""
-        yield lambda: asyncio.sleep(_LOOK_SEC)
+        yield lambda: asyncio.sleep(_POLL_SEC)
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         await self._kill_unrecorded(kind)
         return self._folders.run_ids(kind)
 
-    async def session(self, run_id: RunId) -> E2bSession:
-        return (await self._connect(run_id)).session
+    async def session(self, run_id: RunId) -> RemoteSession:
+        return await self._connect(run_id)
 
     async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
         folder, sandbox_id = self._require_up(run_id)
         try:
-            deadline_at = await self._control.set_timeout(
-                sandbox_id, lifetime_sec=deadline_at - time.time()
-            )
+            lifetime_sec = deadline_at - time.time()
+            await self._control.set_timeout(sandbox_id, lifetime_sec=lifetime_sec)
+            deadline_at = (await self._control.get(sandbox_id)).end_at.timestamp()
         except E2bGoneError as error:
             raise NotRunningError from error
         folder.move_deadline(deadline_at)
@@ -135,16 +131,16 @@ class E2bMachines:
         machine = await self._connect(run_id)
         since_at = folder.launched_at() or 0.0
         try:
-            measured = await self._control.metrics(sandbox_id, since=utc_time(since_at))
+            measured = await self._control.metrics(sandbox_id, since_at=since_at)
         except E2bGoneError as error:
             raise NotRunningError from error
         if not measured:
             raise E2bNotMeasuredError
         usage = await machine.usage()
         return Sample(
-            at=measured[-1].timestamp.timestamp(),
+            at=measured[-1].at,
             cpu_seconds=cpu_seconds(measured, since_at=since_at),
-            memory_bytes=measured[-1].mem_used,
+            memory_bytes=measured[-1].memory_bytes,
             storage_bytes=usage.workspace_bytes,
             processes=usage.processes,
         )
@@ -201,7 +197,7 @@ class E2bMachines:
         machine = MachineRecord(created_at=now, deadline_at=now + spec.lifetime_sec)
         await asyncio.to_thread(folder.write_machine, machine)
         sandbox = await self._make_sandbox(folder, spec)
-        machine = replace(machine, sandbox_id=sandbox.sandbox_id)
+        machine = replace(machine, sandbox_id=sandbox.machine_id)
         await asyncio.to_thread(folder.write_machine, machine)
         try:
             await self._connections.add(sandbox, folder.run_id).prepare()
@@ -209,12 +205,13 @@ class E2bMachines:
             raise StartFailedError(_GONE) from error
         return machine
 
-    async def _make_sandbox(self, folder: E2bRunFolder, spec: MachineSpec) -> "AsyncSandbox":
+    async def _make_sandbox(self, folder: E2bRunFolder, spec: MachineSpec) -> MachineAccess:
         try:
             return await self._control.create(
                 spec.snapshot_id or self._policy.template,
                 lifetime_sec=spec.lifetime_sec,
                 metadata=metadata_of(folder.run_id, node=self._policy.node),
+                pauses=True,
             )
         except E2bRefusedError as error:
             folder.drop_machine()
@@ -258,7 +255,7 @@ class E2bMachines:
             raise NotRunningError
         return folder, sandbox_id
 
-    async def _connect(self, run_id: RunId) -> E2bMachine:
+    async def _connect(self, run_id: RunId) -> RemoteSession:
         _, sandbox_id = self._require_up(run_id)
         try:
             return await self._connections.to_running(sandbox_id, run_id)
@@ -271,9 +268,9 @@ class E2bMachines:
         for found in await self._control.list_by_metadata(of_kind):
             folder = self._folder_of(run_id_of(kind, found.metadata))
             state = folder.state(port=self._policy.port)
-            is_expected = folder.sandbox_id() in (None, found.sandbox_id)
+            is_expected = folder.sandbox_id() in (None, found.machine_id)
             if isinstance(state, Ended | None) or not is_expected:
-                await self._control.kill(found.sandbox_id)
+                await self._control.kill(found.machine_id)
 
 
 @asynccontextmanager
@@ -281,11 +278,10 @@ async def _open_egress() -> AsyncIterator[OpenEgress]:
     yield OpenEgress()
 
 
-def cpu_seconds(measured: "Sequence[SandboxMetrics]", *, since_at: float) -> float:
+def cpu_seconds(measured: Sequence[Measurement], *, since_at: float) -> float:
     """CPU time, from the utilization that E2B sampled now and then."""
     total = 0.0
     for each in measured:
-        at = each.timestamp.timestamp()
-        total += max(0.0, at - since_at) * each.cpu_used_pct / 100 * each.cpu_count
-        since_at = max(since_at, at)
+        total += max(0.0, each.at - since_at) * each.cpu_used_pct / 100 * each.cpu_count
+        since_at = max(since_at, each.at)
     return total

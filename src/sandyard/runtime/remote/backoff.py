@@ -1,13 +1,11 @@
-"""Backoff for E2B, or for one sandbox at E2B, after a refused or failed call."""
+"""Backoff for a service, or for one machine, after a refused or failed call."""
 
 import asyncio
 import random
 import time
 from collections.abc import Callable
-from math import ceil
-from typing import Literal
 
-Refusal = Literal["rate_limited", "failed"]
+from sandyard.runtime.remote.errors import BackingOffError, Refusal
 
 _FIRST_SEC = 0.25
 _LONGEST_SEC = 8.0
@@ -16,18 +14,9 @@ _MANY = 1000
 """The number of sandboxes tracked before stale entries are removed."""
 
 
-class BackingOffError(Exception):
-    """E2B is not asked now: its last refusal was a moment ago."""
-
-    def __init__(self, refusal: Refusal, left_sec: float) -> None:
-        super().__init__(f"E2B will be called again in {left_sec:.1f} s")
-        self.refusal = refusal
-        self.retry_after = ceil(left_sec)
-
-
 class Backoff:
-    """Shared by all calls to E2B's control API with one key, or by all calls into one sandbox.
-    After a 429 or 5xx no call is sent before the time that E2B gave, at most a minute. If it gave
+    """Shared by all calls to a service with one key, or by all calls into one machine. After a 429
+    or 5xx no call is sent before the time that the response gave, at most a minute. If it gave
     none, the delay doubles with each refusal and has jitter, so that servers do not retry at the
     same time."""
 
@@ -110,5 +99,5 @@ class SandboxBackoffs:
 
     def _forget_old(self) -> None:
         if len(self._by_sandbox) >= _MANY:
-            kept = {key: each for key, each in self._by_sandbox.items() if not each.is_long_over}
-            self._by_sandbox = kept
+            recent = {key: each for key, each in self._by_sandbox.items() if not each.is_long_over}
+            self._by_sandbox = recent

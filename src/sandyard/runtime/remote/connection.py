@@ -1,35 +1,33 @@
-"""Requests to our agent inside a machine, through E2B's files and commands.
+"""A connection into a machine elsewhere: its envd, and the guest for what envd lacks.
 
-The answers come from programs inside: they are parsed as data, and never trusted.
+The responses come from programs inside: they are parsed as data, and never trusted.
 """
 
 import asyncio
+import base64
 import errno
 import json
 import os
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sandyard.kit.errors import SandyardError, UnavailableError
+from sandyard.kit.errors import SandyardError
 from sandyard.runtime import errors
-from sandyard.runtime.e2b.errors import E2bGoneError, E2bUnavailableError, translation
-from sandyard.runtime.model import RunId
-from sandyard.runtime.remote import sdk as kit
-from sandyard.runtime.remote.backoff import BackingOffError, Backoff
+from sandyard.runtime.remote.envd import Envd
+from sandyard.runtime.remote.errors import CallError, Translate
 from sandyard.runtime.remote.guest.machine import MARK
-from sandyard.runtime.remote.guest_code import STATE, inside_files, inside_folder
-
-if TYPE_CHECKING:
-    from e2b import AsyncCommandHandle, AsyncSandbox
+from sandyard.runtime.remote.guest_code import STATE, guest_files, guest_folder
+from sandyard.runtime.remote.http import parsing
 
 HOME = "/home/user"
-_CHUNKS_AHEAD = 8
 _EXIT_SEC = 2
-"""For an agent that has answered to exit."""
+"""For a guest that has responded to exit."""
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_STORAGE_FULL = 507
 _REFUSALS: Mapping[str, type[SandyardError]] = {
     kind.code: kind
     for kind in (
@@ -43,228 +41,169 @@ _REFUSALS: Mapping[str, type[SandyardError]] = {
 }
 
 Message = Mapping[str, Any]
-_Chunks = asyncio.Queue[str | Exception | None]
 
 
-class Channel:
-    def __init__(
-        self,
-        sandbox: "AsyncSandbox",
-        run_id: RunId,
-        *,
-        timeout_sec: float,
-        backoff: Backoff,
-        is_running: Callable[[], Awaitable[bool]],
-    ) -> None:
-        """`is_running` asks E2B about a machine that does not answer."""
-        self.sandbox = sandbox
-        self.backoff = backoff
-        self._environment = {MARK: str(run_id)}
-        self._timeout_sec = timeout_sec
-        self._is_running = is_running
-        self._is_installed = False
+@dataclass(slots=True)
+class Connection:
+    """`is_running` asks the service about a machine that does not respond."""
+
+    envd: Envd
+    run: str
+    """Identifies the machine's run; marks its processes."""
+    timeout_sec: float
+    translate: Translate
+    is_running: Callable[[], Awaitable[bool]]
+    _is_installed: bool = field(default=False, init=False)
 
     async def ask(self, operation: str, *, more_sec: float = 0, **arguments: Any) -> Any:
-        """Its answer. Raises the machine's refusals."""
-        await self._install()
+        """The guest's result. Raises the guest's refusals."""
         async with self.reaching(more_sec):
-            return await self._answer(operation, arguments)
+            await self._install()
+            async with aclosing(self._messages(operation, arguments)) as messages:
+                async for message in messages:
+                    return _part(message, "result")
+        raise self.no_response(operation)
 
     async def begin(self, operation: str, *, has_input: bool, **arguments: Any) -> Any:
-        """Its first message; the operation continues inside."""
-        await self._install()
-        async with (
-            self.reaching(),
-            aclosing(self._messages(operation, arguments, stays=True, stdin=has_input)) as messages,
-        ):
-            async for message in messages:
-                return item_of(message)
-        raise E2bUnavailableError(reason=f"{operation} returned nothing")
+        """The guest's first message; the operation continues inside."""
+        async with self.reaching():
+            await self._install()
+            messages = self._messages(operation, arguments, stays=True, stdin=has_input)
+            async with aclosing(messages):
+                async for message in messages:
+                    return _part(message, "item")
+        raise self.no_response(operation)
 
     async def stream(self, operation: str, **arguments: Any) -> AsyncGenerator[Any]:
-        """All its messages until it has ended, without a timeout."""
-        await self._install()
+        """All the guest's messages until it has ended, without a timeout."""
+        async with self.reaching():
+            await self._install()
         async with aclosing(self._messages(operation, arguments)) as messages:
-            is_first = True
             while True:
-                async with self.reaching(None, sends=is_first):
+                async with self.reaching(None):
                     message = await anext(messages, None)
-                is_first = False
                 if message is None:
-                    raise E2bUnavailableError(reason=f"{operation} was interrupted")
-                if "result" in message:
-                    return
-                yield item_of(message)
+                    raise self.no_response(operation)
+                with self.parsing():
+                    _raise_refusal(message)
+                    if "result" in message:
+                        return
+                    item = message["item"]
+                yield item
 
     async def upload(self, files: Mapping[str, bytes]) -> None:
         """Write the files, by their paths relative to the home folder."""
-        from e2b import NotEnoughSpaceException
-
         async with self.reaching():
-            try:
-                await kit.upload(self.sandbox, files)
-            except NotEnoughSpaceException as error:
-                raise errors.StorageFullError from error
+            await self.envd.upload(files, within_sec=None)
 
     async def send(self, content: AsyncIterator[bytes]) -> str:
         """Upload the content completely; returns its path. Raises the errors of the content."""
         draft = f"{HOME}/{STATE}/incoming/{token_hex(8)}"
-        source = _Source(content)
         try:
-            await self._write(draft, source)
-        except BaseException as error:
-            with suppress(SandyardError):
+            async with self.reaching(None):
+                await self.envd.send(draft, content)
+        except BaseException:
+            with suppress(CallError):
                 await self._discard(draft)
-            if source.error is not None:
-                raise source.error from error
             raise
         return draft
 
     @asynccontextmanager
-    async def reaching(
-        self, more_sec: float | None = 0, *, sends: bool = True
-    ) -> AsyncIterator[None]:
-        """Translate the SDK's errors to ours: NotRunningError only if E2B says that it does not
-        run. `more_sec` is added to the time of a request; with None, there is no limit. Requests
-        back off after a 429 or 5xx; reading an answer that has begun does not."""
-        within_sec = None if more_sec is None else self._timeout_sec + more_sec
-        backoff = self.backoff if sends else None
+    async def reaching(self, more_sec: float | None = 0) -> AsyncIterator[None]:
+        """Translate failed calls: NotRunningError only if the service says that the machine does
+        not run. `more_sec` is added to the time of a call; with None, there is no limit."""
+        within_sec = None if more_sec is None else self.timeout_sec + more_sec
         try:
-            async with kit.translated(within_sec, translation, backoff=backoff):
+            async with asyncio.timeout(within_sec) as time:
                 yield
-        except (UnavailableError, E2bGoneError) as error:
-            if isinstance(error.__cause__, BackingOffError):
+        except TimeoutError as error:
+            if not time.expired():
                 raise
-            if not await self._is_running():
-                raise errors.NotRunningError from error
-            if isinstance(error, E2bGoneError):
-                raise E2bUnavailableError(reason="it was not found, but runs") from error
-            raise
+            await self._raise(CallError("timeout", "no response in time"), error)
+        except CallError as error:
+            await self._raise(error, error)
+
+    @contextmanager
+    def parsing(self) -> Iterator[None]:
+        """A malformed response is no response."""
+        try:
+            with parsing():
+                yield
+        except CallError as error:
+            raise self.translate(error) from error
+
+    def no_response(self, operation: str) -> SandyardError:
+        return self.translate(CallError("unreachable", f"{operation} returned nothing"))
+
+    async def _raise(self, failure: CallError, cause: Exception) -> None:
+        if failure.status == _STORAGE_FULL:
+            raise errors.StorageFullError from cause
+        if failure.was_sent and not await self.is_running():
+            raise errors.NotRunningError from cause
+        raise self.translate(failure) from cause
 
     async def _install(self) -> None:
         if not self._is_installed:
-            await self.upload(inside_files())
+            await self.envd.upload(guest_files(), within_sec=None)
             self._is_installed = True
-
-    async def _answer(self, operation: str, arguments: Message) -> Any:
-        async with aclosing(self._messages(operation, arguments)) as messages:
-            async for message in messages:
-                return result_of(message)
-        raise E2bUnavailableError(reason=f"{operation} got no response")
 
     async def _messages(
         self, operation: str, arguments: Message, *, stays: bool = False, stdin: bool = False
     ) -> AsyncGenerator[Message]:
-        """Its messages, line by line. It is killed when nobody reads any more, unless `stays`."""
-        chunks: _Chunks = asyncio.Queue(_CHUNKS_AHEAD)
-        handle = await self.sandbox.commands.run(
-            f"exec python3 -m inside {operation} {shlex.quote(json.dumps(arguments))}",
-            background=True,
-            envs=self._environment,
-            cwd=f"{HOME}/{inside_folder()}",
-            on_stdout=chunks.put,
-            stdin=stdin,
-            timeout=0,
-            retain_output=False,
-        )
-        ended = asyncio.create_task(_until_ended(handle, chunks))
-        is_over = stays
+        """The guest's messages, line by line. It is killed when nobody reads any more, unless
+        `stays`."""
+        command = f"exec python3 -m guest {operation} {shlex.quote(json.dumps(arguments))}"
+        process = {
+            "cmd": "/bin/bash",
+            "args": ["-l", "-c", command],
+            "envs": {MARK: self.run},
+            "cwd": f"{HOME}/{guest_folder()}",
+        }
+        events = self.envd.stream("process.Process/Start", {"process": process, "stdin": stdin})
+        pid, rest, is_over = None, "", stays
         try:
-            async for line in _lines(chunks):
-                message = parsed(line)
-                is_over = is_over or "item" not in message
-                yield message
+            async for event in events:
+                with parsing():
+                    pid = event["event"].get("start", {}).get("pid", pid)
+                    output = event["event"].get("data", {}).get("stdout", "")
+                    *lines, rest = (rest + base64.b64decode(output).decode()).split("\n")
+                    messages = [dict(json.loads(line)) for line in lines]
+                for message in messages:
+                    is_over = is_over or "item" not in message
+                    yield message
         finally:
-            if is_over and not stays:
-                await asyncio.wait({ended}, timeout=_EXIT_SEC)
-            ended.cancel()
-            await asyncio.gather(ended, return_exceptions=True)
-            await handle.disconnect()
-            if not is_over:
-                with suppress(Exception):
-                    await asyncio.wait_for(handle.kill(), self._timeout_sec)
+            await self._finish(events, pid, is_over=is_over, stays=stays)
 
-    async def _write(self, draft: str, source: "_Source") -> None:
-        from e2b import NotEnoughSpaceException
-
-        async with self.reaching(None):
-            try:
-                await self.sandbox.files.write(draft, source.pieces())
-            except NotEnoughSpaceException as error:
-                raise errors.StorageFullError from error
+    async def _finish(
+        self, events: AsyncGenerator[Any], pid: int | None, *, is_over: bool, stays: bool
+    ) -> None:
+        if is_over and not stays:
+            with suppress(CallError, TimeoutError):
+                async with asyncio.timeout(_EXIT_SEC):
+                    async for _ in events:
+                        pass
+        await events.aclose()
+        if pid is not None and not is_over:
+            killing = {"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"}
+            with suppress(CallError):
+                await self.envd.call(
+                    "process.Process/SendSignal", killing, within_sec=self.timeout_sec
+                )
 
     async def _discard(self, draft: str) -> None:
-        from e2b import FileNotFoundException
-
-        async with self.reaching():
-            with suppress(FileNotFoundException):
-                await self.sandbox.files.remove(draft)
+        await self.envd.call(
+            "filesystem.Filesystem/Remove", {"path": draft}, within_sec=self.timeout_sec
+        )
 
 
-class _Source:
-    """Passes content on, and remembers its error: the SDK raises another one."""
-
-    def __init__(self, content: AsyncIterator[bytes]) -> None:
-        self._content = content
-        self.error: Exception | None = None
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        try:
-            async for piece in self._content:
-                yield piece
-        except Exception as error:
-            self.error = error
-            raise
+def _part(message: Message, name: str) -> Any:
+    _raise_refusal(message)
+    with parsing():
+        return message[name]
 
 
-async def _until_ended(handle: "AsyncCommandHandle[None]", chunks: "_Chunks") -> None:
-    """Signal the end of the stream, or why it broke off."""
-    failure: Exception | None = None
-    try:
-        await handle.wait()
-    except Exception as error:
-        failure = error
-    await chunks.put(failure)
-
-
-async def _lines(chunks: "_Chunks") -> AsyncIterator[str]:
-    rest = ""
-    while (chunk := await chunks.get()) is not None:
-        if isinstance(chunk, Exception):
-            raise chunk
-        *lines, rest = (rest + chunk).split("\n")
-        for line in lines:
-            yield line
-
-
-@contextmanager
-def reading_answer() -> Iterator[None]:
-    """A malformed answer is no answer."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError) as error:
-        raise E2bUnavailableError(reason=f"no response: {error!r}") from error
-
-
-def parsed(line: str) -> Message:
-    with reading_answer():
-        return dict(json.loads(line))
-
-
-def result_of(message: Message) -> Any:
-    raise_refusal(message)
-    with reading_answer():
-        return message["result"]
-
-
-def item_of(message: Message) -> Any:
-    raise_refusal(message)
-    with reading_answer():
-        return message["item"]
-
-
-def raise_refusal(message: Message) -> None:
-    """Raise the machine's refusal as our error, if it refused."""
+def _raise_refusal(message: Message) -> None:
+    """Raise the guest's refusal as our error, if it refused."""
     text = str(message.get("message", ""))[:300]
     code, number = str(message.get("refused")), message.get("errno")
     if code == errors.UnsafePathError.code:

@@ -1,4 +1,4 @@
-"""`session_ports.Files` of a machine at E2B."""
+"""`sessions.ports.Files` of a machine elsewhere."""
 
 import asyncio
 import base64
@@ -6,12 +6,12 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sandyard.runtime.e2b.errors import E2bUnavailableError
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 from sandyard.runtime.model import FileChanges
-from sandyard.runtime.remote.connection import HOME, Channel, reading_answer
+from sandyard.runtime.remote.connection import HOME, Connection
+from sandyard.runtime.remote.errors import CallError
 from sandyard.runtime.remote.guest_code import STATE
 from sandyard.runtime.sessions.model import (
     WORKSPACE,
@@ -21,55 +21,51 @@ from sandyard.runtime.sessions.model import (
     absolute_path,
 )
 
-if TYPE_CHECKING:
-    from e2b import FilesystemEvent
-
-_EVENTS_AHEAD = 1024
 _CHANGES: dict[str, ChangeKind] = {
-    "create": "created",
-    "write": "written",
-    "remove": "removed",
-    "rename": "renamed",
-    "chmod": "attributes",
+    "EVENT_TYPE_CREATE": "created",
+    "EVENT_TYPE_WRITE": "written",
+    "EVENT_TYPE_REMOVE": "removed",
+    "EVENT_TYPE_RENAME": "renamed",
+    "EVENT_TYPE_CHMOD": "attributes",
 }
 
 
-class E2bFiles:
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+class RemoteFiles:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     async def stat(self, path: str) -> FileInfo:
-        return _info(await self._channel.ask("stat_file", path=absolute_path(path)))
+        return await self._ask_info("stat_file", path=absolute_path(path))
 
     async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
-        entries = self._channel.stream("list_folder", path=absolute_path(path), depth=depth)
-        return [_info(entry) async for entry in entries]
+        entries = self._connection.stream("list_folder", path=absolute_path(path), depth=depth)
+        return [self._info(entry) async for entry in entries]
 
     async def read(
         self, path: str, *, offset: int = 0, limit: int | None = None
     ) -> AsyncIterator[bytes]:
-        """E2B sends a file from its beginning; what is before the offset is dropped here."""
-        file = str(await self._channel.ask("check_readable", path=absolute_path(path)))
+        """envd sends a file from its beginning; what is before the offset is dropped here."""
+        file = str(await self._connection.ask("check_readable", path=absolute_path(path)))
         async with aclosing(self._download(file)) as pieces:
             async for piece in pieces:
                 if limit is not None and limit <= 0:
                     return
-                kept = piece[offset:][:limit]
+                part = piece[offset:][:limit]
                 offset = max(0, offset - len(piece))
-                limit = None if limit is None else limit - len(kept)
-                if kept:
-                    yield kept
+                limit = None if limit is None else limit - len(part)
+                if part:
+                    yield part
 
     async def write(
         self, path: str, content: AsyncIterator[bytes], *, mode: int | None = None
     ) -> FileInfo:
         whole = absolute_path(path)
-        draft = await self._channel.send(content)
-        return _info(await self._channel.ask("put_file", draft=draft, path=whole, mode=mode))
+        draft = await self._connection.send(content)
+        return await self._ask_info("put_file", draft=draft, path=whole, mode=mode)
 
     async def set_attributes(self, path: str, attributes: Mapping[str, str]) -> FileInfo:
-        whole, given = absolute_path(path), dict(attributes)
-        return _info(await self._channel.ask("set_attributes", path=whole, attributes=given))
+        whole = absolute_path(path)
+        return await self._ask_info("set_attributes", path=whole, attributes=dict(attributes))
 
     async def apply(self, changes: FileChanges) -> None:
         incoming = f"{STATE}/incoming/{token_hex(8)}"
@@ -77,105 +73,92 @@ class E2bFiles:
         files = {f"{incoming}/{n}": changes.written[path] for n, path in enumerate(written)}
         paths = {"written": written, "deleted": sorted(changes.deleted)}
         files[f"{incoming}/paths.json"] = json.dumps(paths).encode()
-        await self._channel.upload(files)
-        await self._channel.ask("apply", incoming=f"{HOME}/{incoming}")
+        await self._connection.upload(files)
+        await self._connection.ask("apply", incoming=f"{HOME}/{incoming}")
 
     async def make_folder(self, path: str) -> bool:
-        return bool(await self._channel.ask("make_folder", path=absolute_path(path)))
+        return bool(await self._connection.ask("make_folder", path=absolute_path(path)))
 
     async def move(self, source: str, target: str) -> FileInfo:
         source, target = absolute_path(source), absolute_path(target)
-        return _info(await self._channel.ask("move", source=source, target=target))
+        return await self._ask_info("move", source=source, target=target)
 
     async def remove(self, path: str) -> None:
-        await self._channel.ask("remove", path=absolute_path(path))
+        await self._connection.ask("remove", path=absolute_path(path))
 
     async def read_tar(self, path: str) -> AsyncIterator[bytes]:
-        async with aclosing(self._channel.stream("pack", path=absolute_path(path))) as pieces:
+        async with aclosing(self._connection.stream("pack", path=absolute_path(path))) as pieces:
             async for piece in pieces:
-                with reading_answer():
+                with self._connection.parsing():
                     data = base64.b64decode(piece)
                 yield data
 
     async def write_tar(self, path: str, content: AsyncIterator[bytes]) -> None:
         whole = absolute_path(path)
-        archive = await self._channel.send(content)
-        await self._channel.ask("unpack", archive=archive, path=whole)
+        archive = await self._connection.send(content)
+        await self._connection.ask("unpack", archive=archive, path=whole)
 
     async def watch(
         self, path: str, *, recursive: bool = False, ready: asyncio.Event | None = None
     ) -> AsyncIterator[FileChange]:
         whole = absolute_path(path)
-        events: asyncio.Queue[FilesystemEvent | None] = asyncio.Queue(_EVENTS_AHEAD)
-        failures: list[Exception | None] = []
+        watched = {"path": _in_machine(whole), "recursive": recursive}
+        messages = self._connection.envd.stream("filesystem.Filesystem/WatchDir", watched)
+        async with aclosing(messages):
+            await self._next(messages)  # the watch is in place
+            if ready is not None:
+                ready.set()
+            while (message := await self._next(messages)) is not None:
+                if (event := message.get("filesystem")) is not None:
+                    with self._connection.parsing():
+                        name, kind = str(event["name"]), _CHANGES[event["type"]]
+                    yield FileChange(f"{whole.rstrip('/')}/{name}", kind)
+        raise self._connection.no_response("a watch")
 
-        async def end(error: Exception | None) -> None:
-            failures.append(error)
-            await events.put(None)
-
-        watching = await self._watch(whole, events, end, recursive=recursive)
-        if ready is not None:
-            ready.set()
-        try:
-            while (event := await events.get()) is not None:
-                yield FileChange(f"{whole.rstrip('/')}/{event.name}", _CHANGES[event.type.value])
-        finally:
-            await watching.stop()
-        async with self._channel.reaching(sends=False):
-            raise failures[0] or E2bUnavailableError(reason="the watch ended")
-
-    async def _watch(
-        self,
-        path: str,
-        events: "asyncio.Queue[FilesystemEvent | None]",
-        end: Any,
-        *,
-        recursive: bool,
-    ) -> Any:
-        from e2b import FileNotFoundException, InvalidArgumentException
-
-        async with self._channel.reaching():
+    async def _next(self, messages: AsyncGenerator[Any]) -> Any:
+        async with self._connection.reaching(None):
             try:
-                return await self._channel.sandbox.files.watch_dir(
-                    _in_machine(path), events.put, end, timeout=0, recursive=recursive
-                )
-            except FileNotFoundException as error:
-                raise FileMissingError from error
-            except InvalidArgumentException as error:
-                raise FileRefusedError from error
+                return await anext(messages, None)
+            except CallError as error:
+                if error.code == "not_found":
+                    raise FileMissingError from error
+                if error.code in ("invalid_argument", "permission_denied"):
+                    raise FileRefusedError from error
+                raise
 
     async def _download(self, file: str) -> AsyncGenerator[bytes]:
-        from e2b import FileNotFoundException
-
-        async with self._channel.reaching():
-            try:
-                pieces = await self._channel.sandbox.files.read(file, format="stream")
-            except FileNotFoundException as error:
-                raise FileMissingError from error
-        reading = aiter(pieces)
-        while True:
-            async with self._channel.reaching(sends=False):
-                try:
-                    piece = await anext(reading)
-                except StopAsyncIteration:
+        timeout_sec = self._connection.timeout_sec
+        pieces = self._connection.envd.download(file, within_sec=timeout_sec)
+        async with aclosing(pieces):
+            while True:
+                async with self._connection.reaching(None):
+                    try:
+                        piece = await anext(pieces, None)
+                    except CallError as error:
+                        if error.trouble == "not_found":
+                            raise FileMissingError from error
+                        raise
+                if piece is None:
                     return
-            yield bytes(piece)
+                yield piece
+
+    async def _ask_info(self, operation: str, **arguments: Any) -> FileInfo:
+        return self._info(await self._connection.ask(operation, **arguments))
+
+    def _info(self, entry: Any) -> FileInfo:
+        with self._connection.parsing():
+            target = entry["target"]
+            return FileInfo(
+                path=str(entry["path"]),
+                kind=entry["kind"],
+                size_bytes=int(entry["size_bytes"]),
+                mode=int(entry["mode"]),
+                modified_at=float(entry["modified_at"]),
+                target=None if target is None else str(target),
+                attributes=dict(entry["attributes"]),
+            )
 
 
 def _in_machine(path: str) -> str:
     is_workspace = path == WORKSPACE or path.startswith(f"{WORKSPACE}/")
     return f"{HOME}{path}" if is_workspace else path
-
-
-def _info(answer: Any) -> FileInfo:
-    with reading_answer():
-        target = answer["target"]
-        return FileInfo(
-            path=str(answer["path"]),
-            kind=answer["kind"],
-            size_bytes=int(answer["size_bytes"]),
-            mode=int(answer["mode"]),
-            modified_at=float(answer["modified_at"]),
-            target=None if target is None else str(target),
-            attributes=dict(answer["attributes"]),
-        )

@@ -1,16 +1,87 @@
-"""`session_ports.Session` into a machine at E2B."""
+"""`sessions.ports.Session` into a machine elsewhere, and the machine as a whole, by its guest."""
 
-from sandyard.runtime.remote.connection import Channel
-from sandyard.runtime.remote.files import E2bFiles
-from sandyard.runtime.remote.ports import E2bPorts
-from sandyard.runtime.remote.processes import E2bProcesses
+import base64
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from sandyard.runtime.model import Log
+from sandyard.runtime.remote.connection import HOME, Connection
+from sandyard.runtime.remote.envd import Envd
+from sandyard.runtime.remote.errors import CallError
+from sandyard.runtime.remote.files import RemoteFiles
+from sandyard.runtime.remote.guest_code import STATE
+from sandyard.runtime.remote.http import parsing
+from sandyard.runtime.remote.ports import RemotePorts
+from sandyard.runtime.remote.processes import PROGRAM, RemoteProcesses
+from sandyard.runtime.sessions.model import WORKSPACE
+
+_END_SEC = 10
 
 
-class E2bSession:
-    def __init__(self, channel: Channel, *, sandbox_url: str | None) -> None:
-        self.files = E2bFiles(channel)
-        self.processes = E2bProcesses(channel)
-        self.ports = E2bPorts(channel, sandbox_url=sandbox_url)
+@dataclass(frozen=True, slots=True)
+class Usage:
+    workspace_bytes: int
+    processes: int
+
+
+class RemoteSession:
+    def __init__(
+        self, connection: Connection, host_of: Callable[[int], str], *, proxy_url: str | None
+    ) -> None:
+        """`host_of` is the host name of a port; `proxy_url` is connected to instead, if set."""
+        self._connection = connection
+        self.files = RemoteFiles(connection)
+        self.processes = RemoteProcesses(connection)
+        self.ports = RemotePorts(connection, host_of, proxy_url=proxy_url)
 
     def as_root(self, *, for_user: bool = False) -> None:
         """None: commands use `sudo` there."""
+
+    async def prepare(self) -> None:
+        """Make the workspace, at its standard path."""
+        await self._connection.ask("prepare")
+        link = {"cmd": "/bin/ln", "args": ["-sfnT", f"{HOME}{WORKSPACE}", WORKSPACE]}
+        async with self._connection.reaching():
+            await run(self._connection.envd, link, user="root")
+
+    async def exit_code(self) -> int | None:
+        """The program's exit code, once it has ended by itself."""
+        timeout_sec = self._connection.timeout_sec
+        pieces = self._connection.envd.download(f"{HOME}/{STATE}/exit", within_sec=timeout_sec)
+        try:
+            async with aclosing(pieces):
+                content = b"".join([piece async for piece in pieces])
+        except CallError as error:
+            if error.trouble == "not_found":
+                return None
+            raise self._connection.translate(error) from error
+        with self._connection.parsing():
+            return int(content)
+
+    async def end_processes(self) -> None:
+        """End all processes, including those that left their parents."""
+        await self._connection.ask("end", more_sec=_END_SEC)
+
+    async def read_log(self, begin: int | None = None) -> Log:
+        log = await self._connection.ask("read_log", process_id=PROGRAM, begin=begin)
+        with self._connection.parsing():
+            return Log(int(log["begins_at"]), base64.b64decode(log["data"]))
+
+    async def usage(self) -> Usage:
+        usage = await self._connection.ask("usage")
+        with self._connection.parsing():
+            return Usage(int(usage["workspace_bytes"]), int(usage["processes"]))
+
+
+async def run(envd: Envd, process: Mapping[str, object], *, user: str = "") -> None:
+    """Run a command in a machine to its end. Raises CallError if it fails."""
+    start = envd.stream("process.Process/Start", {"process": process}, user=user)
+    async with aclosing(start) as messages:
+        async for message in messages:
+            with parsing():
+                end = message["event"].get("end")
+            if end is not None:
+                if end.get("exitCode"):
+                    raise CallError("other", f"{process['cmd']}: {end.get('status')}")
+                return

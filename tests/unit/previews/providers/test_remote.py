@@ -1,12 +1,7 @@
-"""What is sent to a sandbox together, what makes room for it first, and a missing SDK."""
+"""What is sent to a machine together, and what is deleted before it."""
 
-import sys
-
-import pytest
-
-from sandyard.previews.providers.errors import ProviderMissingError
-from sandyard.previews.providers.remote import E2bProvider, in_the_way
-from sandyard.runtime.remote.sdk import uploads
+from sandyard.previews.providers.remote import in_the_way
+from sandyard.runtime.remote.envd import uploads
 
 
 def test_all_paths_are_sent_once_and_not_too_many_at_once() -> None:
@@ -36,9 +31,3 @@ def test_a_folder_whose_name_a_file_takes_is_deleted_with_its_files() -> None:
     }
     assert in_the_way({"a/b": b""}, ["a"]) == {"a"}
     assert in_the_way({"aa": b""}, ["a/b"]) == {"a/b"}
-
-
-def test_without_the_sdk_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "e2b", None)
-    with pytest.raises(ProviderMissingError, match=r"sandyard\[e2b\]"):
-        E2bProvider("key")

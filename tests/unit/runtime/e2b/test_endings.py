@@ -8,8 +8,3 @@ RUN_ID = RunId("sandbox", "box", "3")
 
 def test_a_machine_is_known_by_its_metadata() -> None:
     assert run_id_of("sandbox", metadata_of(RUN_ID, node="here")) == RUN_ID
-
-
-def test_one_of_an_earlier_version_is_known_too() -> None:
-    metadata = {"kind": "sandbox", "node": "here", "owner": "box", "attempt": "3"}
-    assert run_id_of("sandbox", metadata) == RUN_ID

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from sandyard.runtime.remote.backoff import BackingOffError, Backoff, SandboxBackoffs
+from sandyard.runtime.remote.backoff import Backoff, SandboxBackoffs
+from sandyard.runtime.remote.errors import BackingOffError
 from tests.support.clocks import ManualClock
 
 

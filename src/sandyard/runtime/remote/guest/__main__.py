@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
-from .errors import RefusedError
+from . import RefusedError
 
 OPERATIONS = {
     "files": (
         *("stat_file", "list_folder", "check_readable", "put_file", "set_attributes"),
-        *("make_folder", "move", "remove"),
+        *("make_folder", "move", "remove", "apply"),
     ),
     "archives": ("pack", "unpack"),
-    "changes": ("apply",),
     "shim": ("start",),
     "processes": ("list_all", "get", "wait", "signal", "resize"),
     "outputs": ("follow", "read_log"),

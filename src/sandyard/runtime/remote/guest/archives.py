@@ -8,15 +8,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
-from .errors import RefusedError
-from .paths import inside
+from . import RefusedError, real_path
 
 _PIECE_BYTES = 192 * 1024
 
 
 def pack(path: str) -> Iterator[str]:
     """The archive in pieces, with names relative to the folder."""
-    folder = inside(path)
+    folder = real_path(path)
     names = sorted(os.listdir(folder))
     reader, writer = os.pipe()
     failures: list[OSError] = []
@@ -31,7 +30,7 @@ def pack(path: str) -> Iterator[str]:
 
 
 def unpack(archive: str, path: str) -> None:
-    folder = inside(path)
+    folder = real_path(path)
     try:
         os.makedirs(folder, exist_ok=True)
         with tarfile.open(archive) as packed:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from .paths import EXIT, PROCESSES, WORKSPACE
+from . import EXIT, PROCESSES, WORKSPACE
 
 MARK = "SANDYARD_RUN"
 """The variable that marks all processes of a machine."""

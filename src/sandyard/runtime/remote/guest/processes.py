@@ -11,8 +11,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from .errors import RefusedError
-from .paths import PROCESSES
+from . import PROCESSES, RefusedError
 
 RETAINED = 32
 """The number of ended processes that are still listed."""

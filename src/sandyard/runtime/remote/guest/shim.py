@@ -13,10 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from . import processes
-from .errors import RefusedError
+from . import EXIT, PROCESSES, RefusedError, processes, real_path, shown_path
 from .outputs import Writer
-from .paths import EXIT, PROCESSES, inside, outside
 
 _PIECE_BYTES = 65536
 
@@ -64,7 +62,7 @@ class _Shim:
             "pid": self._child.pid,
             "shim": os.getpid(),
             "arguments": command["arguments"],
-            "folder": outside(inside(command["folder"])),
+            "folder": shown_path(real_path(command["folder"])),
             "started_at": time.time(),
             "tag": command["tag"],
             "has_input": command["has_input"],
@@ -101,7 +99,7 @@ class _Shim:
         try:
             child = subprocess.Popen(
                 command["arguments"],
-                cwd=inside(command["folder"]),
+                cwd=real_path(command["folder"]),
                 env={**os.environ, **command["environment"]},
                 stdin=None if command["has_input"] else subprocess.DEVNULL,
                 stdout=their_output,
@@ -125,7 +123,7 @@ class _Shim:
         try:
             child = subprocess.Popen(
                 command["arguments"],
-                cwd=inside(command["folder"]),
+                cwd=real_path(command["folder"]),
                 env={"TERM": "xterm", **os.environ, **command["environment"]},
                 stdin=theirs,
                 stdout=theirs,
