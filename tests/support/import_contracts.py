@@ -87,7 +87,7 @@ class RoomsContract(Contract):
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002
         parts: list[str] = list(self.parts)  # type: ignore[call-overload]
-        kinds = kinds_of(list(self.kinds or ()))  # type: ignore[call-overload]
+        kinds = kinds_of(list(self.kinds or ()))  # type: ignore[arg-type]
         unknown = kinds.keys() - graph.modules
         found = [each for part in parts for each in violations(graph, part, kinds)]
         found += [Violation(each, kinds[each], "", "does not exist") for each in sorted(unknown)]

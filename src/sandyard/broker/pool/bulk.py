@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from sandyard.broker.pool.action_model import Action, decide_action
 from sandyard.broker.pool.bulk_model import (
     AUTO_DELETE_STALE,
     BULK_DELETE,
     BulkFilter,
     decide_bulk_delete,
 )
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.hold_model import decide_hold
-from sandyard.broker.pool.model import Action, Sandbox, StaleReason, Status, decide_action
+from sandyard.broker.pool.model import Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
@@ -119,9 +121,7 @@ class BulkChanges:
             if report.matched >= limits.limit:
                 return
             page = await self._store.page(
-                status=wanted.status,
-                track=wanted.track,
-                name_prefix=prefix,
+                SandboxFilter(wanted.status, wanted.track, prefix),
                 limit=min(_PAGE, limits.limit - report.matched),
                 cursor=report.next_cursor,
             )

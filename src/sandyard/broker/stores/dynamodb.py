@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from sandyard.broker.pool.deletion_model import is_deletion_due
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import (
     UNUSED,
     Claim,
@@ -36,7 +37,6 @@ from sandyard.broker.pool.stores.dynamo_items import (
     tombstone_of,
 )
 from sandyard.broker.pool.stores.dynamo_pages import DynamoPages
-from sandyard.broker.pool.stores.page_filter import PageFilter
 from sandyard.broker.provider.autoscaling_model import Autoscaler
 from sandyard.broker.provider.model import ProviderBinding
 from sandyard.broker.queue.stores.dynamo import DynamoQueue
@@ -169,18 +169,8 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         async for items in self._table.scan():
             yield [entry for item in items if (entry := entry_of(item)) is not None]
 
-    async def page(
-        self,
-        *,
-        status: Status | None,
-        limit: int,
-        cursor: str | None,
-        track: str | None = None,
-        name_prefix: str = "",
-        search: str = "",
-    ) -> Page[Sandbox]:
-        wanted = PageFilter(status, track, name_prefix, search)
-        return await self._listing.page(wanted, limit=limit, cursor=cursor)
+    async def page(self, where: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
+        return await self._listing.page(where, limit=limit, cursor=cursor)
 
     async def overdue(
         self, *, ended_by: int, limit: int, after: Sandbox | None

@@ -12,6 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import (
     UNUSED,
     Claim,
@@ -24,7 +25,6 @@ from sandyard.broker.pool.model import (
     Tombstone,
 )
 from sandyard.broker.pool.ports import PoolCounts
-from sandyard.broker.pool.stores.page_filter import PageFilter
 from sandyard.broker.pool.stores.sql_claim_batches import claim_batcher
 from sandyard.broker.pool.stores.sql_pages import SqlPages
 from sandyard.broker.pool.stores.sql_rows import (
@@ -181,19 +181,8 @@ class SqlPoolStore(SqlQueue, SqlReservations):
             last = rows[-1].sandbox_id
             yield rows
 
-    async def page(
-        self,
-        *,
-        status: Status | None,
-        limit: int,
-        cursor: str | None,
-        track: str | None = None,
-        name_prefix: str = "",
-        search: str = "",
-    ) -> Page[Sandbox]:
-        return await self._pages.page(
-            PageFilter(status, track, name_prefix, search), limit=limit, cursor=cursor
-        )
+    async def page(self, where: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
+        return await self._pages.page(where, limit=limit, cursor=cursor)
 
     async def overdue(
         self, *, ended_by: int, limit: int, after: Sandbox | None

@@ -11,8 +11,9 @@ from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
 from sandyard.platform.accounts.identity.model import Identity, LoginRequest
 from sandyard.platform.accounts.logins.model import Counts, LoginAttempt
-from sandyard.platform.accounts.model import Account, AccountFilter, AccountSort, OtherAdmins
+from sandyard.platform.accounts.model import Account, AccountFilter, OtherAdmins
 from sandyard.platform.accounts.signups.model import PendingSignup, Taken
+from sandyard.platform.listings.model import Listing
 
 
 class SignupStore(Protocol):
@@ -50,9 +51,7 @@ class AccountStore(Protocol):
 
     async def deactivated_accounts(self, account_ids: Collection[str]) -> AbstractSet[str]: ...
 
-    async def page_of_accounts(
-        self, only: AccountFilter, *, sort: AccountSort, limit: int, cursor: str | None
-    ) -> Page[Account]: ...
+    async def page_of_accounts(self, listing: Listing[AccountFilter]) -> Page[Account]: ...
 
     async def touch_login(self, account_id: str, *, now: datetime) -> None:
         """Record the time of the last login."""

@@ -6,7 +6,8 @@ from typing import Any, Protocol
 from sandyard.kit.changes.events import Event
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.platform.api_keys.model import AccountKey, KeyFilter, KeySort
+from sandyard.platform.api_keys.model import AccountKey, KeyFilter
+from sandyard.platform.listings.model import Listing
 
 
 class KeyStore(Protocol):
@@ -15,13 +16,7 @@ class KeyStore(Protocol):
     async def find_key(self, account_id: str, key_id: str) -> AccountKey | None: ...
 
     async def page_of_keys(
-        self,
-        account_id: str,
-        only: KeyFilter,
-        *,
-        sort: KeySort,
-        limit: int,
-        cursor: str | None,
+        self, account_id: str, listing: Listing[KeyFilter]
     ) -> Page[AccountKey]: ...
 
     async def apply(

@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeVar
 from sandyard.kit.changes.events import Event
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.projects.model import (
     Project,
     ProjectContents,
     ProjectFilter,
-    ProjectSort,
 )
 from sandyard.platform.quotas.model import CountQuota
 
@@ -51,13 +51,7 @@ class ProjectStore(Protocol):
     async def find_contents(self, project_id: str) -> ProjectContents: ...
 
     async def page_of_projects(
-        self,
-        account_id: str,
-        only: ProjectFilter,
-        *,
-        sort: ProjectSort,
-        limit: int,
-        cursor: str | None,
+        self, account_id: str, listing: Listing[ProjectFilter]
     ) -> Page[Project]: ...
 
     async def apply(

@@ -7,13 +7,14 @@ from typing import Any, Protocol
 from sandyard.kit.changes.events import Event
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.quotas.model import CountQuota
-from sandyard.platform.templates.model import Template, TemplateFilter, TemplateSort
+from sandyard.platform.templates.model import Template, TemplateFilter
 
 
-class Environments(Protocol):
+class RootFileSystems(Protocol):
     async def names(self) -> AbstractSet[str]:
-        """The names of the environments available to sandboxes here."""
+        """The names of the root file systems available to sandboxes here."""
         ...
 
 
@@ -29,13 +30,7 @@ class TemplateStore(Protocol):
     async def find_template(self, account_id: str, template_id: str) -> Template | None: ...
 
     async def page_of_templates(
-        self,
-        account_id: str,
-        only: TemplateFilter,
-        *,
-        sort: TemplateSort,
-        limit: int,
-        cursor: str | None,
+        self, account_id: str, listing: Listing[TemplateFilter]
     ) -> Page[Template]: ...
 
     async def apply(

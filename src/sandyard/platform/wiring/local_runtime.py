@@ -51,7 +51,7 @@ def _own_hosts(settings: SandboxSettings) -> list[str]:
     return [f"{each.hostname}:{each.port or _DEFAULT_PORTS[each.scheme]}" for each in parts]
 
 
-class NodeEnvironments:
+class NodeRootFileSystems:
     """The environments of this node; none if sandboxes run elsewhere."""
 
     def __init__(self, settings: SandboxSettings, data_dir: Path) -> None:
