@@ -133,9 +133,9 @@ def build_sandboxes(
 ) -> SandboxesWired:
     e2b_pool = HttpPool(Backoff())
     node = node_name(data_dir)
-    runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir)
+    runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir, clock)
     if settings.sandbox_runtime == "e2b":
-        runtime = open_e2b_runtime(settings, e2b, data_dir, node=node, pool=e2b_pool)
+        runtime = open_e2b_runtime(settings, e2b, data_dir, clock, node=node, pool=e2b_pool)
     shared = _shared(settings, database, clock, node, runtime, url_of)
     store = shared.store
     recorder, activity = _recorder(shared), Activity(store, clock=clock)
@@ -263,7 +263,7 @@ def _recorder(shared: _Shared) -> RunRecorder:
 def _warm(shared: _Shared, data_dir: Path) -> WarmSandboxes:
     return WarmSandboxes(
         SqlTemplateStore(shared.database, shared.transitions),
-        WarmRuns(shared.runtime, RunFolders(data_dir / _LOCAL)),
+        WarmRuns(shared.runtime, RunFolders(data_dir / _LOCAL), shared.clock),
         processes=shared.settings.sandbox_processes,
         storage_bytes=shared.storage_bytes,
     )

@@ -30,7 +30,7 @@ _MOST_FOLDERS = 8192
 def watch(paths: Paths, *, path: str, recursive: bool) -> Answer:
     """A pipe with a line of JSON for each change, until its reader closes it."""
     watcher = _Watcher(paths, recursive=recursive)
-    watcher.add(paths.inside(path))
+    watcher.add(paths.real_path(path))
     reader, writer = os.pipe2(os.O_CLOEXEC)
     return Answer(descriptors=(reader,), then=lambda: watcher.run(writer))
 
