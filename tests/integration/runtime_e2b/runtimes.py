@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sandyard.kit.clock import SystemClock
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts
 from sandyard.runtime.e2b.errors import translation
@@ -58,7 +59,7 @@ def machines_at(
         translate=translation,
         timeouts=timeouts or E2bTimeouts(),
     )
-    return Machines(folder, control, E2bPolicy(node))
+    return Machines(folder, control, E2bPolicy(node), clock=SystemClock())
 
 
 async def start(

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from sandyard.kit.clock import SystemClock
 from sandyard.platform.wiring.local_runtime import local_policy, runtime_folder
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import translation
@@ -43,7 +44,10 @@ def open_e2b_runtime(
         translate=translation,
     )
     machines = E2bMachines(
-        folder, control, E2bPolicy(node, template=e2b.e2b_template, port=e2b.e2b_port)
+        folder,
+        control,
+        E2bPolicy(node, template=e2b.e2b_template, port=e2b.e2b_port),
+        clock=SystemClock(),
     )
     archives = ArchiveFolder(folder / "archives")
     return ProgramRunner(machines, RunFolders(folder), archives, _program_policy(settings))
