@@ -7,12 +7,13 @@ from contextlib import AsyncExitStack
 
 import pytest
 from prometheus_client import CollectorRegistry
+from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.cleanup import Cleanup
 from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.expiry import Expiry
-from sandyard.broker.pool.model import Action, Claim, Claimed, Listed, Status
+from sandyard.broker.pool.model import Claim, Claimed, Listed, Status
 from sandyard.broker.pool.stores.dynamo_prefetch import CandidatePrefetch
 from sandyard.broker.pool.stores.index_scan import Found
 from sandyard.broker.pool.sync import Sync

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.cleanup import Cleanup
 from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.expiry import Expiry
-from sandyard.broker.pool.model import Action, Claim, Claimed, Sandbox, Status
+from sandyard.broker.pool.model import Claim, Claimed, Sandbox, Status
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo.client import DynamoPolicy

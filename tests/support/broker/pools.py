@@ -3,18 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 
+from sandyard.broker.pool.action_model import Action, decide_action
+
 from sandyard.broker.pool.deletion_model import decide_deleted
 from sandyard.broker.pool.listing_model import decide_discovery
-from sandyard.broker.pool.model import (
-    Action,
-    Claim,
-    Claimed,
-    Listed,
-    Sandbox,
-    Status,
-    Tombstone,
-    decide_action,
-)
+from sandyard.broker.pool.model import Claim, Claimed, Listed, Sandbox, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit.changes.transitions import Cause, Transition, changed
 from sandyard.kit.changes.verification import differences

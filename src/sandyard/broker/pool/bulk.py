@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
+from sandyard.broker.pool.action_model import Action, decide_action
 from sandyard.broker.pool.bulk_model import (
     AUTO_DELETE_STALE,
     BULK_DELETE,
@@ -13,7 +14,7 @@ from sandyard.broker.pool.bulk_model import (
     decide_bulk_delete,
 )
 from sandyard.broker.pool.hold_model import decide_hold
-from sandyard.broker.pool.model import Action, Sandbox, StaleReason, Status, decide_action
+from sandyard.broker.pool.model import Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sandyard.broker.pool.model import Action, Sandbox, StaleReason, Status, decide_action
+from sandyard.broker.pool.action_model import Action, decide_action
+from sandyard.broker.pool.model import Sandbox, StaleReason, Status
 from sandyard.kit.changes.transitions import Cause, Transition
 
 BULK_DELETE = "bulk-delete by an operator"

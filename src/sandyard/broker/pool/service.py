@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol, Required, TypedDict, Unpack
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.action_model import Action, decide_action
 from sandyard.broker.pool.changes import SandboxChanges, is_sandbox_id
 from sandyard.broker.pool.errors import (
     NoSandboxesAvailableError,
@@ -17,13 +18,11 @@ from sandyard.broker.pool.errors import (
 from sandyard.broker.pool.extension_model import lease_seconds
 from sandyard.broker.pool.hold_model import decide_hold
 from sandyard.broker.pool.model import (
-    Action,
     Claim,
     Claimed,
     Sandbox,
     Status,
     Tombstone,
-    decide_action,
     decide_mark,
     owned_by,
 )

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from sandyard.broker.pool.deletion_model import is_deletion_due
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import (
     UNUSED,
     Claim,
@@ -36,7 +37,6 @@ from sandyard.broker.pool.stores.dynamo_items import (
     tombstone_of,
 )
 from sandyard.broker.pool.stores.dynamo_pages import DynamoPages
-from sandyard.broker.pool.stores.page_filter import PageFilter
 from sandyard.broker.provider.autoscaling_model import Autoscaler
 from sandyard.broker.provider.model import ProviderBinding
 from sandyard.broker.queue.stores.dynamo import DynamoQueue

@@ -12,6 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import (
     UNUSED,
     Claim,
@@ -24,7 +25,6 @@ from sandyard.broker.pool.model import (
     Tombstone,
 )
 from sandyard.broker.pool.ports import PoolCounts
-from sandyard.broker.pool.stores.page_filter import PageFilter
 from sandyard.broker.pool.stores.sql_claim_batches import claim_batcher
 from sandyard.broker.pool.stores.sql_pages import SqlPages
 from sandyard.broker.pool.stores.sql_rows import (

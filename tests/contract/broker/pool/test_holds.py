@@ -5,6 +5,7 @@ import asyncio
 
 import pytest
 from prometheus_client import CollectorRegistry
+from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.bulk import BulkChanges, BulkLimits
@@ -21,7 +22,7 @@ from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.extension_model import Extension
 from sandyard.broker.pool.hold_model import Replacement
 from sandyard.broker.pool.holds import HoldReport, Holds
-from sandyard.broker.pool.model import Action, StaleReason, Status
+from sandyard.broker.pool.model import StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify

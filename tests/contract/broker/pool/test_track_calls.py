@@ -1,6 +1,7 @@
 """The table of SPEC's calls: who may do what to a sandbox in which state, on every engine."""
 
 import pytest
+from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.pool.deletion_model import DeletionPolicy, decide_failed_deletion
 from sandyard.broker.pool.errors import (
@@ -10,7 +11,7 @@ from sandyard.broker.pool.errors import (
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
-from sandyard.broker.pool.model import TOMBSTONE_SECONDS, Action, Sandbox, Status, decide_reserved
+from sandyard.broker.pool.model import TOMBSTONE_SECONDS, Sandbox, Status, decide_reserved
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker, Marked
 from sandyard.kit.changes.events import actor

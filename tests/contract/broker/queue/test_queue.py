@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.errors import NoSandboxesAvailableError
-from sandyard.broker.pool.model import Action, Claim, Claimed, Listed, Status
+from sandyard.broker.pool.model import Claim, Claimed, Listed, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.model import URGENCY, QueueOrder, Ticket
 from sandyard.broker.queue.service import Queue, QueueReport

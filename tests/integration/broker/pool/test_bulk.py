@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
+from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.pool.bulk import BulkChanges, BulkLimits, BulkReport
 from sandyard.broker.pool.bulk_model import AUTO_DELETE_STALE, BULK_DELETE
 from sandyard.broker.pool.cleanup import CleanupReport
-from sandyard.broker.pool.model import Action, Status
+from sandyard.broker.pool.model import Status
 from sandyard.kit import ids
 from tests.integration.broker.yard import DAY, HEALTHY, HOUR, OUTAGE, Yard
 from tests.support.broker.pools import check_invariants

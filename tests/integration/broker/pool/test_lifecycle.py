@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from prometheus_client import CollectorRegistry
+from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.cleanup import Cleanup
@@ -26,16 +27,7 @@ from sandyard.broker.pool.errors import (
 )
 from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.extension_model import Extension
-from sandyard.broker.pool.model import (
-    UNUSED,
-    Action,
-    Claimed,
-    Lease,
-    Listed,
-    Sandbox,
-    Status,
-    Tombstone,
-)
+from sandyard.broker.pool.model import UNUSED, Claimed, Lease, Listed, Sandbox, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore

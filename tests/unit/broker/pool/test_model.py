@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from sandyard.broker.pool.action_model import Action, decide_action
 
 from sandyard.broker.pool.deletion_model import decide_deleted
 from sandyard.broker.pool.errors import (
@@ -13,13 +14,11 @@ from sandyard.broker.pool.errors import (
 )
 from sandyard.broker.pool.model import (
     TOMBSTONE_SECONDS,
-    Action,
     Claim,
     Lease,
     Sandbox,
     Status,
     Tombstone,
-    decide_action,
     decide_claim,
     decide_expiry,
     decide_mark,

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Body, Depends, Query, Request
 
 from sandyard.broker.clients.guards import AdminGuard
 from sandyard.broker.http.headers import PRINTABLE, TRACK_ID
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.bulk import BulkChanges
 from sandyard.broker.pool.cleanup import CleanupReport
 from sandyard.broker.pool.expiry import ExpiryReport
@@ -23,7 +24,6 @@ from sandyard.broker.pool.http.schemas import (
     ReasonBody,
 )
 from sandyard.broker.pool.http.tracks import SandboxId
-from sandyard.broker.pool.model import Action
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import SyncReport
 from sandyard.kit.changes.events import EventLog

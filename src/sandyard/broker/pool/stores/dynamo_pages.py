@@ -6,9 +6,9 @@ A search matches whole ids and tracks, which are keys, and prefixes of names.
 from collections.abc import Sequence
 from typing import Any
 
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import Sandbox, Status
 from sandyard.broker.pool.stores.dynamo_items import sandbox_key, sandbox_of
-from sandyard.broker.pool.stores.page_filter import PageFilter
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor

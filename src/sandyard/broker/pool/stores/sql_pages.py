@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import Sandbox, Status
-from sandyard.broker.pool.stores.page_filter import PageFilter
 from sandyard.broker.pool.stores.sql_rows import sandbox_of
 from sandyard.broker.stores.tables import DELETED, sandboxes
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
