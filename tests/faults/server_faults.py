@@ -17,7 +17,7 @@ MOST_LISTED = 300
 
 
 @dataclass(slots=True)
-class Patients:
+class ProbedSandboxes:
     """What answers for the sandboxes: some are ill for a while, and then well again, so long as it
     takes until that is seen."""
 
@@ -45,15 +45,15 @@ class Patients:
 
 
 @asynccontextmanager
-async def probed(patients: Patients) -> AsyncIterator[Patients]:
+async def probed(probed_sandboxes: ProbedSandboxes) -> AsyncIterator[ProbedSandboxes]:
     app = web.Application()
-    app.router.add_get("/{id}", patients.answer)
+    app.router.add_get("/{id}", probed_sandboxes.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    patients.url = f"http://127.0.0.1:{runner.addresses[0][1]}/{{external_id}}"
+    probed_sandboxes.url = f"http://127.0.0.1:{runner.addresses[0][1]}/{{external_id}}"
     try:
-        yield patients
+        yield probed_sandboxes
     finally:
         await runner.cleanup()
 

@@ -9,7 +9,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "sandyard"
 NEITHER = {
-    "sandyard.broker.metrics",
     "sandyard.telemetry.metrics",
     "sandyard.platform.migrations",
     "sandyard.platform.schema.migrations",
@@ -37,7 +36,7 @@ def modules(folder: Path, package: str) -> Iterator[str]:
 
 def modules_of_parts() -> Iterator[str]:
     """Of the Platform those of its nouns, too."""
-    for part in ("broker", "telemetry", "previews", "platform"):
+    for part in ("telemetry", "previews", "platform"):
         for module in modules(SOURCE / part, f"sandyard.{part}"):
             folder = SOURCE / part / module.rpartition(".")[2]
             if part == "platform" and (folder / "model.py").exists():
@@ -63,3 +62,12 @@ def test_a_module_is_a_store_or_what_a_store_must_not_know_or_model(module: str)
     is_forbidden = is_named(module, stores["forbidden_modules"])
     is_known = is_named(module, model["source_modules"]) or module in NEITHER
     assert is_store != (is_forbidden or is_known), f"name {module} in one of the contracts"
+
+
+def test_every_room_of_the_broker_has_the_layers_of_a_room() -> None:
+    """That contract is exhaustive: it names every module of the rooms that it contains."""
+    parser = ConfigParser()
+    parser.read(ROOT / ".importlinter")
+    containers = parser["importlinter:contract:broker-rooms"]["containers"].split()
+    rooms = [each.parent.name for each in (SOURCE / "broker").glob("*/errors.py")]
+    assert sorted(containers) == sorted(f"sandyard.broker.{room}" for room in rooms)

@@ -28,7 +28,7 @@ from sandyard.console.screens import (
     reservations,
     sandboxes,
 )
-from sandyard.console.session import SessionCookies
+from sandyard.console.session import Cookies
 from sandyard.console.viewer import Viewers
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.http.client_address import ClientAddress
@@ -74,7 +74,7 @@ def build_console(settings: Settings, parts: Sequence[Part], api: ASGIApp) -> Co
         SCREENS,
         pages=pages,
         assets=assets,
-        cookies=SessionCookies(_secrets(settings, operators)),
+        cookies=Cookies(_secrets(settings, operators)),
         viewers=Viewers(api, credentials, operators),
         operator_logins=OperatorLogins(
             ClientAddress(settings.server.proxy_networks),

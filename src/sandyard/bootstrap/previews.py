@@ -50,7 +50,6 @@ from sandyard.wiring.engines import (
     SqlEngine,
     e2b_key,
     open_for_command,
-    open_part_database,
     prune_job,
     verification_of,
 )
@@ -259,10 +258,10 @@ def open_e2b_provider(e2b: E2bSettings, pool: HttpPool) -> RemotePreviewProvider
     )
 
 
-def open_old_columns(settings: Settings, data_dir: Path) -> tuple[OldColumns, Any]:
-    """The migration of the old columns, and the database to close."""
-    database = open_part_database(settings, data_dir, MIGRATIONS.part)
-    return OldColumns(database, clock=SystemClock()), database
+@asynccontextmanager
+async def open_old_columns(settings: Settings, data_dir: Path) -> AsyncIterator[OldColumns]:
+    async with open_for_command(settings, data_dir, MIGRATIONS) as database:
+        yield OldColumns(database, clock=SystemClock())
 
 
 async def _files_of(

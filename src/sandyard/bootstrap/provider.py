@@ -55,11 +55,7 @@ def provider_target(settings: ProviderSettings) -> "Target":
 @asynccontextmanager
 async def open_pool_provider(settings: Settings, data_dir: Path) -> AsyncIterator["PoolProvider"]:
     from sandyard.broker.wiring.jobs import pool_provider
-    from sandyard.broker.wiring.pool import open_pool
+    from sandyard.broker.wiring.pool import opened_pool
 
-    pool = open_pool(settings, data_dir=data_dir, clock=SystemClock())
-    try:
-        await pool.store.check()
+    async with opened_pool(settings, data_dir) as pool:
         yield pool_provider(settings, pool.store, SystemClock())
-    finally:
-        await pool.store.close()

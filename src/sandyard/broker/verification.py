@@ -21,9 +21,9 @@ from sandyard.kit.changes.verification import Problem, verify_gone, verify_histo
 
 _OTHERS = ("whk-", "client:")
 """Prefixes of the ids of `others`."""
-_LOOKS = 3
+_READS = 3
 _PAGE = 100
-_BETWEEN_LOOKS_SEC = 0.2
+_BETWEEN_READS_SEC = 0.2
 _FAR = 10**11
 """A time after every reservation."""
 
@@ -70,7 +70,7 @@ async def verify(
     seen = _Seen()
     async for entries in store.audit():
         for entry in entries:
-            _meet(entry, seen, report)
+            _record(entry, seen, report)
         progress(report.rows)
     _compare(seen)
     for sandbox_id in sorted(seen.suspects):
@@ -155,7 +155,9 @@ async def _reservations(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:
             return
 
 
-def _meet(entry: Sandbox | HeldLease | Tombstone, seen: _Seen, report: VerificationReport) -> None:
+def _record(
+    entry: Sandbox | HeldLease | Tombstone, seen: _Seen, report: VerificationReport
+) -> None:
     match entry:
         case Sandbox():
             report.rows += 1
@@ -190,16 +192,18 @@ async def _confirm(
     store: PoolStore, sandbox_id: str, leased_to: tuple[str, str] | None
 ) -> str | None:
     message = None
-    for look in range(_LOOKS):
-        if look:
-            await asyncio.sleep(_BETWEEN_LOOKS_SEC)
-        message = await _look(store, sandbox_id, leased_to)
+    for read in range(_READS):
+        if read:
+            await asyncio.sleep(_BETWEEN_READS_SEC)
+        message = await _problem_of(store, sandbox_id, leased_to)
         if message is None:
             return None
     return message
 
 
-async def _look(store: PoolStore, sandbox_id: str, leased_to: tuple[str, str] | None) -> str | None:
+async def _problem_of(
+    store: PoolStore, sandbox_id: str, leased_to: tuple[str, str] | None
+) -> str | None:
     """What is wrong with this sandbox now; None if nothing."""
     row = await store.find(sandbox_id)
     if leased_to is not None:

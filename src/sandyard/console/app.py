@@ -20,7 +20,7 @@ from sandyard.console.health import CheckHealth
 from sandyard.console.live import Listener, LiveChanges, gathering_sec
 from sandyard.console.operator_logins import OperatorLogins
 from sandyard.console.pages import Pages
-from sandyard.console.session import SessionCookies
+from sandyard.console.session import Cookies
 from sandyard.console.shared_views import SharedViews, is_view
 from sandyard.console.viewer import Viewer, Viewers
 from sandyard.kit.errors import (
@@ -44,7 +44,7 @@ class ConsoleRequest:
     viewer: Viewer | None
     pages: Pages
     viewers: Viewers
-    cookies: SessionCookies
+    cookies: Cookies
     operator_logins: OperatorLogins
     check_health: CheckHealth
 
@@ -101,7 +101,7 @@ class Console:
         *,
         pages: Pages,
         assets: Assets,
-        cookies: SessionCookies,
+        cookies: Cookies,
         viewers: Viewers,
         operator_logins: OperatorLogins,
         api_proxy: ApiProxy,
@@ -142,7 +142,7 @@ class Console:
         await response(scope, receive, send)
 
     async def _viewer(self, request: HTTPConnection) -> Viewer | None:
-        session = self._cookies.read(request)
+        session = self._cookies.session.read(request)
         return None if session is None else await self._viewers.of(request, session)
 
     async def _respond(self, request: Request, viewer: Viewer | None) -> Response:

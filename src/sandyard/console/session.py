@@ -3,10 +3,10 @@
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Generic, TypeVar
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from starlette.requests import HTTPConnection
@@ -36,15 +36,19 @@ class LoginFlow:
     next: str
 
 
-class EncryptedCookie:
-    """A `__Host-` cookie (no other host can set it), inaccessible to scripts, and sent from other
-    sites only when a link is followed. No cookie is accepted in place of another."""
+T = TypeVar("T", bound=Session | LoginFlow)
+
+
+class EncryptedCookie(Generic[T]):
+    """A value in a `__Host-` cookie (no other host can set it), inaccessible to scripts, and sent
+    from other sites only when a link is followed. No cookie is accepted in place of another."""
 
     def __init__(
-        self, name: str, secrets: Sequence[str], *, purpose: str, lifetime_sec: int
+        self, name: str, kind: type[T], secrets: Sequence[str], *, purpose: str, lifetime_sec: int
     ) -> None:
-        """The first secret encrypts, any of them decrypts."""
+        """`kind` is a dataclass. The first secret encrypts, any of them decrypts."""
         self._name = name
+        self._kind = kind
         self._secrets = secrets
         self._purpose = purpose
         self._lifetime_sec = lifetime_sec
@@ -53,23 +57,22 @@ class EncryptedCookie:
     def _cipher(self) -> MultiFernet:
         return _cipher_of(tuple(self._secrets), self._purpose)
 
-    def read(self, request: HTTPConnection) -> Mapping[str, Any] | None:
+    def read(self, request: HTTPConnection) -> T | None:
         """None if there is none, or if it is too old or not ours."""
         sent = request.cookies.get(self._name)
         if not sent:
             return None
         try:
-            fields: Mapping[str, Any] = json.loads(
-                self._cipher.decrypt(sent.encode(), ttl=self._lifetime_sec)
-            )
+            fields = json.loads(self._cipher.decrypt(sent.encode(), ttl=self._lifetime_sec))
         except (InvalidToken, ValueError):
             return None
-        return fields
+        return self._kind(**fields)
 
-    def write(self, response: Response, fields: Mapping[str, Any]) -> None:
+    def write(self, response: Response, value: T) -> None:
+        fields = json.dumps(asdict(value))
         response.set_cookie(
             self._name,
-            self._cipher.encrypt(json.dumps(fields).encode()).decode(),
+            self._cipher.encrypt(fields.encode()).decode(),
             max_age=self._lifetime_sec,
             path="/",
             secure=True,
@@ -81,36 +84,24 @@ class EncryptedCookie:
         response.delete_cookie(self._name, path="/", secure=True, httponly=True, samesite="lax")
 
 
-class SessionCookies:
-    """Reads and writes the session, and the state of a login through an identity provider."""
+class Cookies:
+    """The session, and the state of a login through an identity provider."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
-        self._session = EncryptedCookie(
-            SESSION_COOKIE, secrets, purpose="sandyard console", lifetime_sec=_LIFETIME_SEC
+        self.session = EncryptedCookie(
+            SESSION_COOKIE,
+            Session,
+            secrets,
+            purpose="sandyard console",
+            lifetime_sec=_LIFETIME_SEC,
         )
-        self._flow = EncryptedCookie(
-            FLOW_COOKIE, secrets, purpose="sandyard oidc", lifetime_sec=_FLOW_LIFETIME_SEC
+        self.flow = EncryptedCookie(
+            FLOW_COOKIE,
+            LoginFlow,
+            secrets,
+            purpose="sandyard oidc",
+            lifetime_sec=_FLOW_LIFETIME_SEC,
         )
-
-    def read(self, request: HTTPConnection) -> Session | None:
-        fields = self._session.read(request)
-        return None if fields is None else Session(**fields)
-
-    def write(self, response: Response, session: Session) -> None:
-        self._session.write(response, asdict(session))
-
-    def clear(self, response: Response) -> None:
-        self._session.clear(response)
-
-    def read_flow(self, request: HTTPConnection) -> LoginFlow | None:
-        fields = self._flow.read(request)
-        return None if fields is None else LoginFlow(**fields)
-
-    def write_flow(self, response: Response, flow: LoginFlow) -> None:
-        self._flow.write(response, asdict(flow))
-
-    def clear_flow(self, response: Response) -> None:
-        self._flow.clear(response)
 
 
 @lru_cache(maxsize=8)

@@ -23,7 +23,7 @@ class E2bHosts:
 
     domain: str
 
-    def takes(self, scope: Scope) -> bool:
+    def accepts(self, scope: Scope) -> bool:
         if scope["type"] != "http":
             return False
         host = self.label(scope)

@@ -3,7 +3,6 @@
 Each section is frozen and belongs to one part. `describe` lists every variable for the docs.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -49,15 +48,6 @@ __all__ = [
 ]
 
 
-REMOVED = {
-    "CLIENT_ADDRESS_HEADER": "is not read any more. Set TRUSTED_PROXIES to the networks of your "
-    "proxies, such as 10.0.0.0/8; the client's address is then taken from X-Forwarded-For.",
-    "ATTEMPTS_PER_ACCOUNT": "is called AUTH_RATE_LIMIT_PER_ACCOUNT now. Rename the variable.",
-    "ATTEMPTS_PER_ADDRESS": "is called AUTH_RATE_LIMIT_PER_ADDRESS now. Rename the variable.",
-}
-"""Removed settings, and their replacements."""
-
-
 class SettingsError(SandyardError):
     """A setting is wrong; each line of the message names a variable."""
 
@@ -92,7 +82,7 @@ class Settings:
 
 def load_settings() -> Settings:
     """All sections from the environment, or one SettingsError with a line per mistake."""
-    mistakes = [f"{name}: {why}" for name, why in REMOVED.items() if os.environ.get(name)]
+    mistakes: list[str] = []
     sections: dict[str, Section] = {}
     for name, section in _sections().items():
         try:

@@ -180,9 +180,6 @@ class Secrets:
 def _values(setting: str, value: SecretStr | None) -> tuple[str, ...]:
     if value is None:
         return ()
-    whole = value.get_secret_value()
     if USES[setting] is Use.SENT:
-        return (whole,)
-    if setting == "api_key_pepper":  # before rotation, a comma was part of the pepper
-        return tuple(dict.fromkeys((*tokens(value), whole)))
+        return (value.get_secret_value(),)
     return tokens(value)

@@ -218,6 +218,10 @@ class PartSpec:
         """Whether its data is in the data dir, and so belongs to one process."""
         return settings.server.database_url is None and self.store(settings) == "sql"
 
+    def has_data(self, settings: "Settings", data_dir: Path) -> bool:
+        """Whether there is something to open: a shared engine, or its file in the data dir."""
+        return not self.is_embedded(settings) or (data_dir / self.database_file).exists()
+
     def own_settings(self, settings: "Settings") -> "Section":
         """The section with its secrets."""
         section: Section = getattr(settings, self.settings[0])

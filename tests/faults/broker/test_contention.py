@@ -7,12 +7,13 @@ from contextlib import AsyncExitStack
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.cleanup import Cleanup
 from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import Claim, Claimed, Listed, Status
 from sandyard.broker.pool.stores.dynamo_prefetch import CandidatePrefetch
 from sandyard.broker.pool.stores.index_scan import Found
@@ -220,10 +221,11 @@ class TestCost:
         await broker.get_sandbox(track_id="t0", sandbox_id=leases[0].sandbox_id)
         await broker.mark_for_deletion(track_id="t0", sandbox_id=leases[0].sandbox_id)
         await broker.act(Action.RELEASE, sandbox_id=leases[1].sandbox_id)
-        [free] = (await broker.list_sandboxes(status=Status.AVAILABLE, limit=1, cursor=None)).items
+        available = SandboxFilter(Status.AVAILABLE)
+        [free] = (await broker.list_sandboxes(available, limit=1, cursor=None)).items
         await broker.act(Action.QUARANTINE, sandbox_id=free.sandbox_id)
         await broker.act(Action.RESTORE, sandbox_id=free.sandbox_id)
-        await broker.list_sandboxes(status=None, limit=50, cursor=None)
+        await broker.list_sandboxes(SandboxFilter(), limit=50, cursor=None)
         await broker.inspect_sandbox(free.sandbox_id)
         await broker.stats()
         clock.advance(LAB_SEC)

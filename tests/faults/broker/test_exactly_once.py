@@ -32,7 +32,7 @@ from tests.faults.pool_contents import events_of, stock_of
 from tests.faults.queue_observer import Sightings
 from tests.faults.random_faults import FaultyEngine, faulty_engine
 from tests.faults.run_coverage import PROBED, Mix
-from tests.faults.server_faults import Kills, Patients, beside, grow, probed
+from tests.faults.server_faults import Kills, ProbedSandboxes, beside, grow, probed
 from tests.support.broker.pools import check_history
 from tests.support.servers.processes import csp_simulator
 from tests.support.storage.engines import STORE_ENGINES
@@ -69,15 +69,17 @@ async def listed_by(provider_url: str) -> list[str]:
             parameters["cursor"] = page["next_cursor"]
 
 
-async def know_new_ones(provider_url: str, callers: Callers, patients: Patients) -> None:
+async def know_new_ones(
+    provider_url: str, callers: Callers, probed_sandboxes: ProbedSandboxes
+) -> None:
     """Operators act on what there is now, and that falls ill, as the pool grows."""
     while True:
         await asyncio.sleep(5)
-        patients.external_ids = await listed_by(provider_url)
-        callers.sandbox_ids = [ids.sandbox_id(each) for each in patients.external_ids]
+        probed_sandboxes.external_ids = await listed_by(provider_url)
+        callers.sandbox_ids = [ids.sandbox_id(each) for each in probed_sandboxes.external_ids]
 
 
-async def change_weather(engine: FaultyEngine, rng: random.Random) -> None:
+async def change_engine_faults(engine: FaultyEngine, rng: random.Random) -> None:
     while True:
         await engine.change(rng)
 
@@ -100,12 +102,12 @@ async def test_what_was_answered_is_true_whatever_failed(
     with csp_simulator(tmp_path, "--count", str(AT_FIRST + KEPT)) as provider_url:
         external_ids = await listed_by(provider_url)
         async with (
-            probed(Patients(external_ids)) as patients,
+            probed(ProbedSandboxes(external_ids)) as probed_sandboxes,
             faulty_engine(
                 name, postgres_url=postgres_url, dynamo_url=dynamo_url, seed=SEED
             ) as engine,
         ):
-            probe = {"PROBE": patients.url, "PROBE_AT_CLAIM": "true"}
+            probe = {"PROBE": probed_sandboxes.url, "PROBE_AT_CLAIM": "true"}
             settings = {"CSP_BASE_URL": provider_url, **probe}
             async with replicas(
                 engine.replicas, folder=tmp_path, environment={**engine.environment, **settings}
@@ -114,24 +116,28 @@ async def test_what_was_answered_is_true_whatever_failed(
                 callers = Callers(servers, [ids.sandbox_id(each) for each in external_ids], SEED)
                 sightings = Sightings()
                 async with beside(sightings.watch(servers)):
-                    missing = await run_with_troubles(callers, engine, patients, provider_url)
+                    missing = await run_with_troubles(
+                        callers, engine, probed_sandboxes, provider_url
+                    )
             await check_all(engine, servers, callers, sightings, provider_url, tmp_path)
     assert not missing, f"{callers.done} operations and never: {missing}"
 
 
 async def run_with_troubles(
-    callers: Callers, engine: FaultyEngine, patients: Patients, provider_url: str
+    callers: Callers, engine: FaultyEngine, probed_sandboxes: ProbedSandboxes, provider_url: str
 ) -> list[str]:
     """All operations, and as many more as it takes until all of the mix was met; what was not."""
     rng = random.Random(SEED)
     kills = Kills(callers.replicas, every=min(OPERATIONS // 3, 100))
     mix = Mix(WANTED, callers.history, lambda: kills.total, await engine.injected())
-    async with beside(mix.watch(callers.replicas, engine.injected), patients.change(rng, mix)):
+    async with beside(
+        mix.watch(callers.replicas, engine.injected), probed_sandboxes.change(rng, mix)
+    ):
         async with beside(
-            change_weather(engine, rng),
+            change_engine_faults(engine, rng),
             kills.go_on(rng, lambda: callers.done),
             grow(provider_url, lambda: int(callers.done * PER_OPERATION)),
-            know_new_ones(provider_url, callers, patients),
+            know_new_ones(provider_url, callers, probed_sandboxes),
         ):
             await callers.run(
                 OPERATIONS, goes_on=lambda: bool(mix.missing()), at_most=8 * OPERATIONS

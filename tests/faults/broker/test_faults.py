@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.cleanup import Cleanup
 from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import Claim, Claimed, Sandbox, Status
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
@@ -223,7 +224,7 @@ class TestTrouble:
         reads = [
             store.claim(Claim("track", "track", NOW)),
             store.find(pools.free_sandboxes(1)[0].sandbox_id),
-            store.page(status=None, limit=5, cursor=None),
+            store.page(SandboxFilter(), limit=5, cursor=None),
             store.overdue(ended_by=NOW, limit=5, after=None),
             store.deletable(now=NOW, limit=5, after=None),
             store.counts(),

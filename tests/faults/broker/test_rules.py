@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from sandyard.broker.pool.action_model import Action, decide_action
 
+from sandyard.broker.pool.action_model import Action, decide_action
 from sandyard.broker.pool.extension_model import Extension, decide_extension
 from sandyard.broker.pool.hold_model import decide_replacement
 from sandyard.broker.pool.listing_model import decide_discovery

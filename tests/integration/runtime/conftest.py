@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import end_all
 
@@ -19,6 +19,6 @@ async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
 
 @pytest.fixture
 async def not_isolated(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
-    runtime = LocalRuntime(tmp_path / "runtime", LocalPolicy(isolation="none"))
+    runtime = LocalRuntime(tmp_path / "runtime", LocalOptions(isolation="none"))
     yield runtime
     await end_all(runtime)

@@ -16,7 +16,7 @@ from sandyard.runtime.errors import (
     OverLimitError,
     ProcfileMissingError,
 )
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import Program, Repository
 from tests.support.runtime.git_server import TOKEN, GitServer, git_server
 from tests.support.runtime.local_runtime import LocalRuntime
@@ -40,12 +40,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
 
 
 @pytest.fixture
-def policy(server: GitServer) -> LocalPolicy:
-    return LocalPolicy(allowed_networks=("127.0.0.1/32", "::1/128"), ca_files=(server.ca_file,))
+def policy(server: GitServer) -> LocalOptions:
+    return LocalOptions(allowed_networks=("127.0.0.1/32", "::1/128"), ca_files=(server.ca_file,))
 
 
 @pytest.fixture
-async def cloning(tmp_path: Path, policy: LocalPolicy) -> AsyncIterator[LocalRuntime]:
+async def cloning(tmp_path: Path, policy: LocalOptions) -> AsyncIterator[LocalRuntime]:
     runtime = LocalRuntime(tmp_path / "runtime", policy, prepare_timeout_sec=20)
     yield runtime
     await end_all(runtime)
@@ -127,7 +127,7 @@ async def test_what_is_no_branch_is_not_even_tried(runtime: LocalRuntime, ref: s
 
 
 async def test_without_walls_it_is_cloned_through_the_same_gate(
-    tmp_path: Path, policy: LocalPolicy, server: GitServer
+    tmp_path: Path, policy: LocalOptions, server: GitServer
 ) -> None:
     url = server.add("plain-site", {"Procfile": _PROCFILE, "index.html": b"from git"})
     runtime = LocalRuntime(tmp_path / "runtime", replace(policy, isolation="none"))
@@ -248,7 +248,7 @@ async def test_what_can_not_be_cloned_is_told(
 
 
 async def test_a_clone_that_takes_too_long_is_given_up(
-    tmp_path: Path, policy: LocalPolicy, server: GitServer
+    tmp_path: Path, policy: LocalOptions, server: GitServer
 ) -> None:
     runtime = LocalRuntime(tmp_path / "runtime", policy, prepare_timeout_sec=1)
     with pytest.raises(CloneFailedError, match="within 1 s"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sandyard.kit.clock import SystemClock
 from sandyard.runtime.model import RunId, Running
 from sandyard.runtime.programs.warm import WarmPool, WarmRuns
 from sandyard.runtime.records.run_folder import RunFolders
@@ -36,7 +37,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
 
 def warm_runs(folder: Path) -> WarmRuns:
     """As another server on the same data dir has them."""
-    return WarmRuns(LocalRuntime(folder / "runtime"), RunFolders(folder / "runtime"))
+    return WarmRuns(LocalRuntime(folder / "runtime"), RunFolders(folder / "runtime"), SystemClock())
 
 
 async def test_of_many_who_ask_at_once_each_gets_one_or_none(

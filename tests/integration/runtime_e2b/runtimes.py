@@ -14,7 +14,7 @@ from sandyard.runtime.e2b.machines import E2bMachines as Machines
 from sandyard.runtime.e2b.machines import E2bPolicy
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running
 from sandyard.runtime.programs.runner import ProgramRunner
-from sandyard.runtime.programs.start import ProgramPolicy
+from sandyard.runtime.programs.start import ProgramTimeouts
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.backoff import Backoff
@@ -39,8 +39,9 @@ def connect_to(
     listen_timeout_sec: float = 20,
 ) -> ProgramRunner:
     machines = machines_at(double, folder, timeouts, node=node, api_key=api_key)
-    policy = ProgramPolicy(listen_timeout_sec=listen_timeout_sec)
-    return ProgramRunner(machines, RunFolders(folder), ArchiveFolder(folder / "archives"), policy)
+    limits = ProgramTimeouts(listen_timeout_sec=listen_timeout_sec)
+    archives = ArchiveFolder(folder / "archives")
+    return ProgramRunner(machines, RunFolders(folder), archives, limits, SystemClock())
 
 
 def machines_at(

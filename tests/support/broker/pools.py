@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 
 from sandyard.broker.pool.action_model import Action, decide_action
-
 from sandyard.broker.pool.deletion_model import decide_deleted
 from sandyard.broker.pool.listing_model import decide_discovery
 from sandyard.broker.pool.model import Claim, Claimed, Listed, Sandbox, Status, Tombstone

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
 
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import RunId
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import LIMITS, OBEDIENT
 
 
 async def _serve(folder: Path, attempt: str, max_running_sec: float, isolation: str) -> None:
-    policy = LocalPolicy(isolation=cast("Literal['bubblewrap', 'none']", isolation))
-    runtime = LocalRuntime(folder, policy)
+    options = LocalOptions(isolation=cast("Literal['bubblewrap', 'none']", isolation))
+    runtime = LocalRuntime(folder, options)
     limits = replace(LIMITS, max_running_sec=max_running_sec)
     running = await runtime.start(RunId("sandbox", "box", attempt), OBEDIENT, limits)
     sys.stdout.write(f"{running.port}\n")

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+from sandyard.kit.clock import SystemClock
 from sandyard.runtime.local.records.run_folder import LocalRunFolder, VolumeKind
 from sandyard.runtime.local.server.machines import LocalMachines
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import RunId, Running
 from sandyard.runtime.programs.runner import ProgramRunner
-from sandyard.runtime.programs.start import ProgramPolicy
+from sandyard.runtime.programs.start import ProgramTimeouts
 from sandyard.runtime.records.archives import ArchiveFolder
 
 _ONE_REQUEST = "{method} {target} HTTP/1.0\r\nHost: sandbox\r\nContent-Length: {length}\r\n\r\n"
@@ -17,17 +18,18 @@ class LocalRuntime(ProgramRunner):
     def __init__(
         self,
         folder: Path,
-        policy: LocalPolicy | None = None,
+        options: LocalOptions | None = None,
         *,
         listen_timeout_sec: float = 20,
         prepare_timeout_sec: float = 60,
     ) -> None:
-        self._local = LocalMachines(folder, policy)
-        programs = ProgramPolicy(
+        clock = SystemClock()
+        self._local = LocalMachines(folder, options or LocalOptions(), clock)
+        timeouts = ProgramTimeouts(
             prepare_timeout_sec=prepare_timeout_sec, listen_timeout_sec=listen_timeout_sec
         )
         self.archives = ArchiveFolder(folder / "archives")
-        super().__init__(self._local, self._local.records, self.archives, programs)
+        super().__init__(self._local, self._local.records, self.archives, timeouts, clock)
 
     def folder_of(self, run_id: RunId) -> LocalRunFolder:
         return LocalRunFolder(self._local.records.path_of(run_id))

@@ -11,14 +11,15 @@ from typing import Protocol
 import httpx
 import psutil
 
+from sandyard.kit.clock import SystemClock
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.local.records.run_folder import LocalRunFolder
 from sandyard.runtime.local.server.machines import LocalMachines
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import Ended, Files, Program, RunId, Running, RunState
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.runner import ProgramRunner
-from sandyard.runtime.programs.start import ProgramPolicy
+from sandyard.runtime.programs.start import ProgramTimeouts
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.sessions.ports import Ports
@@ -61,7 +62,7 @@ class RuntimeHost(Protocol):
 
 
 class LocalHost:
-    def __init__(self, folder: Path, policy: LocalPolicy | None = None) -> None:
+    def __init__(self, folder: Path, policy: LocalOptions | None = None) -> None:
         self._folder = folder / "runtime"
         self._policy = policy
         self._file = folder / "a file"
@@ -99,11 +100,13 @@ def _leads(pid: int) -> bool:
 
 
 def local_runtime(
-    folder: Path, policy: LocalPolicy | None = None, *, listen_timeout_sec: float = 20
+    folder: Path, options: LocalOptions | None = None, *, listen_timeout_sec: float = 20
 ) -> ProgramRunner:
-    machines = LocalMachines(folder, policy)
-    programs = ProgramPolicy(listen_timeout_sec=listen_timeout_sec)
-    return ProgramRunner(machines, machines.records, ArchiveFolder(folder / "archives"), programs)
+    clock = SystemClock()
+    machines = LocalMachines(folder, options or LocalOptions(), clock)
+    timeouts = ProgramTimeouts(listen_timeout_sec=listen_timeout_sec)
+    archives = ArchiveFolder(folder / "archives")
+    return ProgramRunner(machines, machines.records, archives, timeouts, clock)
 
 
 async def page_of_run(runtime: Runtime, running: Running, path: str = "/") -> httpx.Response:
@@ -167,7 +170,7 @@ class E2bHost:
 async def runtime_host(name: str, folder: Path) -> AsyncIterator[RuntimeHost]:
     """The host of this name; nothing is left running on it."""
     if name in ("local", WITHOUT_ROOT):
-        local = LocalHost(folder, LocalPolicy(root="none" if name == WITHOUT_ROOT else "auto"))
+        local = LocalHost(folder, LocalOptions(root="none" if name == WITHOUT_ROOT else "auto"))
         yield local
         await end_all(local.connect())
         return

@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
+from sandyard.kit.clock import SystemClock
 from sandyard.runtime.local.server.machines import LocalMachines
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import Ended, Limits, MachineSpec, RunId
 from sandyard.runtime.sessions.model import Command, Process
 from sandyard.runtime.sessions.ports import Session
@@ -42,16 +43,16 @@ class SessionHost(Protocol):
 
 
 class LocalSessionHost:
-    def __init__(self, folder: Path, run_id: RunId, policy: LocalPolicy) -> None:
+    def __init__(self, folder: Path, run_id: RunId, options: LocalOptions) -> None:
         self._folder = folder
         self._run_id = run_id
-        self._policy = policy
+        self._options = options
 
     async def connect(self) -> Session:
-        return await LocalMachines(self._folder, self._policy).session(self._run_id)
+        return await LocalMachines(self._folder, self._options, SystemClock()).session(self._run_id)
 
     async def end(self) -> None:
-        machines = LocalMachines(self._folder, self._policy)
+        machines = LocalMachines(self._folder, self._options, SystemClock())
         await machines.stop(self._run_id)
         async with asyncio.timeout(20):
             while not isinstance(await machines.find(self._run_id), Ended | None):
@@ -82,9 +83,9 @@ async def session_host(name: str, folder: Path) -> AsyncIterator[SessionHost]:
     run_id = RunId("sandbox", "box", "1")
     spec = MachineSpec(_LIMITS, lifetime_sec=600)
     if name in ("local", WITHOUT_ROOT):
-        policy = LocalPolicy(root="none" if name == WITHOUT_ROOT else "auto")
-        await LocalMachines(folder / "runtime", policy).create(run_id, spec)
-        host = LocalSessionHost(folder / "runtime", run_id, policy)
+        local_options = LocalOptions(root="none" if name == WITHOUT_ROOT else "auto")
+        await LocalMachines(folder / "runtime", local_options, SystemClock()).create(run_id, spec)
+        host = LocalSessionHost(folder / "runtime", run_id, local_options)
         yield host
         await host.end()
         return

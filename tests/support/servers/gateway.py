@@ -12,7 +12,7 @@ import h11
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from sandyard.entrypoints.http.answers import AnswerErrors, BodyLimits
+from sandyard.entrypoints.http.answers import BodyLimits, ErrorResponses
 from sandyard.entrypoints.http.gateway_errors import GatewayErrors, names_host_below
 from sandyard.entrypoints.http.middleware import (
     GATEWAY,
@@ -96,7 +96,7 @@ async def gateway_server(
 
 
 def _entry(gateway: Gateway, domain: SandboxDomain) -> RequestMiddleware:
-    api = AnswerErrors(Starlette(), limits=BodyLimits(1000, 5, 1000, 5))
+    api = ErrorResponses(Starlette(), limits=BodyLimits(1000, 5, 1000, 5))
     apps = Applications(
         None,
         api,

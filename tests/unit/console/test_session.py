@@ -7,9 +7,9 @@ from starlette.responses import Response
 from sandyard.console.session import (
     FLOW_COOKIE,
     SESSION_COOKIE,
+    Cookies,
     LoginFlow,
     Session,
-    SessionCookies,
 )
 
 
@@ -19,34 +19,34 @@ def request_with(cookie: str) -> HTTPConnection:
     )
 
 
-def written(cookies: SessionCookies, session: Session) -> str:
+def written(cookies: Cookies, session: Session) -> str:
     response = Response()
-    cookies.write(response, session)
+    cookies.session.write(response, session)
     return response.headers["set-cookie"].partition(";")[0].partition("=")[2]
 
 
 def test_what_was_written_is_read_by_every_replica() -> None:
     session = Session(login="a.b.c")
-    cookie = written(SessionCookies(["secret"]), session)
+    cookie = written(Cookies(["secret"]), session)
     assert "a.b.c" not in cookie
-    assert SessionCookies(["secret"]).read(request_with(cookie)) == session
+    assert Cookies(["secret"]).session.read(request_with(cookie)) == session
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "gAAAAA", "\xff"])
 def test_anything_else_is_no_session(cookie: str) -> None:
-    assert SessionCookies(["secret"]).read(request_with(cookie)) is None
+    assert Cookies(["secret"]).session.read(request_with(cookie)) is None
 
 
 def test_another_secret_ends_all_sessions() -> None:
-    cookie = written(SessionCookies(["secret"]), Session(operator="t"))
-    assert SessionCookies(["other"]).read(request_with(cookie)) is None
+    cookie = written(Cookies(["secret"]), Session(operator="t"))
+    assert Cookies(["other"]).session.read(request_with(cookie)) is None
 
 
 def test_neither_cookie_can_be_passed_off_as_the_other() -> None:
-    cookies = SessionCookies(["secret"])
+    cookies = Cookies(["secret"])
     flow = LoginFlow("state", "nonce", "verifier", "/console")
     response = Response()
-    cookies.write_flow(response, flow)
+    cookies.flow.write(response, flow)
     sent = response.headers["set-cookie"].partition(";")[0].partition("=")[2]
     assert "verifier" not in sent
 
@@ -55,8 +55,8 @@ def test_neither_cookie_can_be_passed_off_as_the_other() -> None:
             {"type": "http", "headers": [(b"cookie", f"{name}={value}".encode())]}
         )
 
-    assert cookies.read_flow(named(FLOW_COOKIE, sent)) == flow
-    assert cookies.read(named(SESSION_COOKIE, sent)) is None
+    assert cookies.flow.read(named(FLOW_COOKIE, sent)) == flow
+    assert cookies.session.read(named(SESSION_COOKIE, sent)) is None
     session = written(cookies, Session(login="a.b.c"))
-    assert cookies.read_flow(named(FLOW_COOKIE, session)) is None
-    assert cookies.read_flow(request_with(sent)) is None
+    assert cookies.flow.read(named(FLOW_COOKIE, session)) is None
+    assert cookies.flow.read(request_with(sent)) is None

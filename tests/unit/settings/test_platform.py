@@ -20,7 +20,6 @@ from sandyard.settings import SettingsError, load_settings
         ("FAILED_LOGINS_PER_ACCOUNT", "10/never"),
         ("TRUSTED_PROXIES", "10.0.0.1/8"),
         ("TRUSTED_PROXIES", "10.0.0.0/8,proxy"),
-        ("CLIENT_ADDRESS_HEADER", "X-Forwarded-For"),
         ("OIDC_ISSUER", "http://id.example.com"),
         ("OIDC_ISSUER", "id.example.com"),
         ("SANDBOX_DOMAIN", "192.0.2.7"),
@@ -50,22 +49,6 @@ def test_good_ones_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     settings = load_settings()
     assert "secret@" not in repr(settings)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("CLIENT_ADDRESS_HEADER", "TRUSTED_PROXIES"),
-        ("ATTEMPTS_PER_ACCOUNT", "AUTH_RATE_LIMIT_PER_ACCOUNT"),
-        ("ATTEMPTS_PER_ADDRESS", "AUTH_RATE_LIMIT_PER_ADDRESS"),
-    ],
-)
-def test_a_setting_that_is_gone_says_what_to_use(
-    monkeypatch: pytest.MonkeyPatch, old: str, new: str
-) -> None:
-    monkeypatch.setenv(old, "5/minute")
-    with pytest.raises(SettingsError, match=new):
-        load_settings()
 
 
 def test_networks_of_proxies_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,11 +107,6 @@ async def test_of_what_is_sent_only_the_newest_is_of_use(
     assert list(secret) == ["another, too"]
 
 
-def test_a_pepper_with_a_comma_from_before_still_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("API_KEY_PEPPER", "salt,of the earth")
-    assert "salt,of the earth" in load_settings().secret("api_key_pepper")
-
-
 @pytest.mark.parametrize("setting", USES)
 def test_a_secret_that_is_not_kept_elsewhere_is_what_the_environment_says(
     setting: str, monkeypatch: pytest.MonkeyPatch

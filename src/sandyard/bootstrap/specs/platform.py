@@ -69,12 +69,14 @@ def _notes(context: WelcomeContext) -> Mapping[str, str]:
 
 def _limits(context: WelcomeContext) -> Mapping[str, str]:
     """How the limits of sandboxes are enforced on this machine."""
-    from sandyard.platform.wiring.local_runtime import local_policy
+    from sandyard.kit.clock import SystemClock
+    from sandyard.platform.wiring.local_runtime import local_options
     from sandyard.runtime.errors import LimitsMissingError
     from sandyard.runtime.local.server.enforcement import find_enforcement
 
     try:
-        enforcement = find_enforcement(local_policy(context.settings.sandboxes), context.data_dir)
+        options = local_options(context.settings.sandboxes)
+        enforcement = find_enforcement(options, context.data_dir, SystemClock().now())
     except LimitsMissingError as error:
         return {"limits": f"sandboxes can't start. {error.message}"}
     return {label: f"in sandboxes: {text}" for label, text in enforcement.describe().items()}

@@ -26,14 +26,30 @@ from sandyard.broker.clients.ports import ClientStore
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.background import Background
-from sandyard.kit.errors import SandyardError, UnauthorizedError, UnavailableError
+from sandyard.kit.errors import (
+    ConflictError,
+    ExhaustedError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    RateLimitedError,
+    UnauthorizedError,
+)
 
 T = TypeVar("T")
 
-_BELIEVED_SEC = 15.0
-_MOST_KEPT = 10_000
+_CACHE_SEC = 15.0
+_MOST_CACHED = 10_000
 _USE_EVERY_SEC = 300
 _RETRY_AFTER = 30
+_REFUSALS = (
+    ConflictError,
+    ExhaustedError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    RateLimitedError,
+)
 
 
 class AccessTokens(Protocol):
@@ -50,7 +66,7 @@ class RateLimit(Protocol):
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedClient:
     client: Client | None
     caller: Caller | None
     until: float
@@ -73,7 +89,7 @@ class ClientAccess:
         self._rate_limit = rate_limit
         self._limits: dict[str, RateLimit] = {}
         self._access_tokens = access_tokens
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CachedClient] = {}
         self._used: dict[str, float] = {}
         self._background = Background()
 
@@ -120,9 +136,7 @@ class ClientAccess:
             raise ClientLeaseLimitError(retry_after=_RETRY_AFTER)
         try:
             return await claim()
-        except UnavailableError:
-            raise
-        except SandyardError:  # the slot stays if the same track and key called again since
+        except _REFUSALS:  # the slot stays if the same track and key called again since
             if not await self._has_lease(lease_key):
                 await self._store.free_slot(caller.name, lease_key, taken_at_ms=now_ms)
             raise
@@ -151,19 +165,19 @@ class ClientAccess:
         self._note_use(token, now)
         return known.caller or known.client.caller
 
-    async def _find(self, name: str, now: float) -> _Known:
+    async def _find(self, name: str, now: float) -> _CachedClient:
         known = self._known.get(name)
         if known is None or now >= known.until:
-            if len(self._known) >= _MOST_KEPT:
+            if len(self._known) >= _MOST_CACHED:
                 self._known.clear()
             client = await self._store.find_client(name)
             caller = None if client is None else client.caller
-            known = self._known[name] = _Known(client, caller, now + _BELIEVED_SEC)
+            known = self._known[name] = _CachedClient(client, caller, now + _CACHE_SEC)
         return known
 
     def _note_use(self, token: SentToken, now: float) -> None:
         if now - self._used.get(token.token_id, 0) >= _USE_EVERY_SEC:
-            if len(self._used) >= _MOST_KEPT:
+            if len(self._used) >= _MOST_CACHED:
                 self._used.clear()
             self._used[token.token_id] = now
             note = self._store.note_use(token.token_id, at=int(now))

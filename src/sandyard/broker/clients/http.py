@@ -9,11 +9,9 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, StrictInt
 
 from sandyard.broker.clients.model import Client, ClientScope, Limits, SentToken
 from sandyard.broker.clients.service import Clients, TokenUse
-from sandyard.broker.pool.http.admin import ADMIN_TOKEN
+from sandyard.broker.http.parameters import operator_routes
 from sandyard.kit.http.direct import Check
-from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import AS_JSON_HAS_IT, example, inline, strict_example
-from sandyard.kit.http.security import secured_by
 from sandyard.kit.patterns import pattern
 
 CLIENT_NAME = pattern(
@@ -22,6 +20,12 @@ CLIENT_NAME = pattern(
 TRACK_PREFIX = pattern(
     r"^[A-Za-z0-9._:-]{0,128}$", "must be up to 128 letters, digits, ., _, : and -"
 )
+_TOKEN = {
+    "token_id": "3k9x0v7q2m5n",
+    "created_at": "2026-11-16T12:00:00Z",
+    "expires_at": None,
+    "last_used_at": "2026-11-16T12:05:00Z",
+}
 _EXAMPLE = {
     "name": "acme",
     "scopes": ["allocate"],
@@ -29,14 +33,7 @@ _EXAMPLE = {
     "rate": "100/minute",
     "max_leases": 300,
     "created_at": "2026-11-16T12:00:00Z",
-    "tokens": [
-        {
-            "token_id": "3k9x0v7q2m5n",
-            "created_at": "2026-11-16T12:00:00Z",
-            "expires_at": None,
-            "last_used_at": "2026-11-16T12:05:00Z",
-        }
-    ],
+    "tokens": [_TOKEN],
 }
 
 
@@ -120,12 +117,7 @@ class NewClientTokenAnswer(BaseModel):
 
 
 class ClientTokenAnswer(BaseModel):
-    model_config = example(
-        token_id="3k9x0v7q2m5n",  # noqa: S106 - an example
-        created_at="2026-11-16T12:00:00Z",
-        expires_at=None,
-        last_used_at="2026-11-16T12:05:00Z",
-    )
+    model_config = example(**_TOKEN)
 
     token_id: str
     created_at: datetime
@@ -134,12 +126,7 @@ class ClientTokenAnswer(BaseModel):
 
     @classmethod
     def of(cls, use: TokenUse) -> Self:
-        return cls(
-            token_id=use.token_id,
-            created_at=_time(use.created_at),
-            expires_at=None if use.expires_at is None else _time(use.expires_at),
-            last_used_at=None if use.last_used_at is None else _time(use.last_used_at),
-        )
+        return cls.model_validate(use, from_attributes=True)
 
 
 class ClientAnswer(BaseModel):
@@ -174,13 +161,7 @@ class ClientList(BaseModel):
 
 
 def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIRouter:
-    routes = GuardedRoutes(
-        prefix=f"{prefix}/admin/clients",
-        tag="operators",
-        check=check,
-        security=secured_by(ADMIN_TOKEN),
-        statuses=(401, 403, 503),
-    )
+    routes = operator_routes(f"{prefix}/admin/clients", check)
 
     @routes.post("", "Create a client", 409, status_code=201)
     async def create_client(body: Annotated[ClientBody, Body()]) -> NewClientTokenAnswer:

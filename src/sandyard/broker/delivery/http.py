@@ -9,11 +9,10 @@ from pydantic import BaseModel, Field, StrictBool
 from sandyard.broker.delivery.model import Attempt, StreamState
 from sandyard.broker.delivery.webhook_model import Webhook
 from sandyard.broker.delivery.webhooks import Webhooks
-from sandyard.broker.pool.http.admin import ADMIN_TOKEN
+from sandyard.broker.http.parameters import operator_routes
 from sandyard.kit.http.direct import Check
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example, strict_example
-from sandyard.kit.http.security import secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import NO_NUL, pattern
 
@@ -34,6 +33,16 @@ _Kinds = Annotated[
     Field(max_length=50, description="Kinds of events, such as `lease.*`; empty for all"),
 ]
 _Note = Annotated[str | None, Field(max_length=200, pattern=NO_NUL, description="For people")]
+
+_WEBHOOK = {
+    "webhook_id": "whk-3k9x0v7q2m5n8p1rt",
+    "url": "https://hooks.example.com/sandyard",
+    "kinds": ["lease.*"],
+    "note": None,
+    "is_enabled": True,
+    "disabled_reason": None,
+    "created_at": "2026-11-16T12:00:00Z",
+}
 
 
 class WebhookBody(BaseModel):
@@ -66,15 +75,7 @@ class ReplayBody(BaseModel):
 
 
 class WebhookAnswer(BaseModel):
-    model_config = example(
-        webhook_id="whk-3k9x0v7q2m5n8p1rt",
-        url="https://hooks.example.com/sandyard",
-        kinds=["lease.*"],
-        note=None,
-        is_enabled=True,
-        disabled_reason=None,
-        created_at="2026-11-16T12:00:00Z",
-    )
+    model_config = example(**_WEBHOOK)
 
     webhook_id: str
     url: str
@@ -91,13 +92,7 @@ class WebhookAnswer(BaseModel):
 
 class NewWebhookAnswer(WebhookAnswer):
     model_config = example(
-        webhook_id="whk-3k9x0v7q2m5n8p1rt",
-        url="https://hooks.example.com/sandyard",
-        kinds=["lease.*"],
-        note=None,
-        is_enabled=True,
-        disabled_reason=None,
-        created_at="2026-11-16T12:00:00Z",
+        **_WEBHOOK,
         secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=",  # noqa: S106 - an example
     )
 
@@ -139,13 +134,7 @@ class WebhookStreamAnswer(BaseModel):
 
 class WebhookStatusAnswer(WebhookAnswer):
     model_config = example(
-        webhook_id="whk-3k9x0v7q2m5n8p1rt",
-        url="https://hooks.example.com/sandyard",
-        kinds=["lease.*"],
-        note=None,
-        is_enabled=True,
-        disabled_reason=None,
-        created_at="2026-11-16T12:00:00Z",
+        **_WEBHOOK,
         streams=[{"part": "broker", "failing_since": None, "last_error": None}],
     )
 
@@ -153,19 +142,7 @@ class WebhookStatusAnswer(WebhookAnswer):
 
 
 class WebhookList(BaseModel):
-    model_config = example(
-        webhooks=[
-            {
-                "webhook_id": "whk-3k9x0v7q2m5n8p1rt",
-                "url": "https://hooks.example.com/sandyard",
-                "kinds": ["lease.*"],
-                "note": None,
-                "is_enabled": True,
-                "disabled_reason": None,
-                "created_at": "2026-11-16T12:00:00Z",
-            }
-        ]
-    )
+    model_config = example(webhooks=[_WEBHOOK])
 
     webhooks: list[WebhookAnswer]
 
@@ -208,13 +185,7 @@ class WebhookDeliveryPage(PageAnswer):
 
 
 def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> APIRouter:
-    routes = GuardedRoutes(
-        prefix=f"{prefix}/admin/webhooks",
-        tag="operators",
-        check=check,
-        security=secured_by(ADMIN_TOKEN),
-        statuses=(401, 403, 503),
-    )
+    routes = operator_routes(f"{prefix}/admin/webhooks", check)
 
     @routes.post("", "Create a webhook", 409, status_code=201)
     async def create_webhook(body: Annotated[WebhookBody, Body()]) -> NewWebhookAnswer:

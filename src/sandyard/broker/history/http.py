@@ -10,11 +10,9 @@ from sandyard.broker.clients.guards import AdminGuard
 from sandyard.broker.history.model import MINUTE_SEC, PoolSample
 from sandyard.broker.history.monitor import JobStatus, Monitor, ProviderStatus
 from sandyard.broker.history.service import History, PoolHistory
-from sandyard.broker.pool.http.admin import ADMIN_TOKEN
+from sandyard.broker.http.parameters import operator_routes
 from sandyard.broker.queue.model import Ticket
-from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
-from sandyard.kit.http.security import secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
 
 _COUNTS = {
@@ -196,13 +194,7 @@ class PoolProviderAnswer(BaseModel):
 def create_monitor_router(
     monitor: Monitor, history: History, guard: AdminGuard, *, prefix: str
 ) -> APIRouter:
-    routes = GuardedRoutes(
-        prefix=f"{prefix}/admin",
-        tag="operators",
-        check=guard.require,
-        security=secured_by(ADMIN_TOKEN),
-        statuses=(401, 403, 503),
-    )
+    routes = operator_routes(f"{prefix}/admin", guard.require)
 
     @routes.get("/history", "Get the pool's history")
     async def get_pool_history(

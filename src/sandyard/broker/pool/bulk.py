@@ -13,6 +13,7 @@ from sandyard.broker.pool.bulk_model import (
     BulkFilter,
     decide_bulk_delete,
 )
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.hold_model import decide_hold
 from sandyard.broker.pool.model import Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
@@ -120,9 +121,7 @@ class BulkChanges:
             if report.matched >= limits.limit:
                 return
             page = await self._store.page(
-                status=wanted.status,
-                track=wanted.track,
-                name_prefix=prefix,
+                SandboxFilter(wanted.status, wanted.track, prefix),
                 limit=min(_PAGE, limits.limit - report.matched),
                 cursor=report.next_cursor,
             )

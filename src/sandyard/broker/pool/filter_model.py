@@ -1,4 +1,4 @@
-"""The filter of an operator's listing."""
+"""Which sandboxes a listing has. No I/O."""
 
 from dataclasses import dataclass
 
@@ -6,11 +6,12 @@ from sandyard.broker.pool.model import Sandbox, Status
 
 
 @dataclass(frozen=True, slots=True)
-class PageFilter:
-    status: Status | None
-    track: str | None
-    name_prefix: str
-    search: str
+class SandboxFilter:
+    status: Status | None = None
+    track: str | None = None
+    """The current or last track."""
+    name_prefix: str = ""
+    search: str = ""
     """Prefix of an id, a track or a name."""
 
     def matches(self, row: Sandbox) -> bool:

@@ -4,7 +4,9 @@ import logging
 from dataclasses import dataclass
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.hold_model import decide_reminder
+from sandyard.broker.pool.listing import pages_of
 from sandyard.broker.pool.model import Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit.changes.events import actor
@@ -12,8 +14,6 @@ from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock
 
 logger = logging.getLogger(__name__)
-
-_PAGE = 100
 
 
 @dataclass(slots=True)
@@ -31,15 +31,11 @@ class Holds:
     async def remind(self) -> HoldReport:
         """Report each overdue hold once. It stays held: an operator decides."""
         report = HoldReport()
-        cursor: str | None = None
-        while True:
-            page = await self._store.page(status=Status.HELD, limit=_PAGE, cursor=cursor)
-            for row in page.items:
+        async for rows in pages_of(self._store, SandboxFilter(Status.HELD)):
+            for row in rows:
                 report.held += 1
                 report.reminded += await self._remind(row)
-            cursor = page.next_cursor
-            if cursor is None:
-                return report
+        return report
 
     async def _remind(self, row: Sandbox) -> bool:
         reminder = decide_reminder(row, Cause.by(actor("job", "holds"), self._clock))

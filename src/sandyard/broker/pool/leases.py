@@ -13,7 +13,9 @@ from sandyard.broker.pool.errors import (
     RowBusyError,
 )
 from sandyard.broker.pool.extension_model import Extension, decide_extension
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.hold_model import Replacement, decide_replacement, replaceable
+from sandyard.broker.pool.listing import pages_of
 from sandyard.broker.pool.model import Claim, Lease, Sandbox, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.probes.errors import ProbeDeadlineError
@@ -22,10 +24,17 @@ from sandyard.broker.reservations.model import Reservation, decide_lost
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
-from sandyard.kit.errors import SandyardError, UnavailableError
+from sandyard.kit.errors import (
+    ConflictError,
+    ExhaustedError,
+    ForbiddenError,
+    NotFoundError,
+    UnavailableError,
+)
 
 _PAGE = 50
 _RETRY_AFTER = 30
+_REFUSALS = (ConflictError, ExhaustedError, ForbiddenError, NotFoundError)
 
 
 class CheckFree(Protocol):
@@ -79,9 +88,8 @@ class Leases:
             row, changed = await self._changes.change(
                 sandbox_id, actor("track", asked.track_id), decide
             )
-        except SandyardError as error:
-            is_away = isinstance(error, UnavailableError)
-            self._metrics.extended.labels("unavailable" if is_away else "refused").inc()
+        except (*_REFUSALS, UnavailableError) as error:
+            self._metrics.extended.labels(_outcome(error)).inc()
             raise
         assert isinstance(row, Sandbox)  # noqa: S101 - a tombstone is not found
         self._metrics.extended.labels("extended" if changed else "repeated").inc()
@@ -101,9 +109,8 @@ class Leases:
             check = self._begin_check()
         try:
             lease, is_new = await self._replace(sandbox_id, asked, check)
-        except SandyardError as error:
-            is_away = isinstance(error, UnavailableError)
-            self._metrics.replaced.labels("unavailable" if is_away else "refused").inc()
+        except (*_REFUSALS, UnavailableError) as error:
+            self._metrics.replaced.labels(_outcome(error)).inc()
             raise
         self._metrics.replaced.labels("replaced" if is_new else "repeated").inc()
         return lease
@@ -186,16 +193,10 @@ class Leases:
 
     async def _available(self, name_prefix: str) -> AsyncIterator[Sandbox]:
         """In random order within a page, so that concurrent callers do not try the same one."""
-        cursor: str | None = None
-        while True:
-            page = await self._store.page(
-                status=Status.AVAILABLE, name_prefix=name_prefix, limit=_PAGE, cursor=cursor
-            )
-            for row in random.sample(page.items, len(page.items)):
+        where = SandboxFilter(Status.AVAILABLE, name_prefix=name_prefix)
+        async for rows in pages_of(self._store, where, size=_PAGE):
+            for row in random.sample(rows, len(rows)):
                 yield row
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
     async def _is_same(self, row: Sandbox) -> bool:
         found = await self._store.find(row.sandbox_id)
@@ -211,3 +212,7 @@ class Leases:
         if row.allocated_to_track != track_id:
             raise NotSandboxOwnerError
         return row.lease
+
+
+def _outcome(error: Exception) -> str:
+    return "unavailable" if isinstance(error, UnavailableError) else "refused"

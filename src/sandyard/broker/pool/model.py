@@ -3,17 +3,14 @@
 A decision returns a transition. A store applies it atomically and never makes one of its own.
 """
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Self
 
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
-    AlreadyLeasedError,
     NotSandboxOwnerError,
     SandboxNotFoundError,
-    TransitionNotAllowedError,
 )
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.frozen import fast_constructor, quick_replace
@@ -24,7 +21,6 @@ LEASE_GARBAGE_SECONDS = 7 * 24 * 3600
 """How long after its end the data of a lease may be garbage-collected."""
 
 GIVEN_UP = "released by its track"
-RELEASED = "released by an operator"
 EXPIRED = "expired"
 SUPERSEDED = "superseded by a new lease of the same key"
 
@@ -46,26 +42,10 @@ class StaleReason(StrEnum):
     QUARANTINED = "quarantined"
 
 
-class Action(StrEnum):
-    """What an operator may do to one sandbox."""
-
-    QUARANTINE = "quarantine"
-    RESTORE = "restore"
-    RELEASE = "release"
-    RETRY_DELETION = "retry-deletion"
-
-
 FREE = (Status.AVAILABLE, Status.RESERVED)
 """The states of a sandbox that can be leased."""
 UNUSED = (*FREE, Status.STALE)
 """The states of a sandbox that is neither leased nor being deleted."""
-
-_ALLOWED_FROM: Mapping[Action, Collection[Status]] = {
-    Action.QUARANTINE: FREE,
-    Action.RESTORE: (Status.STALE, Status.HELD),
-    Action.RELEASE: (Status.ALLOCATED, Status.STALE, Status.HELD),
-    Action.RETRY_DELETION: (Status.DELETION_FAILED,),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +308,7 @@ def decide_superseded(row: Sandbox, claim: Claim) -> Transition[Sandbox] | None:
     """End the lease that the claim's key had before; None if the row has no such lease."""
     if not row.is_leased_to(*claim.lease_key):
         return None
-    return _end_lease(row, claim.cause.because(SUPERSEDED))
+    return end_lease(row, claim.cause.because(SUPERSEDED))
 
 
 def decide_mark(
@@ -345,7 +325,7 @@ def decide_mark(
         return None
     if sandbox.expires_at is None or now >= sandbox.expires_at:
         raise AllocationExpiredError
-    return _end_lease(sandbox, cause.because(GIVEN_UP))
+    return end_lease(sandbox, cause.because(GIVEN_UP))
 
 
 def owned_by(row: Sandbox | Tombstone | None, track_id: str) -> Sandbox:
@@ -355,28 +335,6 @@ def owned_by(row: Sandbox | Tombstone | None, track_id: str) -> Sandbox:
     if row.allocated_to_track != track_id or row.status in UNUSED:
         raise NotSandboxOwnerError
     return row
-
-
-def decide_action(row: Sandbox | None, action: Action, cause: Cause) -> Transition[Sandbox]:
-    if row is None:
-        raise SandboxNotFoundError
-    if row.status not in _ALLOWED_FROM[action]:
-        raise TransitionNotAllowedError(action, row.status, _ALLOWED_FROM[action])
-    now = seconds_of(cause)
-    match action:
-        case Action.QUARANTINE:
-            after = row.made_stale(StaleReason.QUARANTINED, now, why=cause.reason)
-            return changed(row, after, "sandbox.quarantined", cause)
-        case Action.RESTORE if row.allocated_at:
-            raise AlreadyLeasedError
-        case Action.RESTORE:
-            return changed(row, row.made_available(now), "sandbox.restored", cause)
-        case Action.RELEASE if row.status is Status.ALLOCATED:
-            return _end_lease(row, cause.because(cause.reason or RELEASED))
-        case Action.RELEASE | Action.RETRY_DELETION:
-            usual = RELEASED if action is Action.RELEASE else "retried by an operator"
-            after, why = row.sent_to_deletion(now), cause.because(cause.reason or usual)
-            return changed(row, after, "deletion.requested", why)
 
 
 def is_overdue(sandbox: Sandbox, *, grace_sec: int, now: int) -> bool:
@@ -389,10 +347,11 @@ def decide_expiry(row: Sandbox, *, grace_sec: int, cause: Cause) -> Transition[S
     """End a lease that its track did not release; None if it is not due."""
     if not is_overdue(row, grace_sec=grace_sec, now=seconds_of(cause)):
         return None
-    return _end_lease(row, cause.because(EXPIRED))
+    return end_lease(row, cause.because(EXPIRED))
 
 
-def _end_lease(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
+def end_lease(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
+    """Send an allocated sandbox to deletion."""
     return changed(row, row.sent_to_deletion(seconds_of(cause)), "lease.ended", cause)
 
 

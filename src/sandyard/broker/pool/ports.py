@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import (
     Claim,
     Claimed,
@@ -120,19 +121,9 @@ class PoolStore(Protocol):
         """All stored entries, as last written, in pages. Only for `verification`."""
         ...
 
-    async def page(
-        self,
-        *,
-        status: Status | None,
-        limit: int,
-        cursor: str | None,
-        track: str | None = None,
-        name_prefix: str = "",
-        search: str = "",
-    ) -> Page[Sandbox]:
-        """Rows with this state, current or last track, and name prefix. `search` is a prefix of an
-        id, track or name; a store may match only whole ids and tracks, but never reads all rows for
-        them. A page before the last may be short or empty."""
+    async def page(self, where: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
+        """Rows that match. For `search` a store may match only whole ids and tracks, but never
+        reads all rows for them. A page before the last may be short or empty."""
         ...
 
     async def overdue(

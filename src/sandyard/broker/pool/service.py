@@ -16,12 +16,12 @@ from sandyard.broker.pool.errors import (
     TrackRateLimitedError,
 )
 from sandyard.broker.pool.extension_model import lease_seconds
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.hold_model import decide_hold
 from sandyard.broker.pool.model import (
     Claim,
     Claimed,
     Sandbox,
-    Status,
     Tombstone,
     decide_mark,
     owned_by,
@@ -229,23 +229,9 @@ class Broker:
         return owned_by(await self._changes.find(sandbox_id), track_id)
 
     async def list_sandboxes(
-        self,
-        *,
-        status: Status | None,
-        limit: int,
-        cursor: str | None,
-        track: str | None = None,
-        name_prefix: str = "",
-        search: str = "",
+        self, where: SandboxFilter, *, limit: int, cursor: str | None
     ) -> Page[Sandbox]:
-        return await self._store.page(
-            status=status,
-            track=track,
-            name_prefix=name_prefix,
-            search=search,
-            limit=limit,
-            cursor=cursor,
-        )
+        return await self._store.page(where, limit=limit, cursor=cursor)
 
     async def get_history(
         self, sandbox_id: str, *, limit: int, cursor: str | None

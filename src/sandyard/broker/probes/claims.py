@@ -28,7 +28,7 @@ _MOST_REFUSED = 5
 
 
 @dataclass(slots=True)
-class _Probing:
+class _CallProbes:
     """The probes of one call, up to its deadline. A free sandbox that fails stays in the pool: the
     job `probe` quarantines it, unless most sandboxes fail."""
 
@@ -58,9 +58,9 @@ class ClaimProbes:
     prober: Prober
     deadline_sec: float
 
-    def begin(self) -> _Probing:
+    def begin(self) -> _CallProbes:
         """Start the probes of one call."""
-        return _Probing(self.prober, asyncio.get_running_loop().time() + self.deadline_sec)
+        return _CallProbes(self.prober, asyncio.get_running_loop().time() + self.deadline_sec)
 
 
 class ProbedClaims:
@@ -100,7 +100,7 @@ class ProbedClaims:
             row = await self._leased(claimed.lease.sandbox_id, claim)
             if row.probed_at is not None:
                 return Claimed(row.lease, is_new=claimed.is_new)
-            lease = await self._settle(row, claim, probing)
+            lease = await self._probe_lease(row, claim, probing)
             if lease is not None:
                 return Claimed(lease, is_new=claimed.is_new)
         raise RowBusyError
@@ -114,7 +114,7 @@ class ProbedClaims:
             raise RowBusyError
         return row
 
-    async def _settle(self, row: Sandbox, claim: Claim, probing: _Probing) -> Lease | None:
+    async def _probe_lease(self, row: Sandbox, claim: Claim, probing: _CallProbes) -> Lease | None:
         """The lease that its track may receive; None if the row was changed meanwhile."""
         reason = _reason(_LATE)
         try:
@@ -136,7 +136,9 @@ class ProbedClaims:
         [is_done] = await self._store.apply([passed])
         return passed.result.lease if is_done else None
 
-    async def _replace(self, row: Sandbox, claim: Claim, reason: str, probing: _Probing) -> Lease:
+    async def _replace(
+        self, row: Sandbox, claim: Claim, reason: str, probing: _CallProbes
+    ) -> Lease:
         asked = Replacement(
             claim.track_id, reason, claim.name_prefix, claim.client, unless_probed=True
         )

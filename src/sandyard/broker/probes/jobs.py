@@ -5,6 +5,8 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
+from sandyard.broker.pool.filter_model import SandboxFilter
+from sandyard.broker.pool.listing import pages_of
 from sandyard.broker.pool.listing_model import loses_too_many
 from sandyard.broker.pool.model import Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
@@ -18,7 +20,6 @@ from sandyard.kit.concurrency.parallel import for_each
 
 logger = logging.getLogger(__name__)
 
-_PAGE = 100
 _PROBED = (Status.AVAILABLE, Status.RESERVED, Status.STALE)
 
 
@@ -72,13 +73,8 @@ class Probes:
 
     async def _rows(self) -> AsyncIterator[Sequence[Sandbox]]:
         for status in _PROBED:
-            cursor: str | None = None
-            while True:
-                page = await self._store.page(status=status, limit=_PAGE, cursor=cursor)
-                yield [row for row in page.items if is_probed(row)]
-                cursor = page.next_cursor
-                if cursor is None:
-                    break
+            async for rows in pages_of(self._store, SandboxFilter(status)):
+                yield [row for row in rows if is_probed(row)]
 
     async def _probe(
         self, prober: Prober, rows: Sequence[Sandbox], report: ProbeReport

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from sandyard.broker.pool.errors import RowBusyError
+from sandyard.broker.pool.filter_model import SandboxFilter
+from sandyard.broker.pool.listing import pages_of
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.model import (
     ProviderBinding,
@@ -73,9 +75,7 @@ class PoolProvider:
         return checked
 
     async def _has_rows(self) -> bool:
-        cursor = None
-        while True:
-            page = await self._store.page(status=None, limit=1, cursor=cursor)
-            if page.items or page.next_cursor is None:
-                return bool(page.items)
-            cursor = page.next_cursor
+        async for rows in pages_of(self._store, SandboxFilter(), size=1):
+            if rows:
+                return True
+        return False

@@ -34,7 +34,7 @@ from sandyard.kit.clock import Clock
 
 _PAGE = 100
 _ROUNDS = 3
-_FRESH_MS = 1000
+_MAX_AGE_MS = 1000
 """The queue is read again after this time, because a newcomer may precede the tickets read."""
 TOGETHER = 20
 """How many sandboxes are reserved for a reservation in one write; DynamoDB limits its size."""
@@ -91,7 +91,7 @@ class SandboxAssigner:
         """Like the store's `apply`, but a sandbox that would become available is reserved in the
         same write for a reservation that lacks one, or for the first ticket that wants it. A
         reservation that loses a sandbox is updated in the same write."""
-        outcomes = await self._keep_freed(transitions)
+        outcomes = await self._reserve_freed(transitions)
         for index, each in enumerate(transitions):
             if loses_reserved(each) and not becomes_free(each):
                 outcomes[index] = await self._lose(each)
@@ -99,10 +99,10 @@ class SandboxAssigner:
         applied = await self._store.apply([transitions[index] for index in rest])
         outcomes |= zip(rest, applied, strict=True)
         done = [transitions[index] for index in rest if outcomes[index]]
-        await self.offer_again([each.result for each in done if becomes_free(each)])
+        await self.assign_available([each.result for each in done if becomes_free(each)])
         return [outcomes[index] for index in range(len(transitions))]
 
-    async def _keep_freed(self, transitions: Sequence[Transition[Sandbox]]) -> dict[int, bool]:
+    async def _reserve_freed(self, transitions: Sequence[Transition[Sandbox]]) -> dict[int, bool]:
         """Reserve freed sandboxes; returns the reserved ones. The queue is read again until nobody
         in it wants the rest: tickets arrive meanwhile, and a reservation may no longer lack any."""
         kept: dict[int, bool] = {}
@@ -112,25 +112,26 @@ class SandboxAssigner:
             if not left:
                 break
             demand = await self._demand()
-            kept_now = await self._keep_by(demand, {index: freed[index] for index in left})
+            kept_now = await self._reserve_by(demand, {index: freed[index] for index in left})
             if not kept_now and not demand.has_planned_besides(kept):
                 break
             kept |= kept_now
         return kept
 
-    async def _keep_by(
+    async def _reserve_by(
         self, demand: _Demand, freed: Mapping[int, Transition[Sandbox]]
     ) -> dict[int, bool]:
         kept: dict[int, bool] = {}
         for index, each in freed.items():
             await self._keep_fresh(demand)
-            kept |= await self._offer(index, each, demand)
+            kept |= await self._assign(index, each, demand)
         for reservation in demand.reservations:
             planned = demand.planned[reservation.reservation_id]
-            kept |= await self._fill(reservation, {at: freed[at] for at in planned})
+            _, filled = await self._fill(reservation, {at: freed[at] for at in planned})
+            kept |= filled
         return kept
 
-    async def _offer(
+    async def _assign(
         self, index: int, freed: Transition[Sandbox], demand: _Demand
     ) -> dict[int, bool]:
         """Reserve it for a ticket now, or plan to reserve it for a reservation together with
@@ -157,7 +158,7 @@ class SandboxAssigner:
             return await self._store.apply_together(followed_by(freed, kept), counted, *others)
         is_free = await self._store.apply_together(freed, *others)
         if is_free:
-            await self.offer_again([freed.result])
+            await self.assign_available([freed.result])
         return is_free
 
     async def reserve_for(self, ticket: Ticket, free: Sandbox, cause: Cause) -> bool:
@@ -165,7 +166,7 @@ class SandboxAssigner:
         kept = decide_ready(ticket, free, cause, reservation_id=free.reservation_id)
         return await self._store.apply_together(*kept)
 
-    async def offer_again(self, free: Sequence[Sandbox]) -> None:
+    async def assign_available(self, free: Sequence[Sandbox]) -> None:
         """Offer available sandboxes to tickets that were queued meanwhile. Whoever frees a sandbox
         reads the queue before and after; whoever queues checks for available sandboxes afterwards.
         So neither misses the other."""
@@ -188,33 +189,9 @@ class SandboxAssigner:
     async def fill(self, reservation: Reservation, free: Sequence[Sandbox]) -> Reservation | None:
         """Reserve these free sandboxes for the reservation, as many as it lacks; others may take
         some first. Returns the updated reservation, None if it is gone."""
-        for start in range(0, len(free), TOGETHER):
-            chunk = free[start : start + min(TOGETHER, reservation.missing)]
-            if not chunk:
-                break
-            rows, counted = decide_kept(reservation, chunk, self._cause())
-            if await self._store.apply_together(*rows, counted):
-                reservation = counted.result
-                continue
-            fresh = await self._one_by_one(reservation, chunk)
-            if fresh is None:
-                return None
-            reservation = fresh
-        return reservation
-
-    async def _one_by_one(
-        self, reservation: Reservation, free: Sequence[Sandbox]
-    ) -> Reservation | None:
-        for each in free:
-            fresh = await self._store.find_reservation(reservation.reservation_id)
-            if fresh is None or not fresh.wants(each, self._now()):
-                return fresh
-            row = await self._store.find(each.sandbox_id)
-            if not isinstance(row, Sandbox) or row.sequence != each.sequence:
-                continue
-            [kept], counted = decide_kept(fresh, [each], self._cause())
-            await self._store.apply_together(kept, counted)
-        return await self._store.find_reservation(reservation.reservation_id)
+        unchanged = {index: Transition(row, row, ()) for index, row in enumerate(free)}
+        filled, _ = await self._fill(reservation, unchanged)
+        return filled
 
     async def _reserve_for_ticket(
         self, freed: Transition[Sandbox], demand: _Demand, *others: Transition[Any]
@@ -267,17 +244,18 @@ class SandboxAssigner:
 
     async def _fill(
         self, reservation: Reservation, freed: Mapping[int, Transition[Sandbox]]
-    ) -> dict[int, bool]:
-        """Reserve freed sandboxes for the reservation; returns the reserved ones."""
+    ) -> tuple[Reservation | None, dict[int, bool]]:
+        """Reserve freed sandboxes for the reservation, as many as it lacks. Returns the updated
+        reservation, None if it is gone, and the reserved ones."""
         kept: dict[int, bool] = {}
         current: Reservation | None = reservation
         indexes = list(freed)
         for start in range(0, len(indexes), TOGETHER):
-            if current is None:
+            if current is None or not current.needs_more(self._now()):
                 break
-            chunk = [(index, freed[index]) for index in indexes[start : start + TOGETHER]]
-            current = await self._fill_chunk(current, chunk, kept)
-        return kept
+            chunk = indexes[start : start + min(TOGETHER, current.missing)]
+            current = await self._fill_chunk(current, [(at, freed[at]) for at in chunk], kept)
+        return current, kept
 
     async def _fill_chunk(
         self,
@@ -295,7 +273,7 @@ class SandboxAssigner:
         for index, each in chunk:
             fresh = await self._store.find_reservation(reservation.reservation_id)
             if fresh is None or not fresh.wants(each.result, self._now()):
-                return None
+                return fresh
             [row], counted = decide_kept(fresh, [each.result], cause)
             if await self._store.apply_together(followed_by(each, row), counted):
                 kept[index] = True
@@ -346,7 +324,7 @@ class SandboxAssigner:
 
     async def _keep_fresh(self, demand: _Demand) -> None:
         """Read the demand again if it is outdated."""
-        if self._clock.now() * 1000 > demand.cause.at_ms + _FRESH_MS:
+        if self._clock.now() * 1000 > demand.cause.at_ms + _MAX_AGE_MS:
             fresh = await self._demand()
             demand.waiting, demand.reservations = fresh.waiting, fresh.reservations
             demand.cause = fresh.cause

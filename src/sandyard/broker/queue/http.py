@@ -1,22 +1,53 @@
 """Calls of tracks about the queue."""
 
 from functools import partial
-from typing import Annotated
+from typing import Self
 
 import orjson
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
 
 from sandyard.broker.clients.guards import TrackGuard
 from sandyard.broker.http.headers import read_idempotency_key, read_track_headers
-from sandyard.broker.pool.http.schemas import LeaseAnswer, TicketAnswer
-from sandyard.broker.pool.http.tracks import ALLOCATE_PARAMETERS, TRACK_PARAMETERS, TRACK_TOKEN
+from sandyard.broker.http.parameters import (
+    ALLOCATE_PARAMETERS,
+    TRACK_PARAMETERS,
+    TRACK_TOKEN,
+    Track,
+)
+from sandyard.broker.pool.http.schemas import LeaseAnswer
 from sandyard.broker.pool.model import Claimed
 from sandyard.broker.pool.service import Broker
+from sandyard.broker.queue.service import QueuePosition
 from sandyard.kit.http.direct import JsonResponse
-from sandyard.kit.http.routes import GuardedRoutes, caller_of
+from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import example
 from sandyard.kit.http.security import secured_by
 
-Track = Annotated[str, Depends(caller_of)]
+
+class TicketAnswer(BaseModel):
+    model_config = example(
+        ticket_id="0199a2b3c4d500000adf3f2c91",
+        position=4,
+        estimated_wait_sec=90,
+        ask_within_sec=60,
+    )
+
+    ticket_id: str
+    position: int = Field(description="1 is next; 0: a sandbox is reserved for it, call again")
+    estimated_wait_sec: int | None = Field(
+        description="Based on how fast the queue moved recently; null if it did not"
+    )
+    ask_within_sec: float = Field(description="Call again within this time to keep the position")
+
+    @classmethod
+    def of(cls, position: QueuePosition, *, ask_within_sec: float) -> Self:
+        return cls(
+            ticket_id=position.ticket.ticket_id,
+            position=position.position,
+            estimated_wait_sec=position.estimated_wait_sec,
+            ask_within_sec=ask_within_sec,
+        )
 
 
 def create_queue_router(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from sandyard.broker.pool.errors import RowBusyError
+from sandyard.broker.pool.filter_model import SandboxFilter
+from sandyard.broker.pool.listing import pages_of
 from sandyard.broker.pool.model import (
     Claim,
     Claimed,
@@ -37,7 +39,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.ids import EventIds
 
 _PAGE = 100
-_LATELY_MS = 600_000
+_RECENT_MS = 600_000
 _COUNT_EVERY_MS = 5_000
 
 MakeClaim = Callable[[], Claim]
@@ -116,7 +118,7 @@ class Queue:
                 ticket_id = self._make_id(claim.cause.at_ms)
                 queued = decide_queued(claim, ticket_id=ticket_id, urgency=urgency)
                 if await self._store.apply_together(queued):
-                    await self._look_again(queued.result)
+                    await self._assign_freed_meanwhile(queued.result)
                     return queued.result
             elif ticket.sandbox_id is not None:
                 claimed = await self._redeem(ticket, ticket.sandbox_id, claim)
@@ -151,12 +153,10 @@ class Queue:
         lease = await self._store.find_lease(*claim.lease_key)
         return lease if lease is not None and lease.is_live(claim.now) else None
 
-    async def _look_again(self, ticket: Ticket) -> None:
+    async def _assign_freed_meanwhile(self, ticket: Ticket) -> None:
         """Offer sandboxes that became free while the ticket was written to the queue."""
-        page = await self._store.page(
-            status=Status.AVAILABLE, name_prefix=ticket.name_prefix, limit=1, cursor=None
-        )
-        await self._assigner.offer_again(page.items)
+        page = await self._store.page(_available_to(ticket), limit=1, cursor=None)
+        await self._assigner.assign_available(page.items)
 
     async def _redeem(self, ticket: Ticket, sandbox_id: str, claim: Claim) -> Claimed | None:
         """Lease the sandbox that is reserved for the ticket; None if something has changed."""
@@ -195,7 +195,7 @@ class Queue:
         """The average seconds between recently served tickets; None if none was served."""
         now_ms = int(self._clock.now() * 1000)
         if now_ms >= self._counted_at_ms + _COUNT_EVERY_MS:
-            query = EventQuery(kind="ticket.served", from_ms=now_ms - _LATELY_MS)
+            query = EventQuery(kind="ticket.served", from_ms=now_ms - _RECENT_MS)
             page = await self._store.events.page(query, limit=_PAGE, cursor=None)
             times = [each.event.at_ms for each in page.items]
             self._interval_sec = (now_ms - min(times)) / 1000 / len(times) if times else None
@@ -218,7 +218,7 @@ class Queue:
         empty: set[str] = set()
         last: QueueOrder | None = None
         while True:
-            looked = Cause.by(actor("system"), self._clock)  # before the read
+            read = Cause.by(actor("system"), self._clock)  # before the read
             tickets = await self._store.tickets(limit=_PAGE, after=last)
             if not tickets:
                 break
@@ -230,7 +230,7 @@ class Queue:
                 elif ticket.sandbox_id is not None:
                     report.ready += await self._is_still_ready(ticket)
                 else:
-                    await self._find_one_for(ticket, empty, looked)
+                    await self._find_one_for(ticket, empty, read)
         report.waiting = await self._store.count_waiting()
         return report
 
@@ -243,28 +243,18 @@ class Queue:
     async def _wait_again(self, ticket: Ticket, cause: Cause) -> None:
         waiting = decide_waiting(ticket, cause)
         if await self._store.apply_together(waiting):
-            await self._look_again(waiting.result)
+            await self._assign_freed_meanwhile(waiting.result)
 
     async def _find_one_for(self, ticket: Ticket, empty: set[str], cause: Cause) -> None:
         """Reserve a sandbox of one of its track's reservations for the ticket, or offer free ones
         to the queue until the ticket has one; `empty` holds the prefixes with nothing free."""
         if await self._find_reserved_for(ticket, cause) or ticket.name_prefix in empty:
             return
-        cursor: str | None = None
-        while True:
-            page = await self._store.page(
-                status=Status.AVAILABLE,
-                name_prefix=ticket.name_prefix,
-                limit=_PAGE,
-                cursor=cursor,
-            )
-            await self._assigner.offer_again(page.items)
-            if page.items and not await self._assigner.still_waits(ticket):
+        async for rows in pages_of(self._store, _available_to(ticket)):
+            await self._assigner.assign_available(rows)
+            if rows and not await self._assigner.still_waits(ticket):
                 return
-            cursor = page.next_cursor
-            if cursor is None:
-                empty.add(ticket.name_prefix)
-                return
+        empty.add(ticket.name_prefix)
 
     async def _find_reserved_for(self, ticket: Ticket, cause: Cause) -> bool:
         claim = Claim(ticket.track_id, ticket.key, int(self._clock.now()), client=ticket.client)
@@ -285,3 +275,7 @@ class Queue:
     def stop(self) -> None:
         """Return from all waiting calls now: the process is stopping."""
         self._watch.stop()
+
+
+def _available_to(ticket: Ticket) -> SandboxFilter:
+    return SandboxFilter(Status.AVAILABLE, name_prefix=ticket.name_prefix)

@@ -13,7 +13,7 @@ from sandyard.kit.errors import UnavailableError
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SEC = 0.25
+_POLL_SEC = 0.25
 
 
 @dataclass(eq=False, slots=True)
@@ -33,7 +33,7 @@ class TicketWatch:
         self._clock = clock
         self._renew_sec = renew_sec
         self._waiters: dict[tuple[str, str], set[Waiter]] = defaultdict(set)
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
         self.is_stopping = False
 
     async def until_served(self, ticket: Ticket, waiter: Waiter, *, within_sec: float) -> None:
@@ -43,8 +43,8 @@ class TicketWatch:
             return
         waiter.woken.clear()
         self._waiters[ticket.lease_key].add(waiter)
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look())
+        if self._polling is None:
+            self._polling = asyncio.create_task(self._poll())
         try:
             with suppress(TimeoutError):
                 await asyncio.wait_for(waiter.woken.wait(), within_sec)
@@ -66,13 +66,13 @@ class TicketWatch:
             for waiter in self._waiters.get(key, ()):
                 waiter.woken.set()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         try:
             renewed_at = asyncio.get_running_loop().time()
             while self._waiters:
-                await asyncio.sleep(_LOOK_SEC)
+                await asyncio.sleep(_POLL_SEC)
                 try:
-                    waiting = await self._look_once()
+                    waiting = await self._wake_served()
                     if asyncio.get_running_loop().time() - renewed_at >= self._renew_sec:
                         renewed_at = asyncio.get_running_loop().time()
                         now = int(self._clock.now())
@@ -80,9 +80,9 @@ class TicketWatch:
                 except UnavailableError as error:
                     logger.warning(error.message, extra={"action": "queue", "reason": error.reason})
         finally:
-            self._looking = None
+            self._polling = None
 
-    async def _look_once(self) -> list[Ticket]:
+    async def _wake_served(self) -> list[Ticket]:
         """Wake waiters whose ticket is served or gone; returns the other tickets."""
         keys = list(self._waiters)
         found = {each.lease_key: each for each in await self._store.find_tickets(keys)}

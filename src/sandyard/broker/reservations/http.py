@@ -7,13 +7,11 @@ from pydantic import BaseModel, Field, StrictInt
 
 from sandyard.broker.clients.guards import AdminGuard
 from sandyard.broker.http.headers import (
-    IDEMPOTENCY_KEY,
     PRINTABLE,
     TRACK_ID,
     read_idempotency_key,
 )
-from sandyard.broker.pool.http.admin import ADMIN_TOKEN
-from sandyard.broker.pool.http.tracks import header
+from sandyard.broker.http.parameters import ADMIN_TOKEN, RETRY_KEY, operator_routes
 from sandyard.broker.reservations.model import (
     MOST_SANDBOXES,
     Booking,
@@ -22,7 +20,6 @@ from sandyard.broker.reservations.model import (
 )
 from sandyard.broker.reservations.service import Reservations
 from sandyard.kit.clock import Clock
-from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import (
     AS_JSON_HAS_IT,
     LATEST,
@@ -38,7 +35,6 @@ from sandyard.kit.http.security import secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import NO_NUL
 
-_KEY = header("Idempotency-Key", IDEMPOTENCY_KEY, "Tells a retry from a new request")
 _Id = Annotated[str, Path(description="The id from the response that created it")]
 _EXAMPLE = {
     "count": 300,
@@ -151,12 +147,7 @@ class ReservationPage(PageAnswer):
 def create_reservation_router(
     reservations: Reservations, guard: AdminGuard, *, clock: Clock, prefix: str
 ) -> APIRouter:
-    routes = GuardedRoutes(
-        prefix=f"{prefix}/admin/reservations",
-        tag="operators",
-        check=guard.require,
-        security=secured_by(ADMIN_TOKEN),
-    )
+    routes = operator_routes(f"{prefix}/admin/reservations", guard.require, statuses=(401, 503))
 
     def now() -> int:
         return int(clock.now())
@@ -167,7 +158,7 @@ def create_reservation_router(
         409,
         status_code=201,
         answers={200: {"model": ReservationAnswer, "description": "Made before by this key"}},
-        described=secured_by(ADMIN_TOKEN, parameters=[_KEY]),
+        described=secured_by(ADMIN_TOKEN, parameters=[RETRY_KEY]),
     )
     async def reserve_sandboxes(
         request: Request, response: Response, body: Annotated[ReservationBody, Body()]

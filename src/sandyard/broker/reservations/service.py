@@ -5,6 +5,8 @@ import logging
 from dataclasses import dataclass
 
 from sandyard.broker.pool.errors import RowBusyError
+from sandyard.broker.pool.filter_model import SandboxFilter
+from sandyard.broker.pool.listing import pages_of
 from sandyard.broker.pool.model import Status, decide_unreserved
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.assignment import SandboxAssigner
@@ -139,23 +141,19 @@ class Reservations:
 
     async def _fill(self, reservation: Reservation) -> Reservation:
         """Reserve free sandboxes for it, as many as it lacks."""
-        cursor: str | None = None
-        while reservation.needs_more(self._now()):
-            page = await self._store.page(
-                status=Status.AVAILABLE,
-                name_prefix=reservation.name_prefix,
-                limit=_PAGE,
-                cursor=cursor,
-            )
-            filled = await self._assigner.fill(reservation, page.items)
+        if not reservation.needs_more(self._now()):
+            return reservation
+        where = SandboxFilter(Status.AVAILABLE, name_prefix=reservation.name_prefix)
+        async for rows in pages_of(self._store, where):
+            filled = await self._assigner.fill(reservation, rows)
             if filled is None:
                 return reservation
-            reservation, cursor = filled, page.next_cursor
-            if cursor is None:
-                return await self._tell_short(reservation)
-        return reservation
+            reservation = filled
+            if not reservation.needs_more(self._now()):
+                return reservation
+        return await self._report_short(reservation)
 
-    async def _tell_short(self, reservation: Reservation) -> Reservation:
+    async def _report_short(self, reservation: Reservation) -> Reservation:
         short = decide_short(reservation, Cause.by(actor("job", "reservations"), self._clock))
         if short is None or not await self._store.apply_together(short):
             return reservation

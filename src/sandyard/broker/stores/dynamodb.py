@@ -169,18 +169,8 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         async for items in self._table.scan():
             yield [entry for item in items if (entry := entry_of(item)) is not None]
 
-    async def page(
-        self,
-        *,
-        status: Status | None,
-        limit: int,
-        cursor: str | None,
-        track: str | None = None,
-        name_prefix: str = "",
-        search: str = "",
-    ) -> Page[Sandbox]:
-        wanted = PageFilter(status, track, name_prefix, search)
-        return await self._listing.page(wanted, limit=limit, cursor=cursor)
+    async def page(self, where: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
+        return await self._listing.page(where, limit=limit, cursor=cursor)
 
     async def overdue(
         self, *, ended_by: int, limit: int, after: Sandbox | None

@@ -181,19 +181,8 @@ class SqlPoolStore(SqlQueue, SqlReservations):
             last = rows[-1].sandbox_id
             yield rows
 
-    async def page(
-        self,
-        *,
-        status: Status | None,
-        limit: int,
-        cursor: str | None,
-        track: str | None = None,
-        name_prefix: str = "",
-        search: str = "",
-    ) -> Page[Sandbox]:
-        return await self._pages.page(
-            PageFilter(status, track, name_prefix, search), limit=limit, cursor=cursor
-        )
+    async def page(self, where: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
+        return await self._pages.page(where, limit=limit, cursor=cursor)
 
     async def overdue(
         self, *, ended_by: int, limit: int, after: Sandbox | None

@@ -43,7 +43,7 @@ from sandyard.broker.wiring import spans
 from sandyard.broker.wiring.clients import admin_guard, client_access, track_guard
 from sandyard.broker.wiring.delivery import Delivery, build_delivery
 from sandyard.broker.wiring.jobs import JobContext, broker_jobs
-from sandyard.broker.wiring.pool import Pool, open_pool
+from sandyard.broker.wiring.pool import Pool, open_pool, opened_pool
 from sandyard.broker.wiring.provider import ProviderAddress, provider_policy
 from sandyard.kit.changes.transitions import Entity
 from sandyard.kit.circuits import CircuitStore
@@ -293,14 +293,10 @@ def _prober(settings: BrokerSettings, provider: HttpProvider) -> Prober | None:
 
 
 async def verify_broker(settings: Settings, data_dir: Path, counting: Counting) -> Verification:
-    pool = open_pool(settings, data_dir=data_dir, clock=SystemClock())
-    try:
-        await pool.store.check()
+    async with opened_pool(settings, data_dir) as pool:
         total = (await pool.store.counts()).total
         with counting("verify", total) as progress:
             report = await verify(pool.store, progress=progress, others=partial(_others, pool))
-    finally:
-        await pool.store.close()
     return Verification(
         f"{report.rows} sandboxes, {report.leases} leases, {report.tombstones} tombstones",
         [f"{problem.subject} {problem.message}" for problem in report.problems],

@@ -108,21 +108,23 @@ def open_pool_table(settings: Settings) -> "PoolTable":
 
 
 @asynccontextmanager
-async def open_broker_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
+async def opened_pool(settings: Settings, data_dir: Path) -> AsyncIterator[Pool]:
+    """The pool, for a command; raises UnavailableError if its engine is not usable."""
     pool = open_pool(settings, data_dir=data_dir, clock=SystemClock())
     try:
         await pool.store.check()
-        yield pool.store.events
+        yield pool
     finally:
         await pool.store.close()
 
 
 @asynccontextmanager
+async def open_broker_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
+    async with opened_pool(settings, data_dir) as pool:
+        yield pool.store.events
+
+
+@asynccontextmanager
 async def open_clients(settings: Settings, data_dir: Path) -> AsyncIterator[Clients]:
-    clock = SystemClock()
-    pool = open_pool(settings, data_dir=data_dir, clock=clock)
-    try:
-        await pool.store.check()
-        yield Clients(pool.store, pool.clients, clock=clock)
-    finally:
-        await pool.store.close()
+    async with opened_pool(settings, data_dir) as pool:
+        yield Clients(pool.store, pool.clients, clock=SystemClock())

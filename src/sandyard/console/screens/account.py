@@ -89,7 +89,7 @@ async def _change_password(request: ConsoleRequest) -> Response:
     body = {name: form.get(name, "") for name in ("current_password", "new_password")}
     await request.signed_in.api.post(_platform(request, "/auth/password/change"), body)
     response = request.redirect(LOGIN)
-    request.cookies.clear(response)
+    request.cookies.session.clear(response)
     return response
 
 
@@ -99,7 +99,7 @@ async def _delete(request: ConsoleRequest) -> Response:
     body = {"password": form.get("password", "")}
     await request.signed_in.api.post(_platform(request, "/me/delete"), body)
     response = request.redirect(LOGIN + "?deleted=yes")
-    request.cookies.clear(response)
+    request.cookies.session.clear(response)
     return response
 
 

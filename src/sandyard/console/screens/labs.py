@@ -31,14 +31,6 @@ ACTIONS = {
     "release": "End its lease and delete it",
     "retry-deletion": "Try to delete it again",
 }
-ALLOWED = {
-    "available": ("quarantine", "hold"),
-    "reserved": ("quarantine", "hold"),
-    "stale": ("restore", "release", "hold"),
-    "held": ("restore", "release"),
-    "allocated": ("extend", "replace", "release"),
-    "deletion_failed": ("retry-deletion",),
-}
 OF_TRACKS = ("extend", "replace")
 """Actions that a track may take itself; an operator does so on its behalf."""
 WITH_REASON = ("quarantine", "hold", "replace")
@@ -182,10 +174,18 @@ async def _sandbox_page(request: ConsoleRequest, *, notice: str | None) -> Respo
         sandbox=sandbox,
         events=history["events"],
         actions=ACTIONS,
-        allowed=ALLOWED,
+        offered=_offered(sandbox),
         with_reason=WITH_REASON,
         notice=notice,
     )
+
+
+def _offered(sandbox: dict[str, Any] | None) -> list[str]:
+    """What its track may do, and what an operator may."""
+    if sandbox is None:
+        return []
+    of_track = OF_TRACKS if sandbox["status"] == "allocated" else ()
+    return [*of_track, *sandbox["allowed_actions"]]
 
 
 async def _act(request: ConsoleRequest) -> Response:

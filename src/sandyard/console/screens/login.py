@@ -41,7 +41,7 @@ async def _log_in_by_token(request: ConsoleRequest) -> Response:
 
 async def _log_out(request: ConsoleRequest) -> Response:
     response = request.redirect(LOGIN)
-    request.cookies.clear(response)
+    request.cookies.session.clear(response)
     viewer = request.viewer
     if viewer is not None and viewer.login is not None:
         await viewer.api.post(viewer.api.paths.platform + "/auth/logout")
@@ -69,7 +69,7 @@ async def _sign_up(request: ConsoleRequest) -> Response:
 def opened(request: ConsoleRequest, session: Session, sent: str | None) -> Response:
     """The requested page, with a new session."""
     response = request.redirect(next_page(sent))
-    request.cookies.write(response, session)
+    request.cookies.session.write(response, session)
     return response
 
 

@@ -27,18 +27,18 @@ async def _begin(request: ConsoleRequest) -> Response:
         return refused(request, error, wanted)
     response = RedirectResponse(begun["authorization_url"], 303)
     flow = LoginFlow(begun["state"], begun["nonce"], begun["code_verifier"], wanted)
-    request.cookies.write_flow(response, flow)
+    request.cookies.flow.write(response, flow)
     return response
 
 
 async def _come_back(request: ConsoleRequest) -> Response:
     response = await _finish(request)
-    request.cookies.clear_flow(response)
+    request.cookies.flow.clear(response)
     return response
 
 
 async def _finish(request: ConsoleRequest) -> Response:
-    sent, flow = request.http.query_params, request.cookies.read_flow(request.http)
+    sent, flow = request.http.query_params, request.cookies.flow.read(request.http)
     if flow is None or not _is_same(sent.get("state", ""), flow.state):
         return refused(request, _NOT_BEGUN, None)
     if "error" in sent or not sent.get("code"):  # do not show the provider's text

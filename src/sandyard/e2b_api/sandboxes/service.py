@@ -17,15 +17,15 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
+from sandyard.platform.listings.model import Listing as PlatformListing
 from sandyard.platform.sandboxes.errors import SandboxNameTakenError, SandboxUnknownError
-from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox, Status
+from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox, SandboxFilter, Status
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
-from sandyard.platform.sandboxes.ports import SandboxQuery
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
 from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.platform.templates.errors import TemplateNotFoundError
 from sandyard.platform.templates.model import Template
-from sandyard.platform.variables.service import Environments
+from sandyard.platform.variables.service import Variables
 from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.network_model import Network
 
@@ -72,7 +72,7 @@ class E2bSandboxes:
         self,
         sandboxes: Sandboxes,
         deadlines: Deadlines,
-        variables: Environments,
+        variables: Variables,
         templates: TemplateFinder,
         launcher: Launcher,
         *,
@@ -142,11 +142,11 @@ class E2bSandboxes:
             made = await self._sandboxes.create(new, by=by)
         except SandboxNameTakenError:
             return await self._made_before(new.name, by=by)
-        sandbox_id = made.sandbox.sandbox_id
+        sandbox_id = made.sandbox_id
         try:
             for variable, value in variables.items():
                 await self._variables.set(sandbox_id, variable, value, is_secret=True, by=by)
-            started = (await self._sandboxes.start(sandbox_id, by=by)).sandbox
+            started = await self._sandboxes.start(sandbox_id, by=by)
             await self._launcher.launch(started, template)
         except BaseException:  # also if the caller has gone
             await asyncio.shield(self._sandboxes.recycle(sandbox_id, by=by))
@@ -167,15 +167,14 @@ class E2bSandboxes:
         self, listing: Listing, *, by: Principal, limit: int, cursor: str | None
     ) -> tuple[Sequence[SandboxView], str | None]:
         """At most `limit`, and the next cursor."""
-        now, query = self._now(), await self._query(listing, by)
-        if query is None:
+        now, only = self._now(), await self._filter(listing, by)
+        sort = "created_at" if listing.is_oldest_first else "-created_at"
+        if only is None:
             return [], None
 
         async def fetch(count: int, after: str | None) -> Page[Sandbox]:
-            page = await self._sandboxes.list(
-                account_id=by.account_id, query=query, limit=count, cursor=after
-            )
-            return Page([each.sandbox for each in page.items], page.next_cursor)
+            wanted = PlatformListing(only, sort, count, after)
+            return await self._sandboxes.list(wanted, account_id=by.account_id)
 
         found, following = await matching(
             fetch, lambda each: listing.has(each, now), limit=limit, cursor=cursor
@@ -184,16 +183,15 @@ class E2bSandboxes:
         view = [SandboxView(each, names.get(each.template_id), self._disk_mb) for each in found]
         return view, following
 
-    async def _query(self, listing: Listing, by: Principal) -> SandboxQuery | None:
+    async def _filter(self, listing: Listing, by: Principal) -> SandboxFilter | None:
         """None if there is no such template."""
-        sort = "created_at" if listing.is_oldest_first else "-created_at"
         if listing.template is None:
-            return SandboxQuery(is_kept=True, sort=sort)
+            return SandboxFilter(is_recycled=False)
         try:
             found = await self._templates.find(listing.template, account_id=by.account_id)
         except TemplateNotFoundError:
             return None
-        return SandboxQuery(is_kept=True, sort=sort, template_id=found.template_id)
+        return SandboxFilter(is_recycled=False, template_id=found.template_id)
 
     async def list_all(self, listing: Listing, *, by: Principal) -> Sequence[SandboxView]:
         found: list[SandboxView] = []
@@ -227,7 +225,7 @@ class E2bSandboxes:
         async with self._resuming.of(seen.sandbox_id):
             sandbox = await self._own(name, by)
             if sandbox.status is Status.STARTING:
-                sandbox = (await self._sandboxes.start(sandbox.sandbox_id, by=by)).sandbox
+                sandbox = await self._sandboxes.start(sandbox.sandbox_id, by=by)
             if is_running(sandbox, self._now()):
                 await self.lengthen(name, seconds=timeout_sec, by=by)
             else:
@@ -278,7 +276,7 @@ class E2bSandboxes:
             await self._sandboxes.stop(sandbox_id, by=by)
         changes = Changes({"max_running_seconds": clamped_timeout(timeout_sec)})
         await self._sandboxes.change(sandbox_id, changes, by=by)
-        started = (await self._sandboxes.start(sandbox_id, by=by)).sandbox
+        started = await self._sandboxes.start(sandbox_id, by=by)
         template = await self.template_of(sandbox, by=by)
         await self._launcher.launch(started, template)
 
@@ -291,20 +289,17 @@ class E2bSandboxes:
             found = await self._sandboxes.get(sandbox_id, account_id=by.account_id)
         except SandboxUnknownError as error:
             raise missing from error
-        if is_gone(found.sandbox, self._now()):
+        if is_gone(found, self._now()):
             raise missing
-        return found.sandbox
+        return found
 
     async def _made_before(self, name: str, *, by: Principal) -> SandboxView:
-        page = await self._sandboxes.list(
-            account_id=by.account_id,
-            query=SandboxQuery(search=name, is_kept=True),
-            limit=1,
-            cursor=None,
-        )
+        only = SandboxFilter(search=name, is_recycled=False)
+        wanted = PlatformListing(only, "-created_at", limit=1, cursor=None)
+        page = await self._sandboxes.list(wanted, account_id=by.account_id)
         if not page.items:
             raise SandboxNotFoundError
-        return await self._described(page.items[0].sandbox, by)
+        return await self._described(page.items[0], by)
 
     async def _described(self, sandbox: Sandbox, by: Principal) -> SandboxView:
         template = await self.template_of(sandbox, by=by)

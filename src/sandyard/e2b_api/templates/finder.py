@@ -8,6 +8,7 @@ from sandyard.e2b_api.errors import InvalidRequestError
 from sandyard.e2b_api.paging import matching
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal, Scope
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.sandboxes.archives.service import SandboxArchives
 from sandyard.platform.templates.errors import (
     TagUnknownError,
@@ -92,9 +93,8 @@ class TemplateFinder:
         """The account's own, newest first."""
 
         async def fetch(count: int, after: str | None) -> Page[Template]:
-            return await self._templates.list(
-                by.account_id, TemplateFilter(), sort=TemplateSort.NEWEST, limit=count, cursor=after
-            )
+            newest = Listing(TemplateFilter(), TemplateSort.NEWEST, count, after)
+            return await self._templates.list(by.account_id, newest)
 
         def has(template: Template) -> bool:
             return (
@@ -191,13 +191,8 @@ class TemplateFinder:
         found: list[Template] = []
         cursor = None
         while True:
-            page = await self._templates.list(
-                account_id,
-                TemplateFilter(search=name),
-                sort=TemplateSort.NAME,
-                limit=_PAGE,
-                cursor=cursor,
-            )
+            by_name = Listing(TemplateFilter(search=name), TemplateSort.NAME, _PAGE, cursor)
+            page = await self._templates.list(account_id, by_name)
             found += page.items
             if (cursor := page.next_cursor) is None:
                 return found

@@ -30,7 +30,7 @@ class BodyLimits:
     streamed_timeout_sec: float
 
 
-class AnswerErrors:
+class ErrorResponses:
     """Enforces the limits on bodies, and returns every error in the same format."""
 
     def __init__(

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
 from sandyard import __version__
-from sandyard.entrypoints.http.answers import AnswerErrors, BodyLimits
+from sandyard.entrypoints.http.answers import BodyLimits, ErrorResponses
 from sandyard.entrypoints.http.docs_page import create_bare_app
 from sandyard.entrypoints.http.errors import install_error_handlers
 from sandyard.entrypoints.http.hosted import HostedApps
@@ -97,7 +97,7 @@ def _routes(
 
 def _api(app: FastAPI, routes: Sequence[BaseRoute], settings: ServerSettings) -> Applications:
     """Adds the routes and their middleware to the application."""
-    with_limits = partial(AnswerErrors, limits=_body_limits(settings))
+    with_limits = partial(ErrorResponses, limits=_body_limits(settings))
     streamed = [route for route in routes if isinstance(route, StreamedRoute)]
     app.add_middleware(with_limits, streamed=streamed)
     if settings.allowed_origins:

@@ -40,7 +40,7 @@ class HostedApps:
 
     def have_host_of(self, scope: Scope) -> bool:
         """Whether the request names a host of E2B's API or of a sandbox."""
-        return self._e2b_hosts.takes(scope) or self._is_for_sandbox(scope)
+        return self._e2b_hosts.accepts(scope) or self._is_for_sandbox(scope)
 
     def console(self, api: ASGIApp) -> HostedApp:
         build = lazy("sandyard.bootstrap.console:build_console")
@@ -56,7 +56,7 @@ class HostedApps:
         e2b = self._added(OnDemandApp(partial(build, self._settings, self._parts, **options)))
         gateway = self._added(self._gateway.app)
         return (
-            HostedApp(self._e2b_hosts.takes, e2b, E2B),
+            HostedApp(self._e2b_hosts.accepts, e2b, E2B),
             HostedApp(self._is_for_sandbox, GatewayErrors(gateway), GATEWAY),
         )
 

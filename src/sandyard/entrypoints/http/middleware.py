@@ -55,10 +55,10 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class HostedApp:
-    """An application for the requests that `takes` matches; its responses are passed on
+    """An application for the requests that `matches` selects; its responses are passed on
     unchanged."""
 
-    takes: Callable[[Scope], bool]
+    matches: Callable[[Scope], bool]
     app: ASGIApp
     route: "_Template"
     """The route for metrics and logs; the paths are the application's own."""
@@ -82,22 +82,22 @@ class Applications:
     early: Callable[[Scope], bool] | None = None
     """Matches requests that can be served before all parts are built; None once they are."""
 
-    def has(self, scope: Scope) -> bool:
+    def can_serve(self, scope: Scope) -> bool:
         """Whether the application for the request is available."""
         return self.early is None or self.early(scope)
 
-    def of(self, scope: Scope) -> ASGIApp:
+    def app_for(self, scope: Scope) -> ASGIApp:
         """The application for a request to the API itself."""
         if scope["type"] == "websocket":
             return self.websockets
-        return self.direct_api if self.direct.takes(scope) else self.api
+        return self.direct_api if self.direct.matches(scope) else self.api
 
     async def call_api(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.of(scope)(scope, receive, send)
+        await self.app_for(scope)(scope, receive, send)
 
     def find_hosted(self, scope: Scope) -> HostedApp | None:
         for each in self.hosted:
-            if each.takes(scope):
+            if each.matches(scope):
                 return each
         return None
 
@@ -144,7 +144,7 @@ class RequestMiddleware:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
-        if not self.apps.has(scope):
+        if not self.apps.can_serve(scope):
             await self._complete.wait()
         state = self._begin(scope)
         hosted = self.apps.find_hosted(scope)
@@ -168,7 +168,7 @@ class RequestMiddleware:
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
-        if not self.apps.has(scope):
+        if not self.apps.can_serve(scope):
             await self._complete.wait()
         state = self._begin(scope)
 
@@ -197,10 +197,10 @@ class RequestMiddleware:
 
     def _app_of(self, scope: Scope, hosted: HostedApp | None) -> ASGIApp:
         console = self.apps.console
-        if hosted is None and console is not None and console.takes(scope):
+        if hosted is None and console is not None and console.matches(scope):
             hosted = console
         if hosted is None:
-            return self.apps.of(scope)
+            return self.apps.app_for(scope)
         scope["route"] = hosted.route
         return hosted.app
 

@@ -20,7 +20,7 @@ from sandyard.kit.free_ports import free_port
 from sandyard.kit.http.requests import RawHeaders
 
 _STOP_SEC = 5
-_TAKE_OVER_SEC, _LEAVE_SEC = 1.0, 4.0
+_TAKE_OVER_SEC, _CLOSE_SEC = 1.0, 4.0
 _BACKLOG = 4096
 _UNLIMITED = 1_000_000
 """Granian counts idle connections too, and at the limit accepts no others until one ends. Limits
@@ -49,17 +49,17 @@ class Tls:
         return (hsts,) if self.hsts_sec else ()
 
 
-class Leaving:
-    """An application that closes its connections with the next response once `is_leaving`: a client
+class ConnectionCloser:
+    """An application that closes its connections with the next response once `is_closing`: a client
     that is told so does not send another request on a closing connection."""
 
     def __init__(self, app: Any, headers: RawHeaders = ()) -> None:
         self._app = app
         self._headers = headers
-        self.is_leaving = False
+        self.is_closing = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        closing = ((b"connection", b"close"),) if self.is_leaving else ()
+        closing = ((b"connection", b"close"),) if self.is_closing else ()
         headers = (*self._headers, *closing)
         await self._app(scope, receive, _with_headers(send, headers) if headers else send)
 
@@ -90,7 +90,7 @@ class Listener:
         self._app = app
         self._keep_alive_sec = keep_alive_sec
         self._tls = tls
-        self._served, self._server = self._new_server()
+        self._closer, self._server = self._new_server()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -108,12 +108,12 @@ class Listener:
     async def reload_certificate(self) -> None:
         """New connections get the certificate that is in the files now; open ones close with their
         next response. Raises OSError, and changes nothing, if it can't be used."""
-        served, server = self._served, self._server
-        self._served, self._server = self._new_server()
+        closer, server = self._closer, self._server
+        self._closer, self._server = self._new_server()
         self._serve()
         await asyncio.sleep(_TAKE_OVER_SEC)  # shared port: readiness can't be detected
-        served.is_leaving = True
-        await asyncio.sleep(_LEAVE_SEC)
+        closer.is_closing = True
+        await asyncio.sleep(_CLOSE_SEC)
         server.stop()  # type: ignore[no-untyped-call]
         await asyncio.wait(self._tasks[:-1], timeout=_STOP_SEC)
         self._tasks = [task for task in self._tasks if not task.done()]
@@ -129,11 +129,11 @@ class Listener:
         self._tasks.append(task)
         return task
 
-    def _new_server(self) -> tuple[Leaving, Server]:
+    def _new_server(self) -> tuple[ConnectionCloser, Server]:
         tls = self._tls
-        served = Leaving(self._app, () if tls is None else tls.headers)
+        closer = ConnectionCloser(self._app, () if tls is None else tls.headers)
         server = Server(
-            self._app if tls is None else served,
+            self._app if tls is None else closer,
             address=self.host,
             port=self.port,
             interface=Interfaces.ASGINL,
@@ -148,7 +148,7 @@ class Listener:
             ssl_key=None if tls is None else tls.key,
             ssl_protocol_min=SSLProtocols.tls12,
         )
-        return served, server
+        return closer, server
 
 
 @asynccontextmanager

@@ -40,7 +40,7 @@ class JsonResponse(Response):
 
 
 class DirectRoutes:
-    """Finds and runs direct routes; an ASGI application for the requests that `takes` accepts."""
+    """Finds and runs direct routes; an ASGI application for the requests that `matches` selects."""
 
     def __init__(self, routes: Iterable[BaseRoute], *, with_origin: bool) -> None:
         """`with_origin`: also serve calls from scripts on web pages."""
@@ -54,7 +54,7 @@ class DirectRoutes:
         }
         self._by_pattern = [route for route in direct if route.param_convertors]
 
-    def takes(self, scope: Scope) -> bool:
+    def matches(self, scope: Scope) -> bool:
         """Whether this is a call of a direct route; sets the scope's `route`.
 
         Calls with a query string take the ordinary path, which refuses it: direct routes have no

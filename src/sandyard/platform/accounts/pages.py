@@ -109,7 +109,9 @@ def _add_forgotten(
         try:
             body = EmailBody.model_validate(await _fields(request))
         except ValidationError:
-            return _refusal("Reset your password", "That is no e-mail address.", _forgot_form())
+            return _refusal(
+                "Reset your password", "This is not a valid e-mail address.", _forgot_form()
+            )
         await accounts.forgot_password(email=body.email, address=address_of(request))
         return _page("Look into your mail", f"<p>{_MAILED}</p>")
 

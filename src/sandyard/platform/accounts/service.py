@@ -8,7 +8,7 @@ happens after the answer.
 from dataclasses import replace
 
 from sandyard.kit.changes.events import actor
-from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.background import Background
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
@@ -41,7 +41,7 @@ from sandyard.platform.accounts.model import (
     update_profile,
 )
 from sandyard.platform.accounts.ports import AccountStore, Passwords, RateLimiter
-from sandyard.platform.changes.apply import BusyError, change
+from sandyard.platform.changes.apply import apply_all, change
 from sandyard.platform.mail.email_templates import EmailTemplates
 from sandyard.platform.mail.mailers import Mailer
 from sandyard.platform.notifications.model import Notification, create_notification
@@ -60,7 +60,7 @@ class Accounts:
         email_templates: EmailTemplates,
         background: Background,
         clock: Clock,
-        make: IdMakers | None = None,
+        make: IdMakers,
     ) -> None:
         self._store = store
         self._passwords = passwords
@@ -72,7 +72,7 @@ class Accounts:
         self._background = background
         self._clock = clock
         self._locks = KeyedLocks()
-        self._make = make or IdMakers()
+        self._make = make
 
     async def log_in(self, *, login: str, password: str, address: str) -> tuple[Account, Login]:
         """Log in by e-mail address or user name; InvalidCredentialsError whatever is wrong,
@@ -118,16 +118,17 @@ class Accounts:
         await self._rate_limiter.hit("reset", address=address)
         password_hash = await self._passwords.hash(password)
         at = self._cause(actor("anonymous"))
-        async for _ in ConflictRetries():
+
+        async def decide() -> tuple[Transition[Account], Transition[Notification]]:
             account = await self._store.find_by_reset_token(hash_token(token))
             if account is None:
                 raise InvalidResetTokenError
             cause = replace(at, actor=actor("account", account.account_id))
             decided = reset_password(account, token, password_hash, cause)
-            if await self._store.apply(decided, _password_notification(account, cause)):
-                await self._login_limiter.remember(account.account_id, address=address)
-                return
-        raise BusyError
+            return decided, _password_notification(account, cause)
+
+        reset, _ = await apply_all(self._store, decide)
+        await self._login_limiter.remember(reset.result.account_id, address=address)
 
     async def change_password(
         self, principal: Principal, *, current_password: str, new_password: str, address: str
@@ -137,16 +138,15 @@ class Accounts:
         await self._rate_limiter.hit("change", account=account_id, address=address)
         cause = self._cause(principal.actor)
         password_hash = await self._passwords.hash(new_password)
+
+        async def decide() -> tuple[Transition[Account], Transition[Notification]]:
+            account = await self._verified(account_id, current_password)
+            decided = change_password(account, password_hash, cause)
+            return decided, _password_notification(account, cause)
+
         async with self._locks.of(account_id):
-            async for _ in ConflictRetries():
-                account = await self.get_account(account_id)
-                if not await self._passwords.verify(current_password, account.password_hash):
-                    raise WrongPasswordError
-                decided = change_password(account, password_hash, cause)
-                if await self._store.apply(decided, _password_notification(account, cause)):
-                    await self._rate_limiter.reset("change", account=account_id)
-                    return
-        raise BusyError
+            await apply_all(self._store, decide)
+            await self._rate_limiter.reset("change", account=account_id)
 
     async def delete_account(self, principal: Principal, *, password: str, address: str) -> None:
         """Delete the account permanently; a job removes its data. WrongPasswordError,
@@ -156,20 +156,26 @@ class Accounts:
             raise LoginNeededError
         await self._rate_limiter.hit("change", account=account_id, address=address)
         cause = self._cause(principal.actor)
+
+        async def decide() -> tuple[Transition[Account]]:
+            account = await self._verified(account_id, password)
+            others = await self._store.find_other_admins(account_id)
+            return (delete_account(account, others, cause),)
+
         async with self._locks.of(account_id):
-            async for _ in ConflictRetries():
-                account = await self.get_account(account_id)
-                if not await self._passwords.verify(password, account.password_hash):
-                    raise WrongPasswordError
-                others = await self._store.find_other_admins(account_id)
-                if await self._store.apply(delete_account(account, others, cause)):
-                    return
-        raise BusyError
+            await apply_all(self._store, decide)
 
     async def get_account(self, account_id: str) -> Account:
         account = await self._store.find_account(account_id)
         if account is None:
             raise AccountNotFoundError
+        return account
+
+    async def _verified(self, account_id: str, password: str) -> Account:
+        """The account; WrongPasswordError if this is not its password."""
+        account = await self.get_account(account_id)
+        if not await self._passwords.verify(password, account.password_hash):
+            raise WrongPasswordError
         return account
 
     async def update_profile(self, principal: Principal, changes: ProfileChanges) -> Account:

@@ -7,21 +7,20 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from sandyard.kit.paging import Page
-from sandyard.kit.sql.entities import contains, find_entity, page_of_entities
+from sandyard.kit.sql.entities import find_entity
 from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
 from sandyard.platform.access.principal import Role
 from sandyard.platform.accounts.errors import AccountExistsError
-from sandyard.platform.accounts.model import Account, AccountFilter, AccountSort, OtherAdmins
+from sandyard.platform.accounts.model import Account, AccountFilter, OtherAdmins
+from sandyard.platform.listings.model import Listing
+from sandyard.platform.listings.sql import SqlListing
 from sandyard.platform.schema.tables import users
 
 ACCOUNTS = EntityTable(Account, users)
 _user = users.c
-_ORDER = {
-    AccountSort.NEWEST: (_user.created_at, True),
-    AccountSort.OLDEST: (_user.created_at, False),
-    AccountSort.EMAIL: (_user.email, False),
-    AccountSort.USERNAME: (_user.username, False),
-}
+_LISTING = SqlListing(
+    ACCOUNTS, searched=(_user.email, _user.username, _user.full_name, _user.account_id)
+)
 
 
 def read_other_admins(connection: sa.Connection, about: OtherAdmins) -> OtherAdmins:
@@ -56,34 +55,10 @@ class SqlAccountStore(SqlEntityStore):
         rows = await self._database.read(lambda connection: connection.execute(statement).all())
         return {row.account_id for row in rows}
 
-    async def page_of_accounts(
-        self, only: AccountFilter, *, sort: AccountSort, limit: int, cursor: str | None
-    ) -> Page[Account]:
-        column, descending = _ORDER[sort]
-        return await page_of_entities(
-            self._database,
-            ACCOUNTS,
-            *_matching(only),
-            order=(column, _user.id),
-            descending=descending,
-            listing=f"accounts {only} {sort}",
-            limit=limit,
-            cursor=cursor,
-        )
+    async def page_of_accounts(self, listing: Listing[AccountFilter]) -> Page[Account]:
+        exists = _user.deleted_at.is_(None)
+        return await _LISTING.page(self._database, listing, exists, name="accounts")
 
     async def touch_login(self, account_id: str, *, now: datetime) -> None:
         statement = users.update().where(_user.account_id == account_id).values(last_login=now)
         await self._database.write(lambda connection: connection.execute(statement))
-
-
-def _matching(only: AccountFilter) -> list[sa.ColumnElement[bool]]:
-    conditions: list[sa.ColumnElement[bool]] = [_user.deleted_at.is_(None)]
-    if only.search is not None:
-        conditions.append(
-            contains(only.search, _user.email, _user.username, _user.full_name, _user.account_id)
-        )
-    if only.role is not None:
-        conditions.append(_user.role == only.role)
-    if only.is_active is not None:
-        conditions.append(_user.is_active.is_(only.is_active))
-    return conditions

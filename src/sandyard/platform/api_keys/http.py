@@ -18,6 +18,7 @@ from sandyard.platform.api_keys.schemas import (
 )
 from sandyard.platform.api_keys.service import AccountKeys
 from sandyard.platform.http.fields import Search
+from sandyard.platform.listings.model import Listing
 
 _KeyId = Annotated[str, Path(description="The id from the response that created it")]
 
@@ -49,9 +50,8 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
         cursor: Cursor = None,
     ) -> ApiKeyPage:
         """`q` searches name, description and the key's prefix."""
-        page = await keys.list(
-            caller.account_id, KeyFilter(q, is_active), sort=sort, limit=limit, cursor=cursor
-        )
+        listing = Listing(KeyFilter(q, is_active), sort, limit, cursor)
+        page = await keys.list(caller.account_id, listing)
         return ApiKeyPage.of(page, ApiKeyAnswer.of)
 
     @routes.get("/{key_id}", "Get an API key", 404)

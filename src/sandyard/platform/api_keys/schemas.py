@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from sandyard.kit.http.schemas import PageAnswer, example
 from sandyard.platform.access.principal import Scope
 from sandyard.platform.api_keys.model import AccountKey, KeyChanges, KeyFormat, NewKey
-from sandyard.platform.http.fields import Moment, NamedBody, NewNamedBody
+from sandyard.platform.http.fields import NamedBody, NewNamedBody, Timestamp
 
 
 class NewApiKeyBody(NewNamedBody):
@@ -20,7 +20,7 @@ class NewApiKeyBody(NewNamedBody):
     )
 
     scope: Scope = Field(Scope.ADMIN, description="Each includes the ones before it")
-    expires_at: Moment | None = Field(None, description="When it expires")
+    expires_at: Timestamp | None = Field(None, description="When it expires")
 
     format: KeyFormat = Field(
         KeyFormat.SANDYARD, description="`e2b` for E2B's SDKs; the access is the same"

@@ -14,7 +14,6 @@ from sandyard.platform.api_keys.model import (
     KeyChanges,
     KeyFilter,
     KeyFormat,
-    KeySort,
     NewKey,
     activate_key,
     create_key,
@@ -25,6 +24,7 @@ from sandyard.platform.api_keys.model import (
 )
 from sandyard.platform.api_keys.ports import KeyStore
 from sandyard.platform.changes.apply import change
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.notifications.model import create_notification
 
 _MAKE = {KeyFormat.SANDYARD: account_api_key, KeyFormat.E2B: e2b_api_key}
@@ -55,18 +55,8 @@ class AccountKeys:
         await self._store.apply(made, notification)
         return made.result, api_key
 
-    async def list(
-        self,
-        account_id: str,
-        only: KeyFilter,
-        *,
-        sort: KeySort,
-        limit: int,
-        cursor: str | None,
-    ) -> Page[AccountKey]:
-        return await self._store.page_of_keys(
-            account_id, only, sort=sort, limit=limit, cursor=cursor
-        )
+    async def list(self, account_id: str, listing: Listing[KeyFilter]) -> Page[AccountKey]:
+        return await self._store.page_of_keys(account_id, listing)
 
     async def get(self, account_id: str, key_id: str) -> AccountKey:
         known = is_resource_id("key", key_id)

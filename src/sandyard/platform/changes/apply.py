@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from sandyard.kit.changes.events import Event
-from sandyard.kit.changes.transitions import E, Transition, change_entity
+from sandyard.kit.changes.transitions import E, Transition, apply_decision, change_entity
 from sandyard.kit.errors import UnavailableError
 
 
@@ -15,6 +15,10 @@ class BusyError(UnavailableError):
     code = "PLATFORM_BUSY"
 
 
+class AppliesTransitions(Protocol):
+    async def apply(self, *transitions: Transition[Any]) -> bool: ...
+
+
 class TransitionStore(Protocol):
     async def apply(
         self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
@@ -22,6 +26,25 @@ class TransitionStore(Protocol):
         """Apply all of them with their events; or nothing and return False, if something has
         changed since it was read."""
         ...
+
+
+async def apply_all(
+    store: AppliesTransitions,
+    decide: Callable[[], Awaitable[Sequence[Transition[Any]]]],
+    *,
+    retried: tuple[type[Exception], ...] = (),
+) -> Sequence[Transition[Any]]:
+    """Decide on transitions and apply them together; decide again after a concurrent change, or
+    after one of the `retried` errors. Returns what was applied."""
+
+    async def apply(transitions: Sequence[Transition[Any]]) -> bool:
+        try:
+            return await store.apply(*transitions)
+        except retried:
+            return False
+
+    applied: Sequence[Transition[Any]] = await apply_decision(decide, apply, busy=BusyError)
+    return applied
 
 
 async def change(

@@ -107,5 +107,5 @@ def _no_number(value: object) -> object:
     return value
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+Timestamp = Annotated[AwareDatetime, BeforeValidator(_no_number)]
 Day = Annotated[date, BeforeValidator(_no_number)]

@@ -11,7 +11,7 @@ from sandyard.kit.errors import InvalidError
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
-from sandyard.platform.http.fields import Moment
+from sandyard.platform.http.fields import Timestamp
 from sandyard.platform.measurements.ports import MeasurementStore
 from sandyard.platform.measurements.schemas import MetricsAnswer, MetricsBucketAnswer
 from sandyard.platform.sandboxes.http import SandboxId
@@ -47,9 +47,11 @@ def create_metrics_router(
         caller: Caller,
         sandbox_id: SandboxId,
         start: Annotated[
-            Moment | None, Query(alias="from", description="Samples from then on")
+            Timestamp | None, Query(alias="from", description="Samples from then on")
         ] = None,
-        end: Annotated[Moment | None, Query(alias="to", description="Samples before then")] = None,
+        end: Annotated[
+            Timestamp | None, Query(alias="to", description="Samples before then")
+        ] = None,
         bucket: Annotated[str, Query(pattern=_BUCKET, description="Such as 15s, 5m or 1h")] = "1m",
     ) -> MetricsAnswer:
         """Sampled from its processes and averaged by bucket; by default for the last hour."""

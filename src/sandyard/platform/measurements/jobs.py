@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.errors import SandyardError
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.measurements.model import Measurement, cpu_share, share
 from sandyard.platform.measurements.ports import MeasurementStore
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.recorder import run_id_of
 from sandyard.runtime.model import Sample
 from sandyard.runtime.ports import Runtime
@@ -60,10 +60,9 @@ class Measure:
         return report
 
     async def _sample(self, sandbox: Sandbox) -> Sample | None:
-        try:
+        with retried_later("measure", sandbox.sandbox_id):
             return await self._runtime.sample(run_id_of(sandbox))
-        except SandyardError:
-            return None  # it has just ended
+        return None
 
     def _measured(self, sandbox: Sandbox, sample: Sample) -> Measurement:
         started = sandbox.started_at or sandbox.updated_at

@@ -8,7 +8,8 @@ from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes, admin_routes
-from sandyard.platform.notifications.model import NotificationType
+from sandyard.platform.listings.model import Listing
+from sandyard.platform.notifications.model import NotificationFilter, NotificationType
 from sandyard.platform.notifications.schemas import (
     BroadcastAnswer,
     BroadcastBody,
@@ -39,9 +40,8 @@ def create_notifications_router(
         cursor: Cursor = None,
     ) -> NotificationPage:
         """Newest first."""
-        page = await notifications.list(
-            caller.account_id, unread=unread, type_=type_, limit=limit, cursor=cursor
-        )
+        listing = Listing(NotificationFilter(unread, type_), "-created_at", limit, cursor)
+        page = await notifications.list(caller.account_id, listing)
         return NotificationPage.of(page, NotificationAnswer.of)
 
     @routes.post("/read-all", "Mark all notifications as read")

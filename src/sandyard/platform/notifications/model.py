@@ -16,6 +16,12 @@ class NotificationType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class NotificationFilter:
+    unread: bool | None = None
+    type: NotificationType | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """A message for an account."""
 

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from sandyard.kit.paging import Page
 from sandyard.platform.changes.apply import TransitionStore
-from sandyard.platform.notifications.model import Notification, NotificationType
+from sandyard.platform.listings.model import Listing
+from sandyard.platform.notifications.model import Notification, NotificationFilter
 
 
 class NotificationStore(TransitionStore, Protocol):
@@ -18,16 +19,8 @@ class NotificationStore(TransitionStore, Protocol):
     async def find_unread(self, account_id: str, *, limit: int) -> Sequence[Notification]: ...
 
     async def page_of_notifications(
-        self,
-        account_id: str,
-        *,
-        unread: bool | None,
-        type_: NotificationType | None,
-        limit: int,
-        cursor: str | None,
-    ) -> Page[Notification]:
-        """The newest first."""
-        ...
+        self, account_id: str, listing: Listing[NotificationFilter]
+    ) -> Page[Notification]: ...
 
     async def active_accounts(self) -> Sequence[str]:
         """The ids of all accounts that a broadcast reaches."""

@@ -1,17 +1,18 @@
 """The use cases of notifications. Each reads the clock once."""
 
-from sandyard.kit.changes.transitions import Cause, ConflictRetries
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.changes.apply import BusyError, change
+from sandyard.platform.changes.apply import apply_all, change
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.notifications.errors import NotificationNotFoundError
 from sandyard.platform.notifications.model import (
     Notice,
     Notification,
-    NotificationType,
+    NotificationFilter,
     create_notification,
     delete_notification,
     mark_read,
@@ -30,18 +31,9 @@ class Notifications:
         self._locks = KeyedLocks()
 
     async def list(
-        self,
-        account_id: str,
-        *,
-        unread: bool | None,
-        type_: NotificationType | None,
-        limit: int,
-        cursor: str | None,
+        self, account_id: str, listing: Listing[NotificationFilter]
     ) -> Page[Notification]:
-        """The newest first."""
-        return await self._store.page_of_notifications(
-            account_id, unread=unread, type_=type_, limit=limit, cursor=cursor
-        )
+        return await self._store.page_of_notifications(account_id, listing)
 
     async def get(self, account_id: str, notification_id: str) -> Notification:
         known = is_resource_id("not", notification_id)
@@ -69,12 +61,12 @@ class Notifications:
 
     async def _read_batch(self, principal: Principal) -> int:
         cause = Cause.by(principal.actor, self._clock)
-        async for _ in ConflictRetries():
+
+        async def decide() -> list[Transition[Notification]]:
             unread = await self._store.find_unread(principal.account_id, limit=_BATCH)
-            decided = [each for each in (mark_read(one, cause) for one in unread) if each]
-            if await self._store.apply(*decided):
-                return len(unread)
-        raise BusyError
+            return [each for each in (mark_read(one, cause) for one in unread) if each]
+
+        return len(await apply_all(self._store, decide))
 
     async def delete(self, principal: Principal, notification_id: str) -> None:
         cause = Cause.by(principal.actor, self._clock)

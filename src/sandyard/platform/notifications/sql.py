@@ -5,13 +5,18 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from sandyard.kit.paging import Page
-from sandyard.kit.sql.entities import find_entities, find_entity, page_of_entities
+from sandyard.kit.sql.entities import find_entities, find_entity
 from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
-from sandyard.platform.notifications.model import Notification, NotificationType
+from sandyard.platform.listings.model import Listing
+from sandyard.platform.listings.sql import SqlListing
+from sandyard.platform.notifications.model import Notification, NotificationFilter
 from sandyard.platform.schema.tables import notifications, users
 
 NOTIFICATIONS = EntityTable(Notification, notifications)
 _notification = notifications.c
+_LISTING = SqlListing(
+    NOTIFICATIONS, special={"unread": lambda unread: _notification.is_read.is_(not unread)}
+)
 
 
 class SqlNotificationStore(SqlEntityStore):
@@ -26,29 +31,10 @@ class SqlNotificationStore(SqlEntityStore):
         )
 
     async def page_of_notifications(
-        self,
-        account_id: str,
-        *,
-        unread: bool | None,
-        type_: NotificationType | None,
-        limit: int,
-        cursor: str | None,
+        self, account_id: str, listing: Listing[NotificationFilter]
     ) -> Page[Notification]:
-        conditions = list(_of(account_id))
-        if unread is not None:
-            conditions.append(_notification.is_read.is_(not unread))
-        if type_ is not None:
-            conditions.append(_notification.type == type_)
-        return await page_of_entities(
-            self._database,
-            NOTIFICATIONS,
-            *conditions,
-            order=(_notification.created_at, _notification.id),
-            descending=True,
-            listing=f"notifications {account_id} {unread} {type_}",
-            limit=limit,
-            cursor=cursor,
-        )
+        name = f"notifications {account_id}"
+        return await _LISTING.page(self._database, listing, *_of(account_id), name=name)
 
     async def active_accounts(self) -> Sequence[str]:
         statement = sa.select(users.c.account_id).where(users.c.is_active)

@@ -9,6 +9,7 @@ from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.http.fields import Search
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.projects.model import ProjectFilter, ProjectSort, ProjectStatus
 from sandyard.platform.projects.schemas import (
     NewProjectBody,
@@ -47,8 +48,8 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
         cursor: Cursor = None,
     ) -> ProjectPage:
         """`q` searches name and description."""
-        chosen = ProjectFilter(q, status, is_default)
-        page = await projects.list(caller.account_id, chosen, sort=sort, limit=limit, cursor=cursor)
+        listing = Listing(ProjectFilter(q, status, is_default), sort, limit, cursor)
+        page = await projects.list(caller.account_id, listing)
         return ProjectPage.of(page, ProjectAnswer.of)
 
     @routes.get("/{project_id}", "Get a project", 404)

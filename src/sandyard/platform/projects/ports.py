@@ -3,24 +3,24 @@
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from sandyard.kit.changes.events import Event
-from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
+from sandyard.platform.changes.apply import TransitionStore
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.projects.model import (
     Project,
     ProjectContents,
     ProjectFilter,
-    ProjectSort,
 )
 from sandyard.platform.quotas.model import CountQuota
 
 T = TypeVar("T")
 
 
-class ProjectStore(Protocol):
-    """Finders with an account return only its projects, and no deleted ones."""
+class ProjectStore(TransitionStore, Protocol):
+    """Finders with an account return only its projects, and no deleted ones. `apply`
+    raises ProjectNameTakenError."""
 
     async def find_project(self, account_id: str, project_id: str) -> Project | None: ...
 
@@ -51,17 +51,5 @@ class ProjectStore(Protocol):
     async def find_contents(self, project_id: str) -> ProjectContents: ...
 
     async def page_of_projects(
-        self,
-        account_id: str,
-        only: ProjectFilter,
-        *,
-        sort: ProjectSort,
-        limit: int,
-        cursor: str | None,
+        self, account_id: str, listing: Listing[ProjectFilter]
     ) -> Page[Project]: ...
-
-    async def apply(
-        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
-    ) -> bool:
-        """Compare and set; ProjectNameTakenError."""
-        ...

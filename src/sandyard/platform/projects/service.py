@@ -4,19 +4,19 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
-from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
+from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.changes.apply import BusyError, change
+from sandyard.platform.changes.apply import BusyError, apply_all, change
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.projects.errors import ProjectNotFoundError
 from sandyard.platform.projects.model import (
     Project,
     ProjectChanges,
     ProjectFilter,
-    ProjectSort,
     archive_project,
     create_project,
     delete_project,
@@ -43,8 +43,9 @@ class Projects:
         """ProjectNameTakenError, ProjectsLimitError."""
         cause, project_id = self._cause(principal), resource_id("prj")
         quota = CountQuota(ResourceKind.PROJECTS, principal.account_id, self._per_account)
-        async for _ in ConflictRetries():
-            made = create_project(
+
+        async def decide() -> Transition[Project]:
+            return create_project(
                 project_id=project_id,
                 account_id=principal.account_id,
                 name=name,
@@ -52,22 +53,11 @@ class Projects:
                 quota=await self._store.read_count_quota(quota),
                 cause=cause,
             )
-            if await self._store.apply(made):
-                return made.result
-        raise BusyError
 
-    async def list(
-        self,
-        account_id: str,
-        only: ProjectFilter,
-        *,
-        sort: ProjectSort,
-        limit: int,
-        cursor: str | None,
-    ) -> Page[Project]:
-        return await self._store.page_of_projects(
-            account_id, only, sort=sort, limit=limit, cursor=cursor
-        )
+        return (await apply_decision(decide, self._store.apply, busy=BusyError)).result
+
+    async def list(self, account_id: str, listing: Listing[ProjectFilter]) -> Page[Project]:
+        return await self._store.page_of_projects(account_id, listing)
 
     async def find(self, account_id: str, project_id: str) -> Project | None:
         if not is_resource_id("prj", project_id):
@@ -122,27 +112,28 @@ class Projects:
     async def make_default(self, principal: Principal, project_id: str) -> Project:
         """Make it the project of sandboxes that name none; ProjectArchivedError."""
         cause = self._cause(principal)
+
+        async def decide() -> Sequence[Transition[Project]]:
+            former = await self._store.find_default(principal.account_id)
+            return make_default(await self.get(principal.account_id, project_id), former, cause)
+
         async with self._locks.of(principal.account_id):
-            async for _ in ConflictRetries():
-                former = await self._store.find_default(principal.account_id)
-                project = await self.get(principal.account_id, project_id)
-                decided = make_default(project, former, cause)
-                if not decided:
-                    return project
-                if await self._store.apply(*decided):
-                    return decided[-1].result
-        raise BusyError
+            made = await apply_all(self._store, decide)
+        if not made:
+            return await self.get(principal.account_id, project_id)
+        project: Project = made[-1].result
+        return project
 
     async def delete(self, principal: Principal, project_id: str) -> None:
         """DefaultProjectError, ProjectInUseError."""
         cause = self._cause(principal)
+
+        async def decide() -> Transition[Project]:
+            project = await self.get(principal.account_id, project_id)
+            return delete_project(project, await self._store.find_contents(project_id), cause)
+
         async with self._locks.of(project_id):
-            async for _ in ConflictRetries():
-                project = await self.get(principal.account_id, project_id)
-                contents = await self._store.find_contents(project_id)
-                if await self._store.apply(delete_project(project, contents, cause)):
-                    return
-        raise BusyError
+            await apply_decision(decide, self._store.apply, busy=BusyError)
 
     async def _change(
         self,

@@ -9,14 +9,15 @@ import sqlalchemy as sa
 
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import EntityLookup, contains, find_entity, page_of_entities
+from sandyard.kit.sql.entities import EntityLookup, find_entity
 from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore, SqlTransitions, lock_name
+from sandyard.platform.listings.model import Listing
+from sandyard.platform.listings.sql import SqlListing
 from sandyard.platform.projects.errors import ProjectNameTakenError
 from sandyard.platform.projects.model import (
     Project,
     ProjectContents,
     ProjectFilter,
-    ProjectSort,
 )
 from sandyard.platform.quotas.model import CountQuota
 from sandyard.platform.schema.tables import projects
@@ -26,13 +27,7 @@ T = TypeVar("T")
 PROJECTS = EntityTable(Project, projects)
 _project = projects.c
 _UNCLEARED = sa.and_(_project.deleted_at.is_not(None), _project.cleared_at.is_(None))
-_ORDER = {
-    ProjectSort.NEWEST: (_project.created_at, True),
-    ProjectSort.OLDEST: (_project.created_at, False),
-    ProjectSort.NAME: (_project.name, False),
-    ProjectSort.NAME_REVERSED: (_project.name, True),
-    ProjectSort.CHANGED: (_project.updated_at, True),
-}
+_LISTING = SqlListing(PROJECTS, searched=(_project.name, _project.description))
 
 
 def project_lock(project_id: str) -> str:
@@ -98,38 +93,11 @@ class SqlProjectStore(SqlEntityStore):
         await self._database.write(lambda connection: connection.execute(cleared))
 
     async def page_of_projects(
-        self,
-        account_id: str,
-        only: ProjectFilter,
-        *,
-        sort: ProjectSort,
-        limit: int,
-        cursor: str | None,
+        self, account_id: str, listing: Listing[ProjectFilter]
     ) -> Page[Project]:
-        column, descending = _ORDER[sort]
-        return await page_of_entities(
-            self._database,
-            PROJECTS,
-            *_of(account_id),
-            *_matching(only),
-            order=(column, _project.id),
-            descending=descending,
-            listing=f"projects {account_id} {only} {sort}",
-            limit=limit,
-            cursor=cursor,
-        )
+        name = f"projects {account_id}"
+        return await _LISTING.page(self._database, listing, *_of(account_id), name=name)
 
 
 def _of(account_id: str) -> tuple[sa.ColumnElement[bool], ...]:
     return (_project.owner_account_id == account_id, _project.deleted_at.is_(None))
-
-
-def _matching(only: ProjectFilter) -> list[sa.ColumnElement[bool]]:
-    conditions: list[sa.ColumnElement[bool]] = []
-    if only.search is not None:
-        conditions.append(contains(only.search, _project.name, _project.description))
-    if only.status is not None:
-        conditions.append(_project.status == only.status)
-    if only.is_default is not None:
-        conditions.append(_project.is_default.is_(only.is_default))
-    return conditions

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body, Request
 
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, admin_routes
-from sandyard.platform.sandboxes.http import SandboxId
+from sandyard.platform.sandboxes.http import SandboxId, priced_answer
 from sandyard.platform.sandboxes.schemas import EndBody, SandboxAnswer
 from sandyard.platform.sandboxes.service import Sandboxes
 
@@ -26,6 +26,6 @@ def create_admin_sandboxes_router(
         is alive, another node returns 503 `SANDBOX_ELSEWHERE`: call the server there."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "end"}
         ended = await sandboxes.end_for_admin(sandbox_id, reason=body.reason, by=admin)
-        return SandboxAnswer.of(ended)
+        return await priced_answer(sandboxes, ended)
 
     return routes.router

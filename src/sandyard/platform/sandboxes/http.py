@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
@@ -10,12 +11,13 @@ from fastapi.responses import StreamingResponse
 
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Cursor, Limit
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.paging import DEFAULT_LIMIT, Page
 from sandyard.platform.access.guard import AccessGuard, LoginRequiredError
 from sandyard.platform.access.open_streams import stream_end
 from sandyard.platform.access.routes import Caller, run_routes
 from sandyard.platform.http.fields import OfProject, OfTemplate, Search
-from sandyard.platform.sandboxes.ports import SandboxQuery
+from sandyard.platform.listings.model import Listing
+from sandyard.platform.sandboxes.model import PricedSandbox, Sandbox, SandboxFilter
 from sandyard.platform.sandboxes.schemas import (
     EgressAnswer,
     LogsAnswer,
@@ -94,7 +96,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     ) -> SandboxAnswer:
         """Creates a sandbox from a template, in a project. It runs after it is started."""
         made = await sandboxes.create(body.new(), by=caller)
-        return SandboxAnswer.of(made)
+        return SandboxAnswer.of(PricedSandbox(made, Decimal(0), sandboxes.currency))
 
     @routes.get("", "List sandboxes")
     async def list_sandboxes(
@@ -108,16 +110,17 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         cursor: Cursor = None,
     ) -> SandboxPage:
         """Your sandboxes, including recycled ones, with their cost so far."""
-        query = SandboxQuery(status, project_id, template_id, q, sort)
-        page = await sandboxes.list(
-            account_id=caller.account_id, query=query, limit=limit, cursor=cursor
-        )
-        return SandboxPage.of(page, SandboxAnswer.of)
+        only = SandboxFilter(status, project_id, template_id, q)
+        listing = Listing(only, sort, limit, cursor)
+        page = await sandboxes.list(listing, account_id=caller.account_id)
+        priced = Page(await sandboxes.with_costs(page.items), page.next_cursor)
+        return SandboxPage.of(priced, SandboxAnswer.of)
 
     @routes.get("/{sandbox_id}", "Get a sandbox", 404)
     async def get_sandbox(caller: Caller, sandbox_id: SandboxId) -> SandboxAnswer:
         """Its state, its address, and its cost so far."""
-        return SandboxAnswer.of(await sandboxes.get(sandbox_id, account_id=caller.account_id))
+        found = await sandboxes.get(sandbox_id, account_id=caller.account_id)
+        return await priced_answer(sandboxes, found)
 
     @routes.patch("/{sandbox_id}", "Change a sandbox", 404, 409)
     async def update_sandbox(
@@ -126,7 +129,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         """Name, description, project and access can be changed at any time, resources only while it
         does not run. Earlier usage stays with its previous project."""
         changed = await sandboxes.change(sandbox_id, body.changes(), by=caller)
-        return SandboxAnswer.of(changed)
+        return await priced_answer(sandboxes, changed)
 
 
 def _add_egress(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
@@ -145,7 +148,7 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         """Returns when it serves at `preview_url`, with its stored files. If it fails, the error is
         a 409 whose code says why, and the sandbox is `stopped`."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "start"}
-        return SandboxAnswer.of(await sandboxes.start(sandbox_id, by=caller))
+        return await priced_answer(sandboxes, await sandboxes.start(sandbox_id, by=caller))
 
     @routes.post("/{sandbox_id}/stop", "Stop a sandbox", 404, 409)
     async def stop_sandbox(
@@ -153,7 +156,7 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     ) -> SandboxAnswer:
         """Its files are kept. Stopping a sandbox that does not run changes nothing."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "stop"}
-        return SandboxAnswer.of(await sandboxes.stop(sandbox_id, by=caller))
+        return await priced_answer(sandboxes, await sandboxes.stop(sandbox_id, by=caller))
 
     @routes.delete("/{sandbox_id}", "Recycle a sandbox", 404, 409)
     async def recycle_sandbox(
@@ -161,7 +164,13 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     ) -> SandboxAnswer:
         """Stops it and deletes its files for good. Its usage and bills stay."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "recycle"}
-        return SandboxAnswer.of(await sandboxes.recycle(sandbox_id, by=caller))
+        return await priced_answer(sandboxes, await sandboxes.recycle(sandbox_id, by=caller))
+
+
+async def priced_answer(sandboxes: Sandboxes, sandbox: Sandbox) -> SandboxAnswer:
+    """The sandbox with its cost so far."""
+    [priced] = await sandboxes.with_costs([sandbox])
+    return SandboxAnswer.of(priced)
 
 
 async def _as_text(

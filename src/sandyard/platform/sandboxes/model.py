@@ -6,8 +6,8 @@ the start and end of runs are decided in `run_model`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -48,6 +48,11 @@ _NO_RESOURCES = frozenset(
     }
 )
 DEFAULT_NETWORK: Network = "packages"
+MIN_CPU, MAX_CPU, DEFAULT_CPU = 1, 8, 1.0
+MIN_MEMORY_GB, MAX_MEMORY_GB, DEFAULT_MEMORY_GB = 0.5, 16, 1.0
+LONGEST_RUN = timedelta(days=7)
+DEFAULT_RUN = timedelta(days=1)
+"""How long it runs at most, unless it is requested otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,17 @@ class PricedSandbox:
 
 
 @dataclass(frozen=True, slots=True)
+class SandboxFilter:
+    """Which of an account's sandboxes are listed."""
+
+    status: Status | None = None
+    project_id: str | None = None
+    template_id: str | None = None
+    search: str | None = None
+    is_recycled: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NewSandbox:
     name: str
     template_id: str
@@ -197,28 +213,21 @@ def create_sandbox(
     state = require_writable(project)
     _require_minimum(usable, cpu=new.cpu_spec, memory_gb=new.memory_spec)
     quota.require(SandboxesLimitError)
+    requested = {each.name: getattr(new, each.name) for each in fields(new)}
+    resolved = {
+        "project_id": state.project_id,
+        "network": new.network or usable.network or DEFAULT_NETWORK,
+        "archive_id": new.archive_id or usable.archive_of(None),
+        "metadata": dict(new.metadata) or None,
+    }
     sandbox = Sandbox(
+        **requested | resolved,
         sandbox_id=sandbox_id,
-        name=new.name,
-        description=new.description,
-        template_id=new.template_id,
         owner_account_id=account_id,
-        project_id=state.project_id,
-        cpu_spec=new.cpu_spec,
-        memory_spec=new.memory_spec,
-        max_running_seconds=new.max_running_seconds,
-        network=new.network or usable.network or DEFAULT_NETWORK,
-        traffic_rules=new.traffic_rules,
         environment=usable.environment,
         folder=usable.repository_folder,
-        archive_id=new.archive_id or usable.archive_of(None),
-        idle_stop_minutes=new.idle_stop_minutes,
         created_at=cause.at,
         updated_at=cause.at,
-        metadata=dict(new.metadata) or None,
-        is_public=new.is_public,
-        wake_on_request=new.wake_on_request,
-        recycle_on_timeout=new.recycle_on_timeout,
     )
     return created(sandbox, "sandbox.created", cause, preconditions=(state, quota))
 

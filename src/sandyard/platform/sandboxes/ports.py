@@ -8,23 +8,11 @@ from typing import Any, Protocol
 
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.quotas.model import CountQuota, QuotaCheck, QuotaRequest
-from sandyard.platform.sandboxes.model import ProjectState, Sandbox, Status
+from sandyard.platform.sandboxes.model import ProjectState, Sandbox, SandboxFilter, Status
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import Usage
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxQuery:
-    """Which of an account's sandboxes are listed, and in which order."""
-
-    status: Status | None = None
-    project_id: str | None = None
-    template_id: str | None = None
-    search: str | None = None
-    sort: str = "-created_at"
-    is_kept: bool = False
-    """Excludes recycled ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +55,7 @@ class SandboxStore(Protocol):
         """The sandbox and its open usage, if it has one."""
         ...
 
-    async def page(
-        self, account_id: str, query: SandboxQuery, *, limit: int, cursor: str | None
-    ) -> Page[Sandbox]: ...
+    async def page(self, account_id: str, listing: Listing[SandboxFilter]) -> Page[Sandbox]: ...
 
     async def costs(self, sandbox_ids: Sequence[str], *, now: datetime) -> Mapping[str, Decimal]:
         """The cost of each up to now; none for one that never ran."""

@@ -19,16 +19,35 @@ from sandyard.platform.http.fields import (
     unchanged,
     whole,
 )
-from sandyard.platform.sandboxes.model import Changes, NewSandbox, PricedSandbox, Status
+from sandyard.platform.sandboxes.model import (
+    DEFAULT_CPU,
+    DEFAULT_MEMORY_GB,
+    DEFAULT_RUN,
+    LONGEST_RUN,
+    MAX_CPU,
+    MAX_MEMORY_GB,
+    MIN_CPU,
+    MIN_MEMORY_GB,
+    Changes,
+    NewSandbox,
+    PricedSandbox,
+    Status,
+)
 from sandyard.runtime.network_model import EgressReport, Network
 
-Cpu = Annotated[float, Field(ge=1, le=8, strict=True, description="vCPU")]
-Memory = Annotated[float, Field(ge=0.5, le=16, strict=True, description="GB")]
+_LONGEST_RUN_SEC = int(LONGEST_RUN.total_seconds())
+
+Cpu = Annotated[float, Field(ge=MIN_CPU, le=MAX_CPU, strict=True, description="vCPU")]
+Memory = Annotated[float, Field(ge=MIN_MEMORY_GB, le=MAX_MEMORY_GB, strict=True, description="GB")]
 UnixTime = Annotated[datetime, BeforeValidator(utc_time)]
-Seconds = Annotated[StrictInt, Field(ge=1, le=7 * 86_400), BeforeValidator(whole)]
+Seconds = Annotated[StrictInt, Field(ge=1, le=_LONGEST_RUN_SEC), BeforeValidator(whole)]
 IdleMinutes = Annotated[
     StrictInt,
-    Field(ge=1, le=7 * 1440, description="Stop after this many minutes without use; null: never"),
+    Field(
+        ge=1,
+        le=_LONGEST_RUN_SEC // 60,
+        description="Stop after this many minutes without use; null: never",
+    ),
     BeforeValidator(whole),
 ]
 SandboxStatus = Annotated[Status, inline(Status)]
@@ -53,9 +72,9 @@ class NewSandboxBody(RequestBody):
         None, description="One of your projects; default: the default project"
     )
     description: Description | None = None
-    cpu_spec: Cpu = 1.0
-    memory_spec: Memory = 1.0
-    max_running_seconds: Seconds = 86_400
+    cpu_spec: Cpu = DEFAULT_CPU
+    memory_spec: Memory = DEFAULT_MEMORY_GB
+    max_running_seconds: Seconds = int(DEFAULT_RUN.total_seconds())
     metadata: Metadata = Field(default_factory=dict, max_length=100)
     recycle_on_timeout: StrictBool = Field(
         False,  # noqa: FBT003
@@ -65,19 +84,7 @@ class NewSandboxBody(RequestBody):
     idle_stop_minutes: IdleMinutes | None = None
 
     def new(self) -> NewSandbox:
-        return NewSandbox(
-            name=self.name,
-            template_id=self.template_id,
-            project_id=self.project_id,
-            description=self.description,
-            cpu_spec=self.cpu_spec,
-            memory_spec=self.memory_spec,
-            max_running_seconds=self.max_running_seconds,
-            metadata=self.metadata,
-            recycle_on_timeout=self.recycle_on_timeout,
-            network=self.network,
-            idle_stop_minutes=self.idle_stop_minutes,
-        )
+        return NewSandbox(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
 class SandboxChangesBody(RequestBody):

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
+from typing import Any
 
-from sandyard.kit.changes.transitions import Cause, ConflictRetries
+from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.node import require_here
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.quotas.model import CountQuota, QuotaRequest, ResourceKind, Resources
 from sandyard.platform.sandboxes.errors import (
     NeverStartedError,
@@ -28,6 +29,7 @@ from sandyard.platform.sandboxes.model import (
     NewSandbox,
     PricedSandbox,
     Sandbox,
+    SandboxFilter,
     Status,
     create_sandbox,
     start_sandbox,
@@ -35,12 +37,12 @@ from sandyard.platform.sandboxes.model import (
 )
 from sandyard.platform.sandboxes.network.enforcement import SandboxNetworks
 from sandyard.platform.sandboxes.ports import (
-    SandboxQuery,
     SandboxStore,
     SandboxVariables,
     TemplateFinder,
 )
-from sandyard.platform.sandboxes.runs.model import recycle_sandbox
+from sandyard.platform.sandboxes.retried_later import retried_later
+from sandyard.platform.sandboxes.runs.model import Transitions, recycle_sandbox
 from sandyard.platform.sandboxes.runs.node_files import NodeFiles
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder, run_id_of
 from sandyard.platform.sandboxes.runs.starts import SandboxStarts
@@ -89,7 +91,7 @@ class Sandboxes:
         self._runtime = runtime
         self._recorder = recorder
         self._files = NodeFiles(runtime, recorder, node=policy.node)
-        self._networks = SandboxNetworks(store, runtime, node=policy.node)
+        self._networks = SandboxNetworks(runtime, node=policy.node)
         self._clock = clock
         self._locks = recorder.locks
         self._ids = ids
@@ -101,13 +103,18 @@ class Sandboxes:
             warm=warm,
         )
 
-    async def create(self, new: NewSandbox, *, by: Principal) -> PricedSandbox:
+    @property
+    def currency(self) -> str:
+        return self._policy.prices.currency
+
+    async def create(self, new: NewSandbox, *, by: Principal) -> Sandbox:
         """Create a sandbox from a template that the account may use, in one of its projects. Raises
         SandboxNameTakenError, SandboxesLimitError."""
         quota = CountQuota(ResourceKind.SANDBOXES, by.account_id, self._policy.per_account)
         cause, sandbox_id = self._cause(by.actor), self._ids.sandbox()
-        async for _ in ConflictRetries():
-            transition = create_sandbox(
+
+        async def decide() -> Transition[Sandbox]:
+            return create_sandbox(
                 new,
                 sandbox_id=sandbox_id,
                 account_id=by.account_id,
@@ -116,44 +123,56 @@ class Sandboxes:
                 quota=await self._store.read_count_quota(quota),
                 cause=cause,
             )
-            if await self._store.apply(transition):
-                return self._with_cost(transition.result, Decimal(0))
-        raise SandboxChangedError
 
-    async def get(self, sandbox_id: str, *, account_id: str) -> PricedSandbox:
-        return (await self._priced([await self._own(sandbox_id, account_id)]))[0]
+        made = await apply_decision(decide, self._store.apply, busy=SandboxChangedError)
+        return made.result
 
-    async def list(
-        self, *, account_id: str, query: SandboxQuery, limit: int, cursor: str | None
-    ) -> Page[PricedSandbox]:
-        page = await self._store.page(account_id, query, limit=limit, cursor=cursor)
-        return Page(await self._priced(page.items), page.next_cursor)
+    async def get(self, sandbox_id: str, *, account_id: str | None) -> Sandbox:
+        """The account's sandbox; any account's with None. SandboxUnknownError."""
+        is_id = is_resource_id("sbx", sandbox_id)
+        found = await self._store.find(sandbox_id, account_id=account_id) if is_id else None
+        if found is None:
+            raise SandboxUnknownError
+        return found
 
-    async def change(self, sandbox_id: str, changes: Changes, *, by: Principal) -> PricedSandbox:
+    async def list(self, listing: Listing[SandboxFilter], *, account_id: str) -> Page[Sandbox]:
+        return await self._store.page(account_id, listing)
+
+    async def with_costs(self, sandboxes: Sequence[Sandbox]) -> Sequence[PricedSandbox]:
+        """Each with its cost so far."""
+        ids = [each.sandbox_id for each in sandboxes]
+        costs = await self._store.costs(ids, now=utc_time(self._clock.now()))
+        return [
+            PricedSandbox(each, costs.get(each.sandbox_id, Decimal(0)), self.currency)
+            for each in sandboxes
+        ]
+
+    async def change(self, sandbox_id: str, changes: Changes, *, by: Principal) -> Sandbox:
         cause = self._cause(by.actor)
+
+        async def decide() -> tuple[Sandbox, Transition[Sandbox] | None]:
+            sandbox = await self.get(sandbox_id, account_id=by.account_id)
+            self._networks.require_here(sandbox, changes)
+            target = changes.values.get("project_id", sandbox.project_id)
+            return sandbox, update_sandbox(
+                sandbox,
+                changes,
+                template=await self._template_of(sandbox),
+                project=await self._store.find_project(by.account_id, sandbox.project_id),
+                target=await self._store.find_project(by.account_id, target),
+                cause=cause,
+            )
+
         async with self._locks.of(sandbox_id):
-            async for _ in ConflictRetries():
-                sandbox = await self._own(sandbox_id, by.account_id)
-                self._networks.require_here(sandbox, changes)
-                target = changes.values.get("project_id", sandbox.project_id)
-                transition = update_sandbox(
-                    sandbox,
-                    changes,
-                    template=await self._template_of(sandbox),
-                    project=await self._store.find_project(by.account_id, sandbox.project_id),
-                    target=await self._store.find_project(by.account_id, target),
-                    cause=cause,
-                )
-                if transition is None or await self._store.apply(transition):
-                    await self._networks.enforce(sandbox, changes)
-                    return await self.get(sandbox_id, account_id=by.account_id)
-        raise SandboxChangedError
+            before, made = await apply_decision(decide, self._apply, busy=SandboxChangedError)
+            await self._networks.enforce(before, changes)
+        return before if made is None else made.result
 
     async def egress_report(self, sandbox_id: str, *, account_id: str) -> EgressReport:
         """The outgoing traffic and refusals of its last run."""
         return await self._networks.report(await self._with_logs(sandbox_id, account_id))
 
-    async def start(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:
+    async def start(self, sandbox_id: str, *, by: Principal) -> Sandbox:
         """Returns the sandbox, running; or still `starting`, if that takes longer than the wait.
 
         Concurrent calls start one program. Raises QuotaExceededError, or what kept the program from
@@ -164,23 +183,24 @@ class Sandboxes:
             sandbox = await self._begin_start(sandbox_id, by)
         return await self._until_started(sandbox)
 
-    async def stop(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:
+    async def stop(self, sandbox_id: str, *, by: Principal) -> Sandbox:
         """Stop it with a snapshot of its files; no effect if it does not run."""
-        sandbox = await self._own(sandbox_id, by.account_id)
-        if sandbox.is_active:
-            self._require_here(sandbox)
-            await self.end(sandbox, actor=by.actor)
+        sandbox = await self.get(sandbox_id, account_id=by.account_id)
+        if not sandbox.is_active:
+            return sandbox
+        self._require_here(sandbox)
+        await self.end(sandbox, actor=by.actor)
         return await self.get(sandbox_id, account_id=by.account_id)
 
-    async def end_for_admin(self, sandbox_id: str, *, reason: str, by: Principal) -> PricedSandbox:
+    async def end_for_admin(self, sandbox_id: str, *, reason: str, by: Principal) -> Sandbox:
         """End any account's sandbox, for an admin. On this node, it is stopped and its files are
         stored. On a silent node, it counts as ended when it was last seen, or at its deadline if
         that was before, and what that node may have of it is no longer waited for. Raises
         SandboxElsewhereError if that node is not silent."""
-        sandbox = await self._get(sandbox_id)
+        sandbox = await self.get(sandbox_id, account_id=None)
         end_reason = f"ended by an admin: {reason}"
         if sandbox.node != self._policy.node:
-            await self._recorder.give_up(
+            await self._recorder.release(
                 sandbox_id,
                 snapshot_node=await self._files.holder(sandbox),
                 silent_for=self._policy.silent_for,
@@ -189,28 +209,31 @@ class Sandboxes:
             )
         elif sandbox.is_active:
             await self.end(sandbox, actor=by.actor, reason=end_reason)
-        return (await self._priced([await self._get(sandbox_id)]))[0]
+        return await self.get(sandbox_id, account_id=None)
 
-    async def recycle(self, sandbox_id: str, *, by: Principal) -> PricedSandbox:
+    async def recycle(self, sandbox_id: str, *, by: Principal) -> Sandbox:
         """Stop it and delete it permanently, with its files; its usage and bills stay."""
-        async for _ in ConflictRetries():
-            sandbox = await self._own(sandbox_id, by.account_id)
+
+        async def decide() -> Transitions | None:
+            sandbox = await self.get(sandbox_id, account_id=by.account_id)
             if sandbox.is_active:
                 self._require_here(sandbox)
                 await self.end(sandbox, actor=by.actor)
-                continue
-            transitions = recycle_sandbox(
+                sandbox = await self.get(sandbox_id, account_id=by.account_id)
+            return recycle_sandbox(
                 sandbox,
                 ids=self._ids.new(),
                 prices=self._policy.prices,
                 cause=self._cause(by.actor),
             )
-            if transitions is None:
-                return await self.get(sandbox_id, account_id=by.account_id)
-            if await self._store.apply(*transitions):
-                await self._forget(sandbox)
-                return await self.get(sandbox_id, account_id=by.account_id)
-        raise SandboxChangedError
+
+        made = await apply_decision(decide, self._apply_all, busy=SandboxChangedError)
+        if made is None:
+            return await self.get(sandbox_id, account_id=by.account_id)
+        recycled: Transition[Sandbox] = made[0]
+        if recycled.before is not None:
+            await self._forget(recycled.before)
+        return recycled.result
 
     async def tail_logs(self, sandbox_id: str, *, account_id: str, lines: int) -> Sequence[str]:
         sandbox = await self._with_logs(sandbox_id, account_id)
@@ -244,32 +267,43 @@ class Sandboxes:
         await self._starts.close()
 
     async def _begin_start(self, sandbox_id: str, by: Principal) -> Sandbox:
-        async for _ in ConflictRetries():
-            sandbox = await self._own(sandbox_id, by.account_id)
+        async def decide() -> tuple[Sandbox, Template | None, Transition[Sandbox] | None]:
+            sandbox = await self.get(sandbox_id, account_id=by.account_id)
             template = await self._template_of(sandbox)
-            decide = partial(
+            decided = partial(
                 start_sandbox,
                 sandbox,
                 node=self._policy.node,
                 template=template,
                 project=await self._store.find_project(by.account_id, sandbox.project_id),
-                quota=await self._store.check_quota(self._request(sandbox)),
+                quota=await self._store.check_quota(self._quota_request(sandbox)),
             )
-            if decide(cause=self._cause(by.actor)) is None:
+            if decided(cause=self._cause(by.actor)) is None:
                 self._require_here(sandbox)
-                return sandbox
+                return sandbox, template, None
             if await self._files.recover(sandbox, actor=by.actor):
-                continue
+                return await decide()
             await self._files.require(sandbox)
             await self._runtime.check()
             # Decided again: a start dated before a slow check would be taken for lost.
-            transition = decide(cause=self._cause(by.actor))
-            if transition is not None and await self._store.apply(transition):
-                self._starts.begin(sandbox, transition.result.attempt, template, actor=by.actor)
-                return sandbox
-        raise SandboxChangedError
+            return sandbox, template, decided(cause=self._cause(by.actor))
 
-    async def _until_started(self, sandbox: Sandbox) -> PricedSandbox:
+        sandbox, template, begun = await apply_decision(
+            decide, self._apply, busy=SandboxChangedError
+        )
+        if begun is not None:
+            self._starts.begin(sandbox, begun.result.attempt, template, actor=by.actor)
+        return sandbox
+
+    async def _apply(self, decided: tuple[Any, ...]) -> bool:
+        """The last is the transition, or None."""
+        transition = decided[-1]
+        return transition is None or await self._store.apply(transition)
+
+    async def _apply_all(self, transitions: Transitions) -> bool:
+        return await self._store.apply(*transitions)
+
+    async def _until_started(self, sandbox: Sandbox) -> Sandbox:
         task = self._starts.find(sandbox.sandbox_id)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._policy.start_wait_sec):
@@ -277,13 +311,13 @@ class Sandboxes:
                     await asyncio.shield(task)
                 while True:
                     now = await self.get(sandbox.sandbox_id, account_id=sandbox.owner_account_id)
-                    if now.sandbox.status is not Status.STARTING:
+                    if now.status is not Status.STARTING:
                         return now
                     await asyncio.sleep(_POLL_SEC)
         return await self.get(sandbox.sandbox_id, account_id=sandbox.owner_account_id)
 
     async def _forget(self, sandbox: Sandbox) -> None:
-        with suppress(SandyardError):  # the reconciler removes what fails here
+        with retried_later("recycle", sandbox.sandbox_id):
             await self._runtime.forget(run_id_of(sandbox))
             if sandbox.latest_snapshot_id is not None:
                 await self._runtime.delete_snapshot(sandbox.latest_snapshot_id)
@@ -291,7 +325,7 @@ class Sandboxes:
                 await self._runtime.delete_archive(kept)
 
     async def _with_logs(self, sandbox_id: str, account_id: str) -> Sandbox:
-        sandbox = await self._own(sandbox_id, account_id)
+        sandbox = await self.get(sandbox_id, account_id=account_id)
         if not sandbox.attempt:
             raise NeverStartedError
         self._require_here(sandbox)
@@ -300,29 +334,10 @@ class Sandboxes:
     def _require_here(self, sandbox: Sandbox) -> None:
         require_here(sandbox.node, node=self._policy.node, error=SandboxElsewhereError)
 
-    async def _own(self, sandbox_id: str, account_id: str) -> Sandbox:
-        return await self._get(sandbox_id, account_id)
-
-    async def _get(self, sandbox_id: str, account_id: str | None = None) -> Sandbox:
-        if not is_resource_id("sbx", sandbox_id):
-            raise SandboxUnknownError
-        found = await self._store.find(sandbox_id, account_id=account_id)
-        if found is None:
-            raise SandboxUnknownError
-        return found
-
-    async def _priced(self, sandboxes: Sequence[Sandbox]) -> Sequence[PricedSandbox]:
-        ids = [each.sandbox_id for each in sandboxes]
-        costs = await self._store.costs(ids, now=utc_time(self._clock.now()))
-        return [self._with_cost(each, costs.get(each.sandbox_id, Decimal(0))) for each in sandboxes]
-
-    def _with_cost(self, sandbox: Sandbox, cost: Decimal) -> PricedSandbox:
-        return PricedSandbox(sandbox, cost, self._policy.prices.currency)
-
     async def _template_of(self, sandbox: Sandbox) -> Template | None:
         return await self._templates.find_template(sandbox.owner_account_id, sandbox.template_id)
 
-    def _request(self, sandbox: Sandbox) -> QuotaRequest:
+    def _quota_request(self, sandbox: Sandbox) -> QuotaRequest:
         return QuotaRequest(
             account_id=sandbox.owner_account_id,
             cpu=sandbox.cpu_spec,

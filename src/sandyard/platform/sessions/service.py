@@ -1,14 +1,13 @@
 """Sessions into the sandboxes of an account."""
 
 import asyncio
-from contextlib import suppress
 from typing import NoReturn, Protocol
 
-from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.node import require_here
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError, SandboxUnknownError
 from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.activity import NOTED_SEC, Activity
 from sandyard.platform.sandboxes.runs.recorder import run_id_of
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError
@@ -59,7 +58,7 @@ class Sessions:
     async def keep_using(self, sandbox_id: str, *, account_id: str) -> NoReturn:
         """Record the sandbox as used, until cancelled."""
         while True:
-            with suppress(SandyardError):
+            with retried_later("note-use", sandbox_id):
                 sandbox = await self.find_sandbox(sandbox_id, account_id=account_id)
                 await self._activity.note(sandbox)
             await asyncio.sleep(NOTED_SEC)

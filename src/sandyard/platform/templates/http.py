@@ -9,6 +9,7 @@ from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.http.fields import SEARCHABLE, Search
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.templates.model import TemplateFilter, TemplateSort, Visibility
 from sandyard.platform.templates.schemas import (
     NewTemplateBody,
@@ -55,10 +56,8 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
         cursor: Cursor = None,
     ) -> TemplatePage:
         """Official and public templates, and your own. `q` searches name and description."""
-        chosen = TemplateFilter(q, category, language, tag, visibility)
-        page = await templates.list(
-            caller.account_id, chosen, sort=sort, limit=limit, cursor=cursor
-        )
+        only = TemplateFilter(q, category, language, tag, visibility)
+        page = await templates.list(caller.account_id, Listing(only, sort, limit, cursor))
         return TemplatePage.of(
             page, lambda each: TemplateAnswer.of(each, account_id=caller.account_id)
         )

@@ -1,24 +1,24 @@
 """The store of templates. Every method raises UnavailableError if it is unavailable."""
 
-from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Protocol
+from typing import Protocol
 
-from sandyard.kit.changes.events import Event
-from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
+from sandyard.platform.changes.apply import TransitionStore
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.quotas.model import CountQuota
-from sandyard.platform.templates.model import Template, TemplateFilter, TemplateSort
+from sandyard.platform.templates.model import Template, TemplateFilter
 
 
-class Environments(Protocol):
+class RootFileSystems(Protocol):
     async def names(self) -> AbstractSet[str]:
-        """The names of the environments available to sandboxes here."""
+        """The names of the root file systems available to sandboxes here."""
         ...
 
 
-class TemplateStore(Protocol):
-    """Finders return no deleted templates, and no private ones of other accounts."""
+class TemplateStore(TransitionStore, Protocol):
+    """Finders return no deleted templates, and no private ones of other accounts. `apply`
+    raises TemplateNameTakenError."""
 
     async def official_names(self) -> AbstractSet[str]:
         """The names of official templates, including deleted ones."""
@@ -29,17 +29,5 @@ class TemplateStore(Protocol):
     async def find_template(self, account_id: str, template_id: str) -> Template | None: ...
 
     async def page_of_templates(
-        self,
-        account_id: str,
-        only: TemplateFilter,
-        *,
-        sort: TemplateSort,
-        limit: int,
-        cursor: str | None,
+        self, account_id: str, listing: Listing[TemplateFilter]
     ) -> Page[Template]: ...
-
-    async def apply(
-        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
-    ) -> bool:
-        """Compare and set; TemplateNameTakenError."""
-        ...

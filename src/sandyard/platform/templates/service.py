@@ -1,13 +1,14 @@
 """The use cases of templates. Each reads the clock once."""
 
 from sandyard.kit.changes.events import actor
-from sandyard.kit.changes.transitions import Cause, ConflictRetries
+from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.changes.apply import BusyError, change
+from sandyard.platform.changes.apply import BusyError, apply_all, change
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.quotas.model import CountQuota, ResourceKind
 from sandyard.platform.templates.errors import TemplateNameTakenError, TemplateNotFoundError
 from sandyard.platform.templates.model import (
@@ -15,7 +16,6 @@ from sandyard.platform.templates.model import (
     Template,
     TemplateChanges,
     TemplateFilter,
-    TemplateSort,
     create_official_template,
     create_template,
     delete_template,
@@ -23,7 +23,7 @@ from sandyard.platform.templates.model import (
     require_environment,
     update_template,
 )
-from sandyard.platform.templates.ports import Environments, TemplateStore
+from sandyard.platform.templates.ports import RootFileSystems, TemplateStore
 
 
 def new_id() -> str:
@@ -34,13 +34,13 @@ class Templates:
     def __init__(
         self,
         store: TemplateStore,
-        environments: Environments,
+        root_file_systems: RootFileSystems,
         *,
         clock: Clock,
         per_account: int,
     ) -> None:
         self._store = store
-        self._environments = environments
+        self._root_file_systems = root_file_systems
         self._clock = clock
         self._per_account = per_account
         self._locks = KeyedLocks()
@@ -48,53 +48,41 @@ class Templates:
     async def add_official(self) -> None:
         """Create the templates that ship with the product, unless they exist or were deleted."""
         cause = Cause.by(actor("system"), self._clock)
-        async for _ in ConflictRetries():
+
+        async def decide() -> list[Transition[Template]]:
             there = await self._store.official_names()
-            missing = [each for each in official_templates() if each.name not in there]
-            made = [
+            return [
                 create_official_template(each, template_id=resource_id("tpl"), cause=cause)
-                for each in missing
+                for each in official_templates()
+                if each.name not in there
             ]
-            try:
-                if not made or await self._store.apply(*made):
-                    return
-            except TemplateNameTakenError:  # another server was faster
-                continue
-        raise BusyError
+
+        # The name is taken if another server was faster.
+        await apply_all(self._store, decide, retried=(TemplateNameTakenError,))
 
     async def create(
         self, principal: Principal, wanted: NewTemplate, *, template_id: str | None = None
     ) -> Template:
         """OfficialTemplateError, TemplateNameTakenError, TemplatesLimitError,
         EnvironmentUnknownError. `template_id` is one that was given out before."""
-        require_environment(wanted.environment, await self._environments.names())
-        cause, template_id = Cause.by(principal.actor, self._clock), template_id or new_id()
+        require_environment(wanted.environment, await self._root_file_systems.names())
+        cause, own_id = Cause.by(principal.actor, self._clock), template_id or new_id()
         quota = CountQuota(ResourceKind.TEMPLATES, principal.account_id, self._per_account)
-        async for _ in ConflictRetries():
-            made = create_template(
+
+        async def decide() -> Transition[Template]:
+            return create_template(
                 wanted,
-                template_id=template_id,
+                template_id=own_id,
                 by=principal,
                 quota=await self._store.read_count_quota(quota),
                 cause=cause,
             )
-            if await self._store.apply(made):
-                return made.result
-        raise BusyError
 
-    async def list(
-        self,
-        account_id: str,
-        only: TemplateFilter,
-        *,
-        sort: TemplateSort,
-        limit: int,
-        cursor: str | None,
-    ) -> Page[Template]:
+        return (await apply_decision(decide, self._store.apply, busy=BusyError)).result
+
+    async def list(self, account_id: str, listing: Listing[TemplateFilter]) -> Page[Template]:
         """The official and public ones, and the account's own."""
-        return await self._store.page_of_templates(
-            account_id, only, sort=sort, limit=limit, cursor=cursor
-        )
+        return await self._store.page_of_templates(account_id, listing)
 
     async def get(self, account_id: str, template_id: str) -> Template:
         known = is_resource_id("tpl", template_id)
@@ -107,7 +95,7 @@ class Templates:
         self, principal: Principal, template_id: str, changes: TemplateChanges
     ) -> Template:
         """TemplateReadOnlyError, TemplateNameTakenError, EnvironmentUnknownError."""
-        require_environment(changes.get("environment"), await self._environments.names())
+        require_environment(changes.get("environment"), await self._root_file_systems.names())
         cause = Cause.by(principal.actor, self._clock)
         return await change(
             self._store,

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 
 import sqlalchemy as sa
 
 from sandyard.kit.paging import Page
-from sandyard.kit.sql.entities import contains, find_entity, page_of_entities
-from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.entities import find_entity
+from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore, SqlTransitions
+from sandyard.platform.listings.model import Listing
+from sandyard.platform.listings.sql import SqlListing
 from sandyard.platform.quotas.model import CountQuota
 from sandyard.platform.schema.tables import templates
 from sandyard.platform.templates.errors import TemplateNameTakenError
@@ -15,7 +19,6 @@ from sandyard.platform.templates.model import (
     VISIBILITY_FLAGS,
     Template,
     TemplateFilter,
-    TemplateSort,
     Visibility,
     is_visible,
 )
@@ -26,16 +29,21 @@ _visibility = sa.case(
     *((_template[flag], each.value) for flag, each in VISIBILITY_FLAGS),
     else_=Visibility.PRIVATE.value,
 )
-_ORDER = {
-    TemplateSort.NEWEST: (_template.created_at, True),
-    TemplateSort.OLDEST: (_template.created_at, False),
-    TemplateSort.NAME: (_template.name, False),
-    TemplateSort.NAME_REVERSED: (_template.name, True),
-}
 
 
 class SqlTemplateStore(SqlEntityStore):
     name_taken = TemplateNameTakenError
+
+    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
+        super().__init__(database, transitions)
+        self._listing = SqlListing(
+            TEMPLATES,
+            searched=(_template.name, _template.description),
+            special={
+                "tag": partial(_has_tag, engine=database.name),
+                "visibility": lambda visibility: _visibility == visibility,
+            },
+        )
 
     async def read_count_quota(self, about: CountQuota) -> CountQuota:
         return await self._transitions.read_fact(about)
@@ -58,45 +66,14 @@ class SqlTemplateStore(SqlEntityStore):
         return [TEMPLATES.entity_of(row) for row in rows]
 
     async def page_of_templates(
-        self,
-        account_id: str,
-        only: TemplateFilter,
-        *,
-        sort: TemplateSort,
-        limit: int,
-        cursor: str | None,
+        self, account_id: str, listing: Listing[TemplateFilter]
     ) -> Page[Template]:
-        column, descending = _ORDER[sort]
-        return await page_of_entities(
-            self._database,
-            TEMPLATES,
-            *_seen_by(account_id),
-            *_matching(only, self._database.name),
-            order=(column, _template.id),
-            descending=descending,
-            listing=f"templates {account_id} {only} {sort}",
-            limit=limit,
-            cursor=cursor,
-        )
+        name = f"templates {account_id}"
+        return await self._listing.page(self._database, listing, *_seen_by(account_id), name=name)
 
 
 def _seen_by(account_id: str) -> tuple[sa.ColumnElement[bool], ...]:
     return (_template.deleted_at.is_(None), is_visible(_template, account_id))
-
-
-def _matching(only: TemplateFilter, engine: str) -> list[sa.ColumnElement[bool]]:
-    conditions: list[sa.ColumnElement[bool]] = []
-    if only.search is not None:
-        conditions.append(contains(only.search, _template.name, _template.description))
-    if only.category is not None:
-        conditions.append(_template.category == only.category)
-    if only.language is not None:
-        conditions.append(_template.language == only.language)
-    if only.tag is not None:
-        conditions.append(_has_tag(only.tag, engine))
-    if only.visibility is not None:
-        conditions.append(_visibility == only.visibility)
-    return conditions
 
 
 def _has_tag(tag: str, engine: str) -> sa.ColumnElement[bool]:

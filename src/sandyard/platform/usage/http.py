@@ -10,7 +10,7 @@ from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
-from sandyard.platform.http.fields import Moment, OfProject, OfSandbox
+from sandyard.platform.http.fields import OfProject, OfSandbox, Timestamp
 from sandyard.platform.usage.model import ServiceType
 from sandyard.platform.usage.ports import UsageQuery, UsageStore
 from sandyard.platform.usage.schemas import UsageAnswer, UsagePage
@@ -33,11 +33,12 @@ def create_usage_router(
             bool | None, Query(description="Only open, or only closed usage")
         ] = None,
         start: Annotated[
-            Moment | None,
+            Timestamp | None,
             Query(alias="from", description="Only usage that began at or after this time"),
         ] = None,
         end: Annotated[
-            Moment | None, Query(alias="to", description="Only usage that began before this time")
+            Timestamp | None,
+            Query(alias="to", description="Only usage that began before this time"),
         ] = None,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,

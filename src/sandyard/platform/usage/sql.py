@@ -11,6 +11,7 @@ from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.paging import page_of
 from sandyard.kit.sql.transitions import EntityTable
+from sandyard.platform.listings.sql import SqlListing
 from sandyard.platform.schema.tables import sandbox_usage
 from sandyard.platform.usage.model import Usage
 from sandyard.platform.usage.ports import UsageQuery
@@ -18,6 +19,15 @@ from sandyard.platform.usage.ports import UsageQuery
 USAGES = EntityTable(Usage, sandbox_usage)
 
 _column = sandbox_usage.c
+_is_open = _column.end_time.is_(None)
+_LISTING = SqlListing(
+    USAGES,
+    special={
+        "is_open": lambda is_open: _is_open if is_open else sa.not_(_is_open),
+        "start": lambda start: _column.start_time >= start,
+        "end": lambda end: _column.start_time < end,
+    },
+)
 
 
 class SqlUsageStore:
@@ -30,7 +40,7 @@ class SqlUsageStore:
         rows, next_cursor = await page_of(
             self._database,
             sa.select(sandbox_usage).where(
-                _column.user_account_id == account_id, *_conditions(query)
+                _column.user_account_id == account_id, *_LISTING.matching(query)
             ),
             (_column.start_time, _column.id),
             listing=f"usage {account_id} {query}",
@@ -65,21 +75,3 @@ def find_open_usage(connection: sa.Connection, sandbox_id: str) -> Usage | None:
     is_open = (_column.sandbox_id == sandbox_id, _column.end_time.is_(None))
     row = connection.execute(sa.select(sandbox_usage).where(*is_open)).first()
     return None if row is None else USAGES.entity_of(row)
-
-
-def _conditions(query: UsageQuery) -> list[sa.ColumnElement[bool]]:
-    conditions: list[sa.ColumnElement[bool]] = []
-    if query.sandbox_id is not None:
-        conditions.append(_column.sandbox_id == query.sandbox_id)
-    if query.project_id is not None:
-        conditions.append(_column.project_id == query.project_id)
-    if query.service_type is not None:
-        conditions.append(_column.service_type == query.service_type)
-    if query.is_open is not None:
-        is_open = _column.end_time.is_(None)
-        conditions.append(is_open if query.is_open else sa.not_(is_open))
-    if query.start is not None:
-        conditions.append(_column.start_time >= query.start)
-    if query.end is not None:
-        conditions.append(_column.start_time < query.end)
-    return conditions

@@ -14,7 +14,7 @@ from sandyard.platform.variables.schemas import (
     VariableBody,
     VariableList,
 )
-from sandyard.platform.variables.service import Environments, Holder
+from sandyard.platform.variables.service import ParentResources, Variables
 
 VariableName = Annotated[
     str, Path(max_length=255, pattern=NAME, description="The name of the environment variable")
@@ -25,39 +25,39 @@ _ProjectId = Annotated[str, Path(description="The id from the response that crea
 class _Calls:
     """The calls that projects and sandboxes share."""
 
-    def __init__(self, environments: Environments, holders: Holder) -> None:
-        self._environments = environments
-        self._holders = holders
+    def __init__(self, variables: Variables, parents: ParentResources) -> None:
+        self._variables = variables
+        self._parents = parents
 
     async def list(self, holder_id: str, caller: Principal) -> VariableList:
         await self._require(holder_id, caller, is_changed=False)
-        found = await self._environments.list(holder_id)
+        found = await self._variables.list(holder_id)
         return VariableList(variables=[VariableAnswer.of(*each) for each in found])
 
     async def set(
         self, holder_id: str, name: str, body: VariableBody, caller: Principal
     ) -> VariableAnswer:
         await self._require(holder_id, caller, is_changed=True)
-        variable = await self._environments.set(
+        variable = await self._variables.set(
             holder_id, name, body.value, is_secret=body.secret, by=caller
         )
-        return VariableAnswer.of(*self._environments.shown(variable))
+        return VariableAnswer.of(*self._variables.shown(variable))
 
     async def remove(self, holder_id: str, name: str, caller: Principal) -> None:
         await self._require(holder_id, caller, is_changed=True)
-        await self._environments.remove(holder_id, name, by=caller)
+        await self._variables.remove(holder_id, name, by=caller)
 
     async def _require(self, holder_id: str, caller: Principal, *, is_changed: bool) -> None:
         account_id = caller.account_id
-        await self._holders.require(holder_id, account_id=account_id, is_changed=is_changed)
+        await self._parents.require(holder_id, account_id=account_id, is_changed=is_changed)
 
 
 def create_sandbox_env_router(
-    environments: Environments, sandboxes: Holder, guard: AccessGuard, *, prefix: str
+    variables: Variables, sandboxes: ParentResources, guard: AccessGuard, *, prefix: str
 ) -> APIRouter:
     path = f"{prefix}/sandboxes/{{sandbox_id}}/env"
     routes = run_routes(guard, prefix=path, tag="environment")
-    calls = _Calls(environments, sandboxes)
+    calls = _Calls(variables, sandboxes)
 
     @routes.get("", "List a sandbox's variables", 404, 409)
     async def list_sandbox_variables(caller: Caller, sandbox_id: SandboxId) -> VariableList:
@@ -86,11 +86,11 @@ def create_sandbox_env_router(
 
 
 def create_project_env_router(
-    environments: Environments, projects: Holder, guard: AccessGuard, *, prefix: str
+    variables: Variables, projects: ParentResources, guard: AccessGuard, *, prefix: str
 ) -> APIRouter:
     path = f"{prefix}/projects/{{project_id}}/env"
     routes = account_routes(guard, prefix=path, tag="environment")
-    calls = _Calls(environments, projects)
+    calls = _Calls(variables, projects)
 
     @routes.get("", "List a project's variables", 404, 409)
     async def list_project_variables(caller: Caller, project_id: _ProjectId) -> VariableList:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from sandyard.kit.changes.transitions import Cause, ConflictRetries
+from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
 from sandyard.platform.access.principal import Principal
@@ -20,8 +20,8 @@ from sandyard.platform.variables.model import (
 from sandyard.platform.variables.ports import VariableStore
 
 
-class Holder(Protocol):
-    """A project or a sandbox that variables are set for."""
+class ParentResources(Protocol):
+    """The projects or sandboxes that variables are set for."""
 
     async def require(self, holder_id: str, *, account_id: str, is_changed: bool) -> None:
         """Raise unless this is the account's and, with `is_changed`, may be changed."""
@@ -38,7 +38,7 @@ class SandboxInProject(Protocol):
     def project_id(self) -> str | None: ...
 
 
-class Environments:
+class Variables:
     def __init__(
         self, store: VariableStore, cipher: Cipher, *, clock: Clock, per_account: int
     ) -> None:
@@ -69,8 +69,9 @@ class Environments:
         cause, variable_id = Cause.by(by.actor, self._clock), resource_id("env")
         new = NewValue(name, is_secret, self._cipher.encrypt(value))
         quota = CountQuota(ResourceKind.VARIABLES, by.account_id, self._per_account)
-        async for _ in ConflictRetries():
-            decided = set_variable(
+
+        async def decide() -> Transition[Variable]:
+            return set_variable(
                 await self._store.find_variable(holder_id, name),
                 new,
                 variable_id=variable_id,
@@ -79,15 +80,14 @@ class Environments:
                 quota=await self._store.read_count_quota(quota),
                 cause=cause,
             )
-            if await self._store.apply(decided):
-                return decided.result
-        raise BusyError
+
+        return (await apply_decision(decide, self._store.apply, busy=BusyError)).result
 
     async def remove(self, holder_id: str, name: str, *, by: Principal) -> None:
         """VariableNotFoundError."""
         cause = Cause.by(by.actor, self._clock)
-        async for _ in ConflictRetries():
-            found = await self._store.find_variable(holder_id, name)
-            if await self._store.apply(remove_variable(found, cause)):
-                return
-        raise BusyError
+
+        async def decide() -> Transition[Variable]:
+            return remove_variable(await self._store.find_variable(holder_id, name), cause)
+
+        await apply_decision(decide, self._store.apply, busy=BusyError)

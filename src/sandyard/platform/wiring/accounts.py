@@ -60,7 +60,7 @@ def build_accounts(
     prefix: str,
     clock: Clock,
     passwords: Argon2Passwords,
-    make: IdMakers | None,
+    make: IdMakers,
 ) -> AccountsWired:
     store = SqlAccountStore(database, transitions)
     signup_store = SqlSignupStore(database, transitions)

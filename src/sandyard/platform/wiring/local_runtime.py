@@ -5,8 +5,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from sandyard.runtime.local.root_filesystems.settings import PackageSources
-from sandyard.runtime.local.root_filesystems.store import Environments
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.root_filesystems.store import RootFilesystems
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.settings import SandboxSettings
 from sandyard.settings.fields import words
 
@@ -17,11 +17,11 @@ def runtime_folder(data_dir: Path) -> Path:
     return data_dir / "runtime"
 
 
-def local_policy(settings: SandboxSettings) -> LocalPolicy:
+def local_options(settings: SandboxSettings) -> LocalOptions:
     egress_networks = tuple(words(settings.sandbox_egress_networks))
     cgroup_root = settings.sandbox_cgroup_root
     ca_files = (settings.sandbox_ca_file, settings.sandbox_git_ca_file)
-    return LocalPolicy(
+    return LocalOptions(
         isolation=settings.sandbox_isolation,
         allowed_networks=(*words(settings.sandbox_git_networks), *egress_networks),
         ca_files=tuple(Path(file).absolute() for file in ca_files if file),
@@ -51,12 +51,12 @@ def _own_hosts(settings: SandboxSettings) -> list[str]:
     return [f"{each.hostname}:{each.port or _DEFAULT_PORTS[each.scheme]}" for each in parts]
 
 
-class NodeEnvironments:
+class NodeRootFileSystems:
     """The environments of this node; none if sandboxes run elsewhere."""
 
     def __init__(self, settings: SandboxSettings, data_dir: Path) -> None:
         is_here = settings.sandbox_runtime == "local"
-        self._environments = Environments(runtime_folder(data_dir)) if is_here else None
+        self._environments = RootFilesystems(runtime_folder(data_dir)) if is_here else None
 
     async def names(self) -> AbstractSet[str]:
         found = [] if self._environments is None else self._environments.list()

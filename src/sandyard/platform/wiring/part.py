@@ -54,13 +54,13 @@ from sandyard.platform.templates.http import create_templates_router
 from sandyard.platform.templates.service import Templates
 from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.variables.cipher import Cipher
-from sandyard.platform.variables.holders import ProjectHolders
 from sandyard.platform.variables.http import create_project_env_router
-from sandyard.platform.variables.service import Environments
+from sandyard.platform.variables.parents import ParentProjects
+from sandyard.platform.variables.service import Variables
 from sandyard.platform.variables.sql import SqlVariableStore
 from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
 from sandyard.platform.wiring.commands import open_platform_engine
-from sandyard.platform.wiring.local_runtime import NodeEnvironments
+from sandyard.platform.wiring.local_runtime import NodeRootFileSystems
 from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes
 from sandyard.platform.wiring.sessions import TerminalAccess
 from sandyard.runtime.ports import Runtime
@@ -91,7 +91,7 @@ class PlatformPart(Part):
     wired: SandboxesWired
     quotas: Quotas
     export: AccountExport
-    variables: Environments
+    variables: Variables
     clock: Clock
 
     async def prepare(self) -> None:
@@ -156,7 +156,7 @@ def build_platform(
         prefix=PREFIX,
         clock=shared.clock,
         passwords=passwords,
-        make=make,
+        make=make or IdMakers(),
     )
     projects = Projects(
         SqlProjectStore(shared.database, shared.transitions),
@@ -165,7 +165,7 @@ def build_platform(
     )
     templates = Templates(
         SqlTemplateStore(shared.database, shared.transitions),
-        NodeEnvironments(settings.sandboxes, data_dir),
+        NodeRootFileSystems(settings.sandboxes, data_dir),
         clock=shared.clock,
         per_account=settings.platform.templates_per_account,
     )
@@ -192,7 +192,7 @@ def build_platform(
             create_quotas_router(quotas, shared.guard, prefix=PREFIX),
             *_noun_routers(shared, projects, templates),
             create_project_env_router(
-                variables, ProjectHolders(projects), shared.guard, prefix=PREFIX
+                variables, ParentProjects(projects), shared.guard, prefix=PREFIX
             ),
             create_events_router(log, events, shared.guard, prefix=PREFIX),
             create_all_events_router(events, shared.guard, prefix=PREFIX),
@@ -273,9 +273,9 @@ def _noun_routers(shared: _Shared, projects: Projects, templates: Templates) -> 
     )
 
 
-def _environments(shared: _Shared) -> Environments:
+def _environments(shared: _Shared) -> Variables:
     chosen = shared.settings.platform
-    return Environments(
+    return Variables(
         SqlVariableStore(shared.database, shared.transitions),
         Cipher(shared.settings.secret("secrets_key")),
         clock=shared.clock,
@@ -286,7 +286,7 @@ def _environments(shared: _Shared) -> Environments:
 def _sandboxes(
     shared: _Shared,
     data_dir: Path,
-    variables: Environments,
+    variables: Variables,
     url_of: UrlOf,
     runtime: Runtime | None,
 ) -> SandboxesWired:

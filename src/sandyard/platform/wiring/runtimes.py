@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from sandyard.kit.clock import SystemClock
-from sandyard.platform.wiring.local_runtime import local_policy, runtime_folder
+from sandyard.kit.clock import Clock
+from sandyard.platform.wiring.local_runtime import local_options, runtime_folder
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import translation
 from sandyard.runtime.e2b.machines import E2bMachines, E2bPolicy
 from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.runner import ProgramRunner
-from sandyard.runtime.programs.start import ProgramPolicy
+from sandyard.runtime.programs.start import ProgramTimeouts
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.http import HttpPool
@@ -18,22 +18,28 @@ from sandyard.settings import E2bSettings, SandboxSettings
 from sandyard.wiring.engines import e2b_key
 
 
-def open_local_runtime(settings: SandboxSettings, data_dir: Path) -> Runtime:
+def open_local_runtime(settings: SandboxSettings, data_dir: Path, clock: Clock) -> Runtime:
     folder = runtime_folder(data_dir)
-    machines = LocalMachines(folder, local_policy(settings))
+    machines = LocalMachines(folder, local_options(settings), clock)
     archives = ArchiveFolder(folder / "archives")
-    return ProgramRunner(machines, machines.records, archives, _program_policy(settings))
+    return ProgramRunner(machines, machines.records, archives, _timeouts(settings), clock)
 
 
-def _program_policy(settings: SandboxSettings) -> ProgramPolicy:
-    return ProgramPolicy(
+def _timeouts(settings: SandboxSettings) -> ProgramTimeouts:
+    return ProgramTimeouts(
         prepare_timeout_sec=settings.sandbox_git_timeout_sec,
         listen_timeout_sec=settings.sandbox_listen_timeout_sec,
     )
 
 
 def open_e2b_runtime(
-    settings: SandboxSettings, e2b: E2bSettings, data_dir: Path, *, node: str, pool: HttpPool
+    settings: SandboxSettings,
+    e2b: E2bSettings,
+    data_dir: Path,
+    clock: Clock,
+    *,
+    node: str,
+    pool: HttpPool,
 ) -> Runtime:
     folder = data_dir / "runtime-e2b"
     control = E2bControl(
@@ -47,7 +53,7 @@ def open_e2b_runtime(
         folder,
         control,
         E2bPolicy(node, template=e2b.e2b_template, port=e2b.e2b_port),
-        clock=SystemClock(),
+        clock=clock,
     )
     archives = ArchiveFolder(folder / "archives")
-    return ProgramRunner(machines, RunFolders(folder), archives, _program_policy(settings))
+    return ProgramRunner(machines, RunFolders(folder), archives, _timeouts(settings), clock)

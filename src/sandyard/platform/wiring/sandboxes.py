@@ -49,9 +49,9 @@ from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.http import create_usage_router
 from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
-from sandyard.platform.variables.holders import SandboxHolders
 from sandyard.platform.variables.http import create_sandbox_env_router
-from sandyard.platform.variables.service import Environments
+from sandyard.platform.variables.parents import ParentSandboxes
+from sandyard.platform.variables.service import Variables
 from sandyard.platform.wiring.runtimes import open_e2b_runtime, open_local_runtime
 from sandyard.platform.wiring.sandbox_gauges import sandbox_gauges
 from sandyard.platform.wiring.sessions import TerminalAccess, session_routers
@@ -121,7 +121,7 @@ def build_sandboxes(
     database: Database,
     guard: AccessGuard,
     runner: JobRunner,
-    variables: Environments,
+    variables: Variables,
     *,
     e2b: E2bSettings,
     clock: Clock,
@@ -133,9 +133,9 @@ def build_sandboxes(
 ) -> SandboxesWired:
     e2b_pool = HttpPool(Backoff())
     node = node_name(data_dir)
-    runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir)
+    runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir, clock)
     if settings.sandbox_runtime == "e2b":
-        runtime = open_e2b_runtime(settings, e2b, data_dir, node=node, pool=e2b_pool)
+        runtime = open_e2b_runtime(settings, e2b, data_dir, clock, node=node, pool=e2b_pool)
     shared = _shared(settings, database, clock, node, runtime, url_of)
     store = shared.store
     recorder, activity = _recorder(shared), Activity(store, clock=clock)
@@ -156,7 +156,7 @@ def build_sandboxes(
         routers=(
             create_sandboxes_router(sandboxes, guard, prefix=prefix),
             create_admin_sandboxes_router(sandboxes, guard, prefix=prefix),
-            create_sandbox_env_router(variables, SandboxHolders(store), guard, prefix=prefix),
+            create_sandbox_env_router(variables, ParentSandboxes(store), guard, prefix=prefix),
             *session_routers(
                 sessions,
                 variables,
@@ -263,14 +263,14 @@ def _recorder(shared: _Shared) -> RunRecorder:
 def _warm(shared: _Shared, data_dir: Path) -> WarmSandboxes:
     return WarmSandboxes(
         SqlTemplateStore(shared.database, shared.transitions),
-        WarmRuns(shared.runtime, RunFolders(data_dir / _LOCAL)),
+        WarmRuns(shared.runtime, RunFolders(data_dir / _LOCAL), shared.clock),
         processes=shared.settings.sandbox_processes,
         storage_bytes=shared.storage_bytes,
     )
 
 
 def _sandboxes(
-    shared: _Shared, recorder: RunRecorder, variables: Environments, warm: WarmSandboxes | None
+    shared: _Shared, recorder: RunRecorder, variables: Variables, warm: WarmSandboxes | None
 ) -> Sandboxes:
     chosen = shared.settings
     return Sandboxes(

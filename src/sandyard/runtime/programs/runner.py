@@ -5,11 +5,11 @@ start: its machine is ended, and nothing of it is left.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from sandyard.kit.clock import Clock
 from sandyard.runtime.errors import (
     NotRunningError,
     RunNotFoundError,
@@ -51,7 +51,7 @@ from sandyard.runtime.programs.lifecycle import (
     wait_until,
 )
 from sandyard.runtime.programs.requests import check_program, check_sizes
-from sandyard.runtime.programs.start import ProgramPolicy, ProgramStart
+from sandyard.runtime.programs.start import ProgramStart, ProgramTimeouts
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.ports import RunRecord, RunRecords
 from sandyard.runtime.sessions.model import WORKSPACE
@@ -67,12 +67,14 @@ class ProgramRunner:
         machines: Machines,
         records: RunRecords,
         archives: ArchiveFolder,
-        policy: ProgramPolicy | None = None,
+        timeouts: ProgramTimeouts,
+        clock: Clock,
     ) -> None:
         self._machines = machines
         self._records = records
         self._archives = archives
-        self._policy = policy or ProgramPolicy()
+        self._timeouts = timeouts
+        self._clock = clock
 
     async def check(self) -> None:
         await self._machines.check()
@@ -85,8 +87,8 @@ class ProgramRunner:
         await self._require_snapshot(record, program)
         while not await self._begin(record, run_id, program, limits):  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SEC)
-        policy = self._policy
-        timeout_sec = policy.prepare_timeout_sec + policy.listen_timeout_sec + 30
+        timeouts = self._timeouts
+        timeout_sec = timeouts.prepare_timeout_sec + timeouts.listen_timeout_sec + 30
         run = await self._wait(run_id, lambda run: not isinstance(run, Starting), timeout_sec)
         failed = isinstance(run, Ended) and not run.has_listened
         lines = await self.tail_logs(run_id, lines=TAIL_LINES) if failed else []
@@ -98,21 +100,21 @@ class ProgramRunner:
             return run
         self._records.of(run_id).request_stop()
         await self._machines.stop(run_id)
-        return require_ended(await self._wait(run_id, _is_over, self._policy.end_timeout_sec))
+        return require_ended(await self._wait(run_id, _is_over, self._timeouts.end_timeout_sec))
 
     async def find(self, run_id: RunId) -> RunState | None:
         record = self._records.of(run_id)
-        run = await self._look(run_id, record)
+        run = await self._find(run_id, record)
         if not isinstance(run, Starting):
             return run
         with record.start_lock() as is_ours:
-            if is_ours and isinstance(run := await self._look(run_id, record), Starting):
+            if is_ours and isinstance(run := await self._find(run_id, record), Starting):
                 # The server that began the start is gone: abort it.
-                await self._give_up(record, run_id, SupervisorLostError())
-                run = await self._look(run_id, record)
+                await self._abort(record, run_id, SupervisorLostError())
+                run = await self._find(run_id, record)
         return run
 
-    async def _look(self, run_id: RunId, record: RunRecord) -> RunState | None:
+    async def _find(self, run_id: RunId, record: RunRecord) -> RunState | None:
         machine = await self._machines.find(run_id)
         return await asyncio.to_thread(run_state, run_id, record, machine)
 
@@ -239,7 +241,7 @@ class ProgramRunner:
         whether it was begun."""
         with record.start_lock() as is_ours:
             if is_ours and record.begun_at() is None:
-                record.begin(limits)
+                record.begin(limits, self._clock.now())
                 await self._start(record, run_id, program, limits)
         return record.begun_at() is not None
 
@@ -249,14 +251,16 @@ class ProgramRunner:
         """Start it, or record why it did not start. Raises UnavailableError if that is unknown: the
         next lookup that finds the record unlocked aborts the start."""
         try:
-            start = ProgramStart(self._machines, record, self._archives, self._policy)
+            start = ProgramStart(
+                self._machines, record, self._archives, self._timeouts, self._clock
+            )
             await start.run(run_id, program, limits)
         except StartFailedError as error:
-            await self._give_up(record, run_id, error)
+            await self._abort(record, run_id, error)
         except (NotRunningError, RunNotFoundError):
-            await self._give_up(record, run_id, None)
+            await self._abort(record, run_id, None)
 
-    async def _give_up(
+    async def _abort(
         self, record: RunRecord, run_id: RunId, error: StartFailedError | None
     ) -> None:
         """End its machine, and record why; without an error, by the machine's end."""
@@ -266,12 +270,12 @@ class ProgramRunner:
             lambda machine: isinstance(machine, Ended | None),
             partial(self._machines.find, run_id),
             partial(self._machines.changes, run_id),
-            timeout_sec=self._policy.end_timeout_sec,
+            timeout_sec=self._timeouts.end_timeout_sec,
         )
         if error is None:
             log = await self._machines.read_log(run_id, None)
             error = start_failure_of(machine, log_lines(log.content)[-TAIL_LINES:])
-        ended_at = machine.ended_at if isinstance(machine, Ended) else time.time()
+        ended_at = machine.ended_at if isinstance(machine, Ended) else self._clock.now()
         record.write_failure(error.code, error.message, ended_at)
 
 

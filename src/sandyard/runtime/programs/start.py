@@ -1,9 +1,9 @@
 """The steps of one start of a program in a machine."""
 
 import asyncio
-import time
 from dataclasses import dataclass
 
+from sandyard.kit.clock import Clock
 from sandyard.runtime.errors import OverLimitError, exited_at_once, not_listening
 from sandyard.runtime.machine_ports import Machines
 from sandyard.runtime.model import (
@@ -35,7 +35,7 @@ _STATIC_SITE = 'exec python3 -m http.server "$PORT" --bind 127.0.0.1'
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramPolicy:
+class ProgramTimeouts:
     """Timeouts of the steps of a start and an end."""
 
     prepare_timeout_sec: float = 60
@@ -48,12 +48,13 @@ class ProgramStart:
     _machines: Machines
     _record: RunRecord
     _archives: ArchiveFolder
-    _policy: ProgramPolicy
+    _timeouts: ProgramTimeouts
+    _clock: Clock
 
     async def run(self, run_id: RunId, program: Program, limits: Limits) -> None:
-        policy = self._policy
+        timeouts = self._timeouts
         lifetime_sec = max(
-            limits.max_running_sec, policy.prepare_timeout_sec + policy.listen_timeout_sec
+            limits.max_running_sec, timeouts.prepare_timeout_sec + timeouts.listen_timeout_sec
         )
         packed = self._archives.find_packed(program.archive_id)
         given = (program.snapshot_id, program.network, program.root, packed, program.rules)
@@ -64,7 +65,7 @@ class ProgramStart:
         if await self._machines.workspace_bytes(run_id) > limits.storage_bytes:
             raise OverLimitError("The files are larger than the available storage.")
         started_at = await self._launch(session, up, program)
-        deadline_at = time.time() + limits.max_running_sec
+        deadline_at = self._clock.now() + limits.max_running_sec
         deadline_at = await self._machines.set_deadline(run_id, deadline_at)
         self._record.write_running(Running(run_id, up.port, started_at, deadline_at))
 
@@ -77,7 +78,7 @@ class ProgramStart:
         elif source is not None and source.url.startswith(BUILTIN):
             await session.files.apply(FileChanges(written=builtin_files(source.url)))
         elif source is not None:
-            timeout_sec = self._policy.prepare_timeout_sec
+            timeout_sec = self._timeouts.prepare_timeout_sec
             await clone(self._machines, run_id, session, source, timeout_sec=timeout_sec)
 
     async def _launch(self, session: Session, up: Up, program: Program) -> float:
@@ -105,12 +106,12 @@ class ProgramStart:
         return started_at
 
     def _note_launched(self) -> float:
-        at = time.time()
+        at = self._clock.now()
         self._record.write_launched(at)
         return at
 
     async def _until_listening(self, session: Session, process: Process, up: Up) -> None:
-        timeout_sec = self._policy.listen_timeout_sec
+        timeout_sec = self._timeouts.listen_timeout_sec
         exited = asyncio.ensure_future(session.processes.wait(process.id, timeout_sec=timeout_sec))
         try:
             pause_sec = _POLL_SEC

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from sandyard.kit.clock import Clock
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running, Starting
 from sandyard.runtime.ports import Runtime
@@ -49,9 +50,10 @@ class WarmPool:
 
 
 class WarmRuns:
-    def __init__(self, runtime: Runtime, folders: RunFolders) -> None:
+    def __init__(self, runtime: Runtime, folders: RunFolders, clock: Clock) -> None:
         self._runtime = runtime
         self._folders = folders
+        self._clock = clock
         self._has_kept = False
         self._refused_until: dict[str, float] = {}
 
@@ -97,7 +99,7 @@ class WarmRuns:
             return None
         if not folder.take():
             return None
-        now = time.time()
+        now = self._clock.now()
         try:
             moved = await self._runtime.extend(run_id, deadline_at=now + limits.max_running_sec)
         except SandyardError:  # it has just ended
@@ -135,14 +137,16 @@ class WarmRuns:
     async def _is_waiting(self, run_id: RunId) -> bool:
         """Whether it can be handed out, now or later; one that never can be is ended."""
         if (taken_at := self._folders.of(run_id).taken_at()) is not None:
-            is_lost = time.time() - taken_at > _HANDED_OVER_SEC
+            is_lost = self._clock.now() - taken_at > _HANDED_OVER_SEC
             if is_lost and not self._folders.is_handed_over(run_id):
                 await self._forget(run_id)  # the process that took it was killed
             return False
         match await self._runtime.find(run_id):
             case Starting():
                 return True
-            case Running(deadline_at=deadline_at) if deadline_at - time.time() > _LEAST_LEFT_SEC:
+            case Running(deadline_at=deadline_at) if (
+                deadline_at - self._clock.now() > _LEAST_LEFT_SEC
+            ):
                 return True
             case _:
                 await self._end([run_id])

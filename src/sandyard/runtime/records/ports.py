@@ -9,7 +9,7 @@ from sandyard.runtime.model import Limits, RunId, Running
 class RunRecord(Protocol):
     """The record of one run. Each entry is complete or absent, and outlives the server."""
 
-    def begin(self, limits: Limits) -> None:
+    def begin(self, limits: Limits, at: float) -> None:
         """Record that it is being started."""
         ...
 

@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -22,7 +21,11 @@ _FEW = 64
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Records outlive the code that wrote them, so their names stay.
 _RUNS = "held"
-_NAMES_ON_DISK = {"run_id": "owner", "snapshot_error": "snapshot_trouble"}
+_NAMES_ON_DISK = {
+    "run_id": "owner",
+    "snapshot_error": "snapshot_trouble",
+    "base_files": "skeleton",
+}
 _NAMES_IN_CODE = {on_disk: in_code for in_code, on_disk in _NAMES_ON_DISK.items()}
 
 
@@ -105,9 +108,9 @@ class RunFolder:
         """Which of these records exist. One that can't be checked counts as missing."""
         return [os.access(f"{self.path}/{name}.json", os.F_OK) for name in names]
 
-    def begin(self, limits: Limits) -> None:
+    def begin(self, limits: Limits, at: float) -> None:
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.write("begun", {"at": time.time(), "limits": asdict(limits)})
+        self.write("begun", {"at": at, "limits": asdict(limits)})
 
     def begun_at(self) -> float | None:
         found = self.read("begun")

@@ -158,25 +158,28 @@ def _open_on_sql(settings: Settings, data_dir: Path, clock: Clock) -> TelemetryS
     )
 
 
-async def verify_telemetry(settings: Settings, data_dir: Path, counting: Counting) -> Verification:
+@asynccontextmanager
+async def _opened(settings: Settings, data_dir: Path) -> AsyncIterator[TelemetryStores]:
+    """The stores, for a command."""
     stores = open_stores(settings, data_dir, clock=SystemClock())
     try:
         await stores.store.check()
-        with counting("verify telemetry", None) as progress:
-            report = await verify(stores.store, stores.keys, stores.log, progress=progress)
+        yield stores
     finally:
         await stores.store.close()
+
+
+async def verify_telemetry(settings: Settings, data_dir: Path, counting: Counting) -> Verification:
+    async with _opened(settings, data_dir) as stores:
+        with counting("verify telemetry", None) as progress:
+            report = await verify(stores.store, stores.keys, stores.log, progress=progress)
     return verification_of("devices and keys", report)
 
 
 @asynccontextmanager
 async def open_telemetry_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
-    stores = open_stores(settings, data_dir, clock=SystemClock())
-    try:
-        await stores.store.check()
+    async with _opened(settings, data_dir) as stores:
         yield stores.log
-    finally:
-        await stores.store.close()
 
 
 def _api_keys(settings: Settings, store: KeyStore, clock: Clock) -> ApiKeys:

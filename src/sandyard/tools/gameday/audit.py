@@ -21,12 +21,12 @@ async def give_all_back(stage: Stage, tracks: Tracks) -> list[Violation]:
     """Each track claims its lease again and marks it; then cleanup runs until nothing is left."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def settle(track: str) -> None:
+    async def give_back(track: str) -> None:
         async with turns:
             if await tracks.claim_until_clear(track, asyncio.Event(), is_audit=True):
                 await tracks.mark(track)
 
-    await asyncio.gather(*(settle(each) for each in [*tracks.held, *tracks.unclear]))
+    await asyncio.gather(*(give_back(each) for each in [*tracks.held, *tracks.unclear]))
     return await _await_deletions(stage)
 
 

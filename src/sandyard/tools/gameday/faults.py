@@ -23,22 +23,6 @@ class Injection:
     end: Step
 
 
-async def _provider_fails(stage: Stage) -> None:
-    await stage.change_provider(outage="error")
-
-
-async def _provider_answers(stage: Stage) -> None:
-    await stage.change_provider(outage="none")
-
-
-async def _deletions_hang(stage: Stage) -> None:
-    await stage.change_provider(delete_latency=_LONGER_THAN_ANY_TIMEOUT_SEC)
-
-
-async def _deletions_succeed(stage: Stage) -> None:
-    await stage.change_provider(delete_latency=0.0)
-
-
 async def _nothing(_stage: Stage) -> None:
     """The load itself is the fault."""
 
@@ -47,14 +31,6 @@ async def _add_sandboxes(stage: Stage) -> None:
     answer = await stage.client.post(f"{stage.provider.url}/_sim/sandboxes", json={"count": ADDED})
     answer.raise_for_status()
     (await stage.admin("POST", "sync")).raise_for_status()
-
-
-async def _kill(stage: Stage) -> None:
-    await stage.servers[-1].kill()
-
-
-async def _start_again(stage: Stage) -> None:
-    await stage.servers[-1].start()
 
 
 async def _cut(stage: Stage) -> None:
@@ -101,10 +77,18 @@ async def _set_right(stage: Stage) -> None:
 
 
 INJECTIONS: Mapping[Fault, Injection] = {
-    Fault.PROVIDER_OUTAGE: Injection(_provider_fails, _provider_answers),
+    Fault.PROVIDER_OUTAGE: Injection(
+        lambda stage: stage.change_provider(outage="error"),
+        lambda stage: stage.change_provider(outage="none"),
+    ),
     Fault.POOL_EXHAUSTION: Injection(_nothing, _add_sandboxes),
-    Fault.DELETIONS_TIME_OUT: Injection(_deletions_hang, _deletions_succeed),
-    Fault.SERVER_KILLED: Injection(_kill, _start_again),
+    Fault.DELETIONS_TIME_OUT: Injection(
+        lambda stage: stage.change_provider(delete_latency=_LONGER_THAN_ANY_TIMEOUT_SEC),
+        lambda stage: stage.change_provider(delete_latency=0.0),
+    ),
+    Fault.SERVER_KILLED: Injection(
+        lambda stage: stage.servers[-1].kill(), lambda stage: stage.servers[-1].start()
+    ),
     Fault.ENGINE_AWAY: Injection(_cut, _mend),
     Fault.THROTTLED: Injection(_throttle, _serve_all),
     Fault.DISK_FULL: Injection(_fill, _free),

@@ -5,9 +5,9 @@ import asyncio
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.bulk import BulkChanges, BulkLimits
 from sandyard.broker.pool.bulk_model import BulkFilter
 from sandyard.broker.pool.errors import (

@@ -3,6 +3,7 @@
 import pytest
 
 from sandyard.broker.pool.errors import SandboxNotFoundError
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import TOMBSTONE_SECONDS, Claim, Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
@@ -25,14 +26,8 @@ async def listed(
     found: list[Sandbox] = []
     cursor = None
     while True:
-        page = await store.page(
-            status=status,
-            track=track,
-            name_prefix=name_prefix,
-            search=search,
-            limit=limit,
-            cursor=cursor,
-        )
+        where = SandboxFilter(status, track, name_prefix, search)
+        page = await store.page(where, limit=limit, cursor=cursor)
         found += page.items
         cursor = page.next_cursor
         if cursor is None:
@@ -118,11 +113,11 @@ async def test_on_sql_a_search_finds_how_ids_and_tracks_begin(database: Database
 
 
 async def test_a_cursor_of_another_filter_is_refused(pool: PoolStore) -> None:
-    page = await pool.page(status=None, track="a", limit=1, cursor=None)
+    page = await pool.page(SandboxFilter(track="a"), limit=1, cursor=None)
     with pytest.raises(InvalidCursorError):
-        await pool.page(status=None, track="b", limit=1, cursor=page.next_cursor)
+        await pool.page(SandboxFilter(track="b"), limit=1, cursor=page.next_cursor)
     with pytest.raises(InvalidCursorError):
-        await pool.page(status=None, limit=1, cursor=page.next_cursor)
+        await pool.page(SandboxFilter(), limit=1, cursor=page.next_cursor)
 
 
 async def test_a_history_stays_when_the_sandbox_and_its_tombstone_are_gone(

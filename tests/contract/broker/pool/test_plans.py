@@ -13,6 +13,7 @@ from sqlalchemy.pool.base import _ConnectionFairy as PoolProxiedConnection
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.extension_model import Extension
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.hold_model import Replacement
 from sandyard.broker.pool.model import Claim, Status
 from sandyard.broker.pool.service import Broker
@@ -131,7 +132,7 @@ async def test_a_search_goes_along_the_indexes_of_ids_tracks_and_names(
         await broker.allocate(track_id=f"dns-{number}")
     await analyze(database)
     with sent(monkeypatch) as statements:
-        await broker.list_sandboxes(status=None, search="dns-", limit=100, cursor=None)
+        await broker.list_sandboxes(SandboxFilter(search="dns-"), limit=100, cursor=None)
     plans = [await plan_of(database, *each) for each in statements]
     assert len(plans) == 2 + len(Status)
     assert not any(scanned(plan) for plan in plans)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import (
     TOMBSTONE_SECONDS,
     Claim,
@@ -191,7 +192,7 @@ class TestDeletion:
         assert tombstone.allocated_to_track == "track"
         assert tombstone.deletion_requested_at == NOW + 5
         assert not await delete(store, sandbox, NOW + 9)
-        assert (await store.page(status=None, limit=10, cursor=None)).items == []
+        assert (await store.page(SandboxFilter(), limit=10, cursor=None)).items == []
         await check_invariants(store)
 
     async def test_the_tombstoned_are_never_added_again_until_forgotten(
@@ -294,7 +295,7 @@ class TestPages:
         seen: list[str] = []
         cursor = None
         while True:
-            page = await store.page(status=status, limit=5, cursor=cursor)
+            page = await store.page(SandboxFilter(status), limit=5, cursor=cursor)
             seen += [entry.sandbox_id for entry in page.items]
             cursor = page.next_cursor
             if cursor is None:
@@ -304,16 +305,16 @@ class TestPages:
     async def test_filter_by_state(self, store: PoolStore) -> None:
         await fill(store, 3)
         lease = await claim(store, "track")
-        page = await store.page(status=Status.ALLOCATED, limit=5, cursor=None)
+        page = await store.page(SandboxFilter(Status.ALLOCATED), limit=5, cursor=None)
         assert [entry.sandbox_id for entry in page.items] == [lease.sandbox_id]
         assert page.next_cursor is None
 
     async def test_a_foreign_cursor_is_refused(self, store: PoolStore) -> None:
         await fill(store, 3)
-        page = await store.page(status=None, limit=1, cursor=None)
+        page = await store.page(SandboxFilter(), limit=1, cursor=None)
         for status in (Status.AVAILABLE, Status.STALE):
             with pytest.raises(InvalidCursorError):
-                await store.page(status=status, limit=1, cursor=page.next_cursor)
+                await store.page(SandboxFilter(status), limit=1, cursor=page.next_cursor)
 
 
 async def test_counts_stay_right_through_thousands_of_changes(store: PoolStore) -> None:

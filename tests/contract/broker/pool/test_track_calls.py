@@ -1,8 +1,8 @@
 """The table of SPEC's calls: who may do what to a sandbox in which state, on every engine."""
 
 import pytest
-from sandyard.broker.pool.action_model import Action
 
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.deletion_model import DeletionPolicy, decide_failed_deletion
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,

@@ -2,9 +2,9 @@
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.model import Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.probes.jobs import ProbeReport, Probes

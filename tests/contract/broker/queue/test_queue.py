@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.errors import NoSandboxesAvailableError
 from sandyard.broker.pool.model import Claim, Claimed, Listed, Status
 from sandyard.broker.pool.ports import PoolStore

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from sandyard.kit.changes.transitions import Cause, changed
-from sandyard.platform.sandboxes.model import Status
-from sandyard.platform.sandboxes.ports import SandboxQuery
+from sandyard.platform.listings.model import Listing
+from sandyard.platform.sandboxes.model import SandboxFilter, Status
 from tests.support.platform.in_process import PlatformApi, code_of
 from tests.support.platform.sandboxes import add_sandbox
 
@@ -39,5 +39,7 @@ async def test_those_whose_time_is_over_are_found_on_their_node(api: PlatformApi
             assert await store.to_recycle("elsewhere") == []
             assert (await api.call("DELETE", f"/sandboxes/{ids[0]}", ann)).is_success
     assert await store.to_recycle("here") == []
-    kept = await store.page(ann.account_id, SandboxQuery(is_kept=True), limit=10, cursor=None)
+    kept = await store.page(
+        ann.account_id, Listing(SandboxFilter(is_recycled=False), "-created_at", 10, None)
+    )
     assert [each.sandbox_id for each in kept.items] == [ids[1]]

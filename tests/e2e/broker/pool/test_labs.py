@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
 
-PAGE = Path(__file__).parents[3] / "docs" / "labs.md"
+PAGE = Path(__file__).parents[4] / "docs" / "labs.md"
 AGENT = """#!/bin/bash
 # What Instruqt has on its hosts: variables of one participant.
 file="$AGENT_VARIABLES/$3"

@@ -6,12 +6,12 @@ import random
 from typing import cast
 
 import pytest
-from sandyard.broker.pool.action_model import Action
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.cleanup import CleanupReport
 from sandyard.broker.pool.model import Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore

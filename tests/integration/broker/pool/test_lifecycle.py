@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.cleanup import Cleanup
 from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.errors import (

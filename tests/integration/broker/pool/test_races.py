@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
-from sandyard.broker.pool.action_model import Action
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.errors import NoSandboxesAvailableError, TransitionNotAllowedError
 from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.model import Claim, Claimed, Listed, Status, Tombstone

@@ -1,7 +1,6 @@
 """The provider renames sandboxes, and claims go by the new names, on every engine."""
 
 from sandyard.broker.pool.action_model import Action
-
 from sandyard.broker.pool.errors import NoSandboxesAvailableError
 from sandyard.broker.pool.model import StaleReason, Status
 from sandyard.broker.pool.sync import SyncReport

@@ -4,12 +4,12 @@ import logging
 import random
 
 import pytest
-from sandyard.broker.pool.action_model import Action
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.cleanup import CleanupReport
 from sandyard.broker.pool.model import Sandbox, StaleReason, Status
 from sandyard.broker.pool.sync import SyncReport

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.errors import PortClosedError
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import Running
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import (
@@ -41,7 +41,7 @@ def ask(request, port=3128):
 
 @pytest.fixture
 async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
-    runtime = LocalRuntime(tmp_path / "runtime", LocalPolicy(egress_networks=("127.0.0.2/32",)))
+    runtime = LocalRuntime(tmp_path / "runtime", LocalOptions(egress_networks=("127.0.0.2/32",)))
     yield runtime
     await end_all(runtime)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.local.host.processes import descendants
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.supervisor.egress_process import EGRESS_UIDS
 from sandyard.runtime.model import Running
 from tests.integration.runtime.egress.test_egress_attacks import answers, host_server
@@ -24,7 +24,7 @@ _BLOCKED = "CONNECT 127.0.0.1:443 HTTP/1.1\r\n\r\n"
 
 @pytest.fixture
 async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
-    runtime = LocalRuntime(tmp_path / "runtime", LocalPolicy(egress_networks=("127.0.0.2/32",)))
+    runtime = LocalRuntime(tmp_path / "runtime", LocalOptions(egress_networks=("127.0.0.2/32",)))
     yield runtime
     await end_all(runtime)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.local.root_filesystems.settings import PackageSources
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import Program, RunId
 from sandyard.runtime.network_model import EgressReport, Network
 from sandyard.runtime.sessions.model import Command
@@ -56,9 +56,9 @@ class Machine:
         return report
 
 
-def policy_for(index: PackageIndex) -> LocalPolicy:
+def policy_for(index: PackageIndex) -> LocalOptions:
     port = index.url.rpartition(":")[2]
-    return LocalPolicy(
+    return LocalOptions(
         allowed_hosts=("pypi.org", f"{HOST}:{port}"),
         egress_networks=(NETWORK,),
         packages=PackageSources(index.pip_index_url, index.npm_registry, f"{index.url}/debian"),

@@ -8,7 +8,7 @@ from shutil import which
 import pytest
 
 from sandyard.runtime.errors import EnvironmentInUseError, EnvironmentMissingError
-from sandyard.runtime.local.root_filesystems.store import Environments
+from sandyard.runtime.local.root_filesystems.store import RootFilesystems
 from sandyard.runtime.model import Program
 from sandyard.runtime.sessions.model import Command
 from tests.support.runtime.local_runtime import LocalRuntime
@@ -25,8 +25,8 @@ async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
 
 
 @pytest.fixture
-def environments(tmp_path: Path) -> Environments:
-    return Environments(tmp_path / "runtime")
+def environments(tmp_path: Path) -> RootFilesystems:
+    return RootFilesystems(tmp_path / "runtime")
 
 
 async def run(runtime: LocalRuntime, root: str, *lines: str) -> list[str]:
@@ -45,12 +45,12 @@ async def run(runtime: LocalRuntime, root: str, *lines: str) -> list[str]:
 
 
 async def test_a_machine_has_the_files_of_its_environment_and_can_not_change_them(
-    runtime: LocalRuntime, environments: Environments, tmp_path: Path
+    runtime: LocalRuntime, environments: RootFilesystems, tmp_path: Path
 ) -> None:
     """A few programs and no interpreter are enough."""
     layer = tar(*small_root(), member("etc/motd", b"an image of its own\n"))
     layout = oci_layout(tmp_path / "oci", layer, env=["GREETING=hello", "PATH=/opt/bin:/bin"])
-    environments.add("small", layout)
+    environments.add("small", layout, now=1.0)
     motd, listed, written, variables, kept, user = await run(
         runtime,
         "small",
@@ -72,17 +72,17 @@ async def test_a_machine_has_the_files_of_its_environment_and_can_not_change_the
 
 
 async def test_one_that_runs_keeps_its_environment(
-    runtime: LocalRuntime, environments: Environments, tmp_path: Path
+    runtime: LocalRuntime, environments: RootFilesystems, tmp_path: Path
 ) -> None:
     archive = tmp_path / "root.tar"
     archive.write_bytes(tar(*small_root(), member("etc/motd", b"one")))
-    environments.add("small", archive)
+    environments.add("small", archive, now=1.0)
     run_id = new_run_id()
     await runtime.start(run_id, Program(None, root="small"), LIMITS)
     with pytest.raises(EnvironmentInUseError):
         environments.remove("small")
     archive.write_bytes(tar(*small_root(), member("etc/motd", b"two")))
-    environments.add("small", archive)
+    environments.add("small", archive, now=1.0)
     session = await runtime.session(run_id)
     read = [piece async for piece in session.files.read("/etc/motd")]
     assert b"".join(read) == b"one"
@@ -95,7 +95,7 @@ async def test_one_that_runs_keeps_its_environment(
 
 @pytest.mark.torture
 async def test_a_debian_is_an_environment(
-    runtime: LocalRuntime, environments: Environments, tmp_path: Path
+    runtime: LocalRuntime, environments: RootFilesystems, tmp_path: Path
 ) -> None:
     if which("mmdebstrap") is None:
         subprocess.run(["apt-get", "install", "-y", "-qq", "mmdebstrap"], check=True)
@@ -104,7 +104,7 @@ async def test_a_debian_is_an_environment(
         ["mmdebstrap", "--variant=minbase", "--include=python3", "bookworm", str(archive)],
         check=True,
     )
-    environments.add("debian", archive)
+    environments.add("debian", archive, now=1.0)
     version, release = await run(runtime, "debian", "python --version", "cat /etc/debian_version")
     assert version.startswith("Python 3.11")
     assert release.startswith("12")

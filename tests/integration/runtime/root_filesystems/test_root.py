@@ -13,7 +13,7 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.errors import CommandRefusedError
 from sandyard.runtime.local.host.processes import descendants
 from sandyard.runtime.local.jail.user_namespaces import make_user_namespaces
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.storage.volumes import image_bytes
 from sandyard.runtime.model import Program
 from sandyard.runtime.sessions.model import Command, Output, Process
@@ -216,7 +216,7 @@ def _agents_of_root(supervisor: int) -> list[int]:
 
 async def test_several_threads_make_user_namespaces() -> None:
     """As a server does that is asked for several sandboxes at once when it begins."""
-    uid = LocalPolicy().uids[-1]
+    uid = LocalOptions().uids[-1]
     makers = (asyncio.to_thread(make_user_namespaces, uid, processes=4096) for _ in range(60))
     async with asyncio.timeout(60):
         for made in await asyncio.gather(*makers):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.errors import StartFailedError
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from tests.integration.runtime.root_filesystems.test_root import root_of, said
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import LIMITS, OBEDIENT, new_run_id, started
@@ -50,7 +50,7 @@ async def test_a_link_in_a_snapshot_does_not_lead_out(
 
 
 async def test_a_user_alone_leaves_no_system_behind(tmp_path: Path) -> None:
-    runtime = LocalRuntime(tmp_path / "runtime", LocalPolicy(root="none"))
+    runtime = LocalRuntime(tmp_path / "runtime", LocalOptions(root="none"))
     run_id = new_run_id()
     await runtime.start(run_id, OBEDIENT, LIMITS)
     user = await runtime.session(run_id)

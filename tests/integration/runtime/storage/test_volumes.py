@@ -5,12 +5,13 @@ import os
 import resource
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from sandyard.runtime.local.host.processes import descendants
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.storage.volumes import make_image
 from sandyard.runtime.model import Running
 from tests.support.runtime.local_runtime import LocalRuntime
@@ -92,12 +93,13 @@ async def test_an_image_that_was_never_filled_is_closed(
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
     await until_no_device_is_left(tmp_path)
-    make_image(folder.image, LIMITS.storage_bytes, blanks=tmp_path)
+    folder.image.unlink()  # late writes of the old device must not reach the new image
+    make_image(folder.image, LIMITS.storage_bytes, blanks=tmp_path, now=time.time())
     assert (await until_ended(runtime, run_id, within_sec=30)).reason == "killed"
 
 
 async def test_files_in_memory_are_bounded_and_snapshotted(tmp_path: Path) -> None:
-    runtime = LocalRuntime(tmp_path / "runtime", LocalPolicy(volume="tmpfs"))
+    runtime = LocalRuntime(tmp_path / "runtime", LocalOptions(volume="tmpfs"))
     limits = replace(LIMITS, storage_bytes=10 << 20)
     run_id = new_run_id()
     running = await runtime.start(run_id, OBEDIENT, limits)

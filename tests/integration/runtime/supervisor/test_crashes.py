@@ -16,7 +16,7 @@ import pytest
 import sandyard
 from sandyard.runtime.local.host.processes import descendants, identity
 from sandyard.runtime.local.records.run_folder import IsolationMode, LocalRunFolder
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import RunId, Running, Starting
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import (
@@ -120,7 +120,7 @@ async def test_a_deadline_holds_when_the_server_is_gone(
     assert running is not None
     await until_gone([*below, supervisor])
     gone_at = time.time()
-    runtime = LocalRuntime(folder, LocalPolicy(isolation=isolation))
+    runtime = LocalRuntime(folder, LocalOptions(isolation=isolation))
     ended = await until_ended(runtime, run_id)
     assert ended.reason == "timeout"
     assert running.deadline_at <= ended.ended_at <= gone_at, "as the supervisor recorded it"
@@ -159,7 +159,7 @@ async def test_an_end_without_the_workspace_says_so_in_words(
     tmp_path: Path, isolation: IsolationMode
 ) -> None:
     """A backup has the record of what runs, not its files."""
-    runtime = LocalRuntime(tmp_path / "runtime", LocalPolicy(isolation=isolation))
+    runtime = LocalRuntime(tmp_path / "runtime", LocalOptions(isolation=isolation))
     run_id = new_run_id()
     await runtime.start(run_id, OBEDIENT, LIMITS)
     supervisor = supervisor_of(runtime, run_id)
@@ -179,7 +179,7 @@ async def test_an_end_without_the_workspace_says_so_in_words(
 async def test_a_killed_supervisor_takes_its_program_along(
     tmp_path: Path, isolation: IsolationMode
 ) -> None:
-    runtime = LocalRuntime(tmp_path / "runtime", LocalPolicy(isolation=isolation))
+    runtime = LocalRuntime(tmp_path / "runtime", LocalOptions(isolation=isolation))
     run_id = new_run_id()
     running = await runtime.start(run_id, OBEDIENT, LIMITS)
     await inside(

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from sandyard.broker.pool.action_model import Action, decide_action
 
+from sandyard.broker.pool.action_model import Action, decide_action
 from sandyard.broker.pool.bulk_model import BULK_DELETE, BulkFilter, decide_bulk_delete
 from sandyard.broker.pool.model import Sandbox, StaleReason, Status
 from tests.unit.broker.rows import FREE, LEASED, NOW, PENDING, STALE, cause, told

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from sandyard.broker.pool.action_model import Action, decide_action
 
+from sandyard.broker.pool.action_model import Action, decide_action
 from sandyard.broker.pool.deletion_model import decide_deleted
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.entrypoints.http.answers import AnswerErrors, BodyLimits
+from sandyard.entrypoints.http.answers import BodyLimits, ErrorResponses
 from sandyard.kit.errors import ConflictError
 
 LIMITS = BodyLimits(1000, 5, 1000, 5)
@@ -32,7 +32,7 @@ async def test_what_was_foreseen_has_no_traceback(
     caplog: pytest.LogCaptureFixture, cause: Exception, level: int, told: str
 ) -> None:
     scope = {"type": "http", "headers": [], "state": {"request_id": "req_1", "status": 0}}
-    answers = AnswerErrors(failing(cause), limits=LIMITS)
+    answers = ErrorResponses(failing(cause), limits=LIMITS)
     with caplog.at_level(logging.INFO), pytest.raises(RuntimeError):
         await answers(scope, None, None)  # type: ignore[arg-type]
     [record] = caplog.records

@@ -53,12 +53,12 @@ def scope(method: str, path: str, *, query: bytes = b"", origin: bytes | None = 
 def test_only_plain_calls_of_direct_routes_are_taken(
     app: FastAPI, request_scope: Scope, is_taken: bool
 ) -> None:
-    assert DirectRoutes(app.routes, with_origin=False).takes(request_scope) is is_taken
+    assert DirectRoutes(app.routes, with_origin=False).matches(request_scope) is is_taken
 
 
 def test_calls_of_web_pages_are_taken_where_nothing_is_added_for_them(app: FastAPI) -> None:
     call = scope("POST", "/greet", origin=b"https://elsewhere.example")
-    assert DirectRoutes(app.routes, with_origin=True).takes(call)
+    assert DirectRoutes(app.routes, with_origin=True).matches(call)
 
 
 @pytest.mark.parametrize("is_direct", [True, False])
@@ -66,7 +66,7 @@ async def test_both_ways_give_the_same_answer(app: FastAPI, is_direct: bool) -> 
     direct = DirectRoutes(app.routes, with_origin=True)
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
-        assert direct.takes(scope)
+        assert direct.matches(scope)
         await (direct if is_direct else app)(scope, receive, send)
 
     transport = httpx.ASGITransport(entry)

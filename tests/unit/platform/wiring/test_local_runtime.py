@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from sandyard.platform.wiring.local_runtime import local_policy
+from sandyard.platform.wiring.local_runtime import local_options
 from sandyard.runtime.local.root_filesystems.settings import PackageSources
 from sandyard.settings import SandboxSettings, load_settings
 
@@ -13,7 +13,7 @@ def settings(**changes: Any) -> SandboxSettings:
 
 
 def test_an_operators_own_index_needs_no_entry_in_the_list() -> None:
-    policy = local_policy(
+    policy = local_options(
         settings(
             sandbox_package_hosts="pypi.org, *.example.org",
             sandbox_pip_index_url="https://pypi.corp.example/simple",
@@ -30,7 +30,7 @@ def test_an_operators_own_index_needs_no_entry_in_the_list() -> None:
 
 
 def test_networks_of_sandboxes_are_open_to_clones_too_and_not_the_other_way() -> None:
-    policy = local_policy(
+    policy = local_options(
         settings(sandbox_egress_networks="10.1.0.0/16,10.2.0.0/16", sandbox_git_networks="10.3.0.1")
     )
     assert policy.egress_networks == ("10.1.0.0/16", "10.2.0.0/16")
@@ -38,6 +38,6 @@ def test_networks_of_sandboxes_are_open_to_clones_too_and_not_the_other_way() ->
 
 
 def test_all_certificates_are_trusted() -> None:
-    policy = local_policy(settings(sandbox_ca_file="/a.pem", sandbox_git_ca_file="/b.pem"))
+    policy = local_options(settings(sandbox_ca_file="/a.pem", sandbox_git_ca_file="/b.pem"))
     assert policy.ca_files == (Path("/a.pem"), Path("/b.pem"))
-    assert local_policy(settings()).ca_files == ()
+    assert local_options(settings()).ca_files == ()

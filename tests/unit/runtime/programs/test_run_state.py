@@ -35,7 +35,7 @@ ENDED = Ended(RUN_ID, "stopped", ended_at=50)
 @pytest.fixture
 def record(tmp_path: Path) -> RunFolder:
     folder = RunFolder(tmp_path)
-    folder.begin(LIMITS)
+    folder.begin(LIMITS, 1.0)
     return folder
 
 

@@ -52,12 +52,12 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     assert folder.begun_at() is None
     assert folder.running() is None
-    folder.begin(LIMITS)
+    folder.begin(LIMITS, 10.5)
     folder.write_launched(11.5)
     folder.write_running(RUNNING)
     folder.write_ended(ENDED)
     folder.write_failure("NOT_LISTENING", "It did not listen.", 12.5)
-    assert folder.begun_at() is not None
+    assert folder.begun_at() == 10.5
     assert folder.limits() == LIMITS
     assert folder.launched_at() == 11.5
     assert (folder.running(), folder.ended()) == (RUNNING, ENDED)

@@ -6,11 +6,13 @@ from typing import Annotated, Protocol
 from fastapi import APIRouter, Body, Depends, Query, Request
 
 from sandyard.broker.clients.guards import AdminGuard
-from sandyard.broker.http.headers import PRINTABLE, TRACK_ID
+from sandyard.broker.http.headers import PRINTABLE
+from sandyard.broker.http.parameters import NameFilter, SandboxId, TrackFilter, operator_routes
 from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.bulk import BulkChanges
 from sandyard.broker.pool.cleanup import CleanupReport
 from sandyard.broker.pool.expiry import ExpiryReport
+from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.http.bulk import add_bulk_routes
 from sandyard.broker.pool.http.schemas import (
     HoldBody,
@@ -23,22 +25,13 @@ from sandyard.broker.pool.http.schemas import (
     PoolSyncAnswer,
     ReasonBody,
 )
-from sandyard.broker.pool.http.tracks import SandboxId
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import SyncReport
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.http.events import EventAnswer, EventFilter, EventPage
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Cursor, Limit
-from sandyard.kit.http.security import SecurityScheme, secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
-
-ADMIN_TOKEN = SecurityScheme(
-    "AdminToken",
-    "A value of the setting `BROKER_ADMIN_TOKEN`; if it is not set, the content of "
-    "`secrets/broker_admin_token` in the data directory (`data` by default). Or the token of a "
-    "client, or an access token of the issuer, with the scope `read`, `operate` or `admin`.",
-)
 
 _Force = Annotated[bool, Query(description="Also if most of the pool becomes stale")]
 
@@ -62,23 +55,13 @@ def create_admin_router(
     *,
     prefix: str,
 ) -> APIRouter:
-    routes = GuardedRoutes(
-        prefix=f"{prefix}/admin",
-        tag="operators",
-        check=guard.require,
-        security=secured_by(ADMIN_TOKEN),
-        statuses=(401, 403, 503),
-    )
+    routes = operator_routes(f"{prefix}/admin", guard.require)
 
     @routes.get("/sandboxes", "List sandboxes")
     async def list_pool_sandboxes(
         status: Annotated[PoolStatus | None, Query(description="Only this status")] = None,
-        track: Annotated[
-            str | None, Query(pattern=TRACK_ID, description="Only those leased to this track")
-        ] = None,
-        name: Annotated[
-            str | None, Query(pattern=PRINTABLE, description="Prefix of the name")
-        ] = None,
+        track: TrackFilter = None,
+        name: NameFilter = None,
         q: Annotated[
             str | None,
             Query(
@@ -91,14 +74,8 @@ def create_admin_router(
         cursor: Cursor = None,
     ) -> PoolSandboxPage:
         """Pass `next_cursor` back as `cursor` until it is null. Filters combine."""
-        page = await broker.list_sandboxes(
-            status=status,
-            track=track,
-            name_prefix=name or "",
-            search=q or "",
-            limit=limit,
-            cursor=cursor,
-        )
+        where = SandboxFilter(status, track, name or "", q or "")
+        page = await broker.list_sandboxes(where, limit=limit, cursor=cursor)
         return PoolSandboxPage.of(page, PoolSandboxAnswer.of)
 
     @routes.get("/sandboxes/{sandbox_id}", "Get a sandbox", 404)

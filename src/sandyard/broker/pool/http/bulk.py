@@ -1,12 +1,12 @@
 """Calls of operators that change many sandboxes at once."""
 
-from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from fastapi import Body, Depends, Query
 from pydantic import BaseModel, Field
 
-from sandyard.broker.http.headers import PRINTABLE, TRACK_ID
+from sandyard.broker.http.headers import PRINTABLE
+from sandyard.broker.http.parameters import NameFilter, TrackFilter
 from sandyard.broker.pool.bulk import MOST_AT_ONCE, BulkChanges, BulkLimits, BulkReport
 from sandyard.broker.pool.bulk_model import STALE_GRACE_HOURS, BulkFilter
 from sandyard.broker.pool.http.schemas import PoolStatus, ReasonBody
@@ -19,40 +19,58 @@ _Hours = Annotated[
     float,
     Query(ge=0, le=100_000, allow_inf_nan=False, description="Unchanged for at least this long"),
 ]
-_BulkLimit = Annotated[int, Query(ge=1, le=MOST_AT_ONCE, description="Maximum number of sandboxes")]
-_DryRun = Annotated[bool, Query(description="Only list the matches")]
 
 
+def _limits(
+    dry_run: Annotated[bool, Query(description="Only list the matches")] = False,  # noqa: FBT002 - a query parameter
+    limit: Annotated[
+        int, Query(ge=1, le=MOST_AT_ONCE, description="Maximum number of sandboxes")
+    ] = MOST_AT_ONCE,
+    cursor: Cursor = None,
+) -> BulkLimits:
+    return BulkLimits(limit, cursor, dry_run)
+
+
+_Limits = Annotated[BulkLimits, Depends(_limits)]
 _Name = Annotated[str, Field(pattern=PRINTABLE)]
 
 
-class PoolBulkAnswer(BaseModel):
-    model_config = example(
-        dry_run=False,
-        matched=2,
-        deleted=2,
-        skipped=0,
-        sandbox_ids=[
-            "0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f",
-            "5d1f6f3a-52a7-5c0d-8b5e-6f7a8b9c0d1e",
-        ],
-        next_cursor=None,
-    )
+_EXAMPLE = {
+    "dry_run": False,
+    "matched": 1,
+    "skipped": 0,
+    "sandbox_ids": ["0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f"],
+    "next_cursor": None,
+}
 
+
+class _BulkAnswer(BaseModel):
     dry_run: bool
     matched: int = Field(description="Number of matching sandboxes")
-    deleted: int = Field(description="Sent to deletion; the job `cleanup` deletes them")
     skipped: int = Field(description="Skipped, because they changed in the meantime")
-    sandbox_ids: list[str] = Field(
-        description="The sandboxes that were, or would be, sent to deletion"
-    )
+    sandbox_ids: list[str] = Field(description="The sandboxes that were, or would be, changed")
     next_cursor: str | None = Field(
         description="Pass it back as `cursor` to continue; null at the end"
     )
 
     @classmethod
-    def of(cls, report: BulkReport) -> "PoolBulkAnswer":
-        return cls.model_validate({**asdict(report), "deleted": report.changed})
+    def of(cls, report: BulkReport) -> Self:
+        return cls.model_validate(report, from_attributes=True)
+
+
+class PoolBulkAnswer(_BulkAnswer):
+    model_config = example(**_EXAMPLE, deleted=1)
+
+    deleted: int = Field(
+        validation_alias="changed",
+        description="Sent to deletion; the job `cleanup` deletes them",
+    )
+
+
+class PoolBulkChangeAnswer(_BulkAnswer):
+    model_config = example(**_EXAMPLE, changed=1)
+
+    changed: int
 
 
 class BulkQuarantineBody(ReasonBody):
@@ -69,47 +87,17 @@ class BulkHoldBody(BulkQuarantineBody):
     until: UnixSeconds = Field(description="Unix seconds; then an event reminds")
 
 
-class PoolBulkChangeAnswer(BaseModel):
-    model_config = example(
-        dry_run=True,
-        matched=1,
-        changed=0,
-        skipped=0,
-        sandbox_ids=["0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f"],
-        next_cursor=None,
-    )
-
-    dry_run: bool
-    matched: int = Field(description="Number of matching sandboxes")
-    changed: int
-    skipped: int = Field(description="Skipped, because they changed in the meantime")
-    sandbox_ids: list[str] = Field(description="The sandboxes that were, or would be, changed")
-    next_cursor: str | None = Field(
-        description="Pass it back as `cursor` to continue; null at the end"
-    )
-
-    @classmethod
-    def of(cls, report: BulkReport) -> "PoolBulkChangeAnswer":
-        return cls.model_validate(report, from_attributes=True)
-
-
 def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
     @routes.post("/bulk-delete", "Delete many sandboxes", dependencies=[Depends(refuse_body)])
     async def bulk_delete_pool_sandboxes(
+        limits: _Limits,
         status: Annotated[
             Literal["allocated", "stale", "deletion_failed"],
             Query(description="Only this status"),
         ],
-        name: Annotated[
-            str | None, Query(pattern=PRINTABLE, description="Prefix of the name")
-        ] = None,
-        track: Annotated[
-            str | None, Query(pattern=TRACK_ID, description="Only those leased to this track")
-        ] = None,
+        name: NameFilter = None,
+        track: TrackFilter = None,
         older_than_hours: _Hours = 0,
-        dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
-        limit: _BulkLimit = MOST_AT_ONCE,
-        cursor: Cursor = None,
     ) -> PoolBulkAnswer:
         """Matching sandboxes become `pending_deletion`, as with `release` or `retry-deletion`.
         `older_than_hours` is the time since their last change."""
@@ -118,7 +106,7 @@ def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
             name_prefix=name or "",
             track=track,
             older_than_hours=older_than_hours,
-            limits=BulkLimits(limit, cursor, dry_run),
+            limits=limits,
         )
         return PoolBulkAnswer.of(report)
 
@@ -128,14 +116,11 @@ def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
         dependencies=[Depends(refuse_body)],
     )
     async def auto_delete_stale_pool_sandboxes(
+        limits: _Limits,
         grace_period_hours: _Hours = STALE_GRACE_HOURS,
-        dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
-        limit: _BulkLimit = MOST_AT_ONCE,
-        cursor: Cursor = None,
     ) -> PoolBulkAnswer:
         """Sandboxes that have been stale for this long, because the provider does not list them,
         become `pending_deletion`. Quarantined ones are not touched."""
-        limits = BulkLimits(limit, cursor, dry_run)
         report = await bulk.delete_stale(grace_period_hours=grace_period_hours, limits=limits)
         return PoolBulkAnswer.of(report)
 
@@ -145,45 +130,35 @@ def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
 def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
     @routes.post("/bulk-quarantine", "Quarantine many sandboxes")
     async def bulk_quarantine_pool_sandboxes(
+        limits: _Limits,
         body: Annotated[BulkQuarantineBody, Body()],
         status: Annotated[
             Literal["available", "reserved"], Query(description="Only this status")
         ] = "available",
-        name: Annotated[
-            str | None, Query(pattern=PRINTABLE, description="Prefix of the name")
-        ] = None,
-        dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
-        limit: _BulkLimit = MOST_AT_ONCE,
-        cursor: Cursor = None,
+        name: NameFilter = None,
     ) -> PoolBulkChangeAnswer:
         """Matching sandboxes become `stale`, as with `quarantine`, with the reason."""
         names = None if body.names is None else frozenset(body.names)
         report = await bulk.change(
             BulkFilter(Status(status), name or "", names=names),
-            limits=BulkLimits(limit, cursor, dry_run),
+            limits=limits,
             reason=body.reason,
         )
         return PoolBulkChangeAnswer.of(report)
 
     @routes.post("/bulk-hold", "Hold many sandboxes")
     async def bulk_hold_pool_sandboxes(
+        limits: _Limits,
         body: Annotated[BulkHoldBody, Body()],
         status: Annotated[PoolStatus, Query(description="Only this status")],
-        name: Annotated[
-            str | None, Query(pattern=PRINTABLE, description="Prefix of the name")
-        ] = None,
-        track: Annotated[
-            str | None, Query(pattern=TRACK_ID, description="Only those leased to this track")
-        ] = None,
-        dry_run: _DryRun = False,  # noqa: FBT002 - a query parameter
-        limit: _BulkLimit = MOST_AT_ONCE,
-        cursor: Cursor = None,
+        name: NameFilter = None,
+        track: TrackFilter = None,
     ) -> PoolBulkChangeAnswer:
         """Matching sandboxes become `held`, as with `hold`; their leases end."""
         names = None if body.names is None else frozenset(body.names)
         report = await bulk.change(
             BulkFilter(Status(status), name or "", track, names=names),
-            limits=BulkLimits(limit, cursor, dry_run),
+            limits=limits,
             reason=body.reason,
             hold_until=body.until,
         )

@@ -2,26 +2,30 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Request
+from fastapi import APIRouter, Body, Request
 
 from sandyard.broker.clients.guards import TrackGuard
 from sandyard.broker.http.headers import (
-    IDEMPOTENCY_KEY,
     PRINTABLE,
     read_idempotency_key,
     read_name_prefix,
 )
+from sandyard.broker.http.parameters import (
+    RETRY_KEY,
+    TRACK_PARAMETERS,
+    TRACK_TOKEN,
+    SandboxId,
+    Track,
+    header,
+)
 from sandyard.broker.pool.extension_model import Extension
 from sandyard.broker.pool.hold_model import Replacement
 from sandyard.broker.pool.http.schemas import ExtensionBody, LeaseAnswer, ReasonBody
-from sandyard.broker.pool.http.tracks import TRACK_PARAMETERS, TRACK_TOKEN, SandboxId, header
 from sandyard.broker.pool.leases import Leases
-from sandyard.kit.http.routes import GuardedRoutes, caller_of
+from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.security import secured_by
 
-_KEY = header("Idempotency-Key", IDEMPOTENCY_KEY, "Tells a retry from a new request")
 _NAMES = header("X-Sandbox-Name-Prefix", PRINTABLE, "Only a sandbox whose name begins so")
-Track = Annotated[str, Depends(caller_of)]
 
 
 def create_lease_router(leases: Leases, guard: TrackGuard, *, prefix: str) -> APIRouter:
@@ -29,7 +33,7 @@ def create_lease_router(leases: Leases, guard: TrackGuard, *, prefix: str) -> AP
         prefix=f"{prefix}/sandboxes/{{sandbox_id}}",
         tag="tracks",
         check=guard.track,
-        security=secured_by(TRACK_TOKEN, parameters=[*TRACK_PARAMETERS, _KEY]),
+        security=secured_by(TRACK_TOKEN, parameters=[*TRACK_PARAMETERS, RETRY_KEY]),
         statuses=(401, 403, 404, 409, 503),
     )
 

@@ -4,9 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, StrictInt
 
+from sandyard.broker.pool.action_model import allowed_actions
 from sandyard.broker.pool.model import Lease, Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolCounts
-from sandyard.broker.queue.service import QueuePosition
 from sandyard.kit.http.schemas import (
     AS_JSON_HAS_IT,
     PageAnswer,
@@ -63,31 +63,6 @@ class HoldBody(ReasonBody):
     )
 
 
-class TicketAnswer(BaseModel):
-    model_config = example(
-        ticket_id="0199a2b3c4d500000adf3f2c91",
-        position=4,
-        estimated_wait_sec=90,
-        ask_within_sec=60,
-    )
-
-    ticket_id: str
-    position: int = Field(description="1 is next; 0: a sandbox is reserved for it, call again")
-    estimated_wait_sec: int | None = Field(
-        description="Based on how fast the queue moved recently; null if it did not"
-    )
-    ask_within_sec: float = Field(description="Call again within this time to keep the position")
-
-    @classmethod
-    def of(cls, position: QueuePosition, *, ask_within_sec: float) -> Self:
-        return cls(
-            ticket_id=position.ticket.ticket_id,
-            position=position.position,
-            estimated_wait_sec=position.estimated_wait_sec,
-            ask_within_sec=ask_within_sec,
-        )
-
-
 class MarkAnswer(BaseModel):
     model_config = example(
         sandbox_id=_IDENTITY["sandbox_id"],
@@ -114,14 +89,7 @@ class LeasedSandboxAnswer(BaseModel):
 
     @classmethod
     def of(cls, sandbox: Sandbox) -> Self:
-        return cls(
-            sandbox_id=sandbox.sandbox_id,
-            name=sandbox.name,
-            external_id=sandbox.external_id,
-            status=sandbox.status,
-            allocated_at=sandbox.allocated_at,
-            expires_at=sandbox.expires_at,
-        )
+        return cls.model_validate(sandbox, from_attributes=True)
 
 
 class PoolSandboxAnswer(BaseModel):
@@ -147,6 +115,7 @@ class PoolSandboxAnswer(BaseModel):
         last_synced=1_793_350_200,
         created_at=1_793_264_400,
         updated_at=1_793_350_800,
+        allowed_actions=["release", "hold"],
     )
 
     sandbox_id: str
@@ -173,10 +142,15 @@ class PoolSandboxAnswer(BaseModel):
     last_synced: int | None
     created_at: int
     updated_at: int
+    allowed_actions: list[str] = Field(
+        description="What an operator may do to it now, in the order in which to offer it"
+    )
 
     @classmethod
     def of(cls, sandbox: Sandbox) -> Self:
-        return cls.model_validate(sandbox, from_attributes=True)
+        names = cls.model_fields.keys() - {"allowed_actions"}
+        values = {name: getattr(sandbox, name) for name in names}
+        return cls(**values, allowed_actions=allowed_actions(sandbox))
 
 
 class PoolSandboxPage(PageAnswer):

@@ -6,19 +6,17 @@ from functools import partial
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from sandyard.broker.clients.guards import TrackGuard
 from sandyard.broker.clients.model import ClientScope
-from sandyard.broker.http.headers import (
-    IDEMPOTENCY_KEY,
-    MINUTES,
-    PRINTABLE,
-    PRIORITY,
-    TRACK_ID,
-    WAIT,
-    read_track_headers,
-    read_wait,
+from sandyard.broker.http.headers import read_track_headers, read_wait
+from sandyard.broker.http.parameters import (
+    ALLOCATE_PARAMETERS,
+    SANDBOX_ID_PARAMETER,
+    TRACK_PARAMETERS,
+    TRACK_TOKEN,
+    SandboxId,
 )
 from sandyard.broker.pool.http.schemas import LeaseAnswer, LeasedSandboxAnswer, MarkAnswer
 from sandyard.broker.pool.model import Claimed, Lease
@@ -29,17 +27,9 @@ from sandyard.kit.http.direct import DirectRoute, JsonResponse
 from sandyard.kit.http.error_answers import errors
 from sandyard.kit.http.on_demand import OnDemandRoute
 from sandyard.kit.http.requests import noticing_disconnect
-from sandyard.kit.http.security import SecurityScheme, secured_by
+from sandyard.kit.http.security import secured_by
 
-TRACK_TOKEN = SecurityScheme(
-    "TrackToken",
-    "A value of the setting `BROKER_API_TOKEN`; if it is not set, the content of "
-    "`secrets/broker_api_token` in the data directory (`data` by default). Or the token of a "
-    "client with the scope `allocate`, or an access token of the issuer with it.",
-)
-_WHICH = "The `sandbox_id` that `allocate` returned"
 Claiming = Callable[..., Coroutine[Any, Any, Claimed]]
-SandboxId = Annotated[str, Path(description=_WHICH)]
 
 
 def create_track_router(
@@ -48,7 +38,7 @@ def create_track_router(
     router = APIRouter(prefix=prefix, tags=["tracks"], route_class=OnDemandRoute)
     _add_allocate(router, broker, guard, longest_wait_sec)
     _add_release(router, broker, guard)
-    _add_look(router, broker, guard)
+    _add_get(router, broker, guard)
     return router
 
 
@@ -132,14 +122,12 @@ def _add_release(router: APIRouter, broker: Broker, guard: TrackGuard) -> None:
             200: {"model": MarkAnswer, "description": "Released, by this call or before"},
             **errors(401, 403, 404, 503),
         },
-        openapi_extra=secured_by(
-            TRACK_TOKEN, parameters=[_SANDBOX_ID_PARAMETER, *TRACK_PARAMETERS]
-        ),
+        openapi_extra=secured_by(TRACK_TOKEN, parameters=[SANDBOX_ID_PARAMETER, *TRACK_PARAMETERS]),
         route_class_override=DirectRoute,
     )
 
 
-def _add_look(router: APIRouter, broker: Broker, guard: TrackGuard) -> None:
+def _add_get(router: APIRouter, broker: Broker, guard: TrackGuard) -> None:
     Track = Annotated[str, Depends(partial(_track, guard))]  # noqa: N806 - a type
 
     @router.get(
@@ -180,58 +168,3 @@ async def _wait(request: Request, claim: Claiming, wait_sec: float) -> Claimed:
     waiter = Waiter()
     async with noticing_disconnect(request, waiter.leave):
         return await claim(wait_sec=wait_sec, waiter=waiter)
-
-
-def header(name: str, pattern: str, text: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "in": "header",
-        "required": False,
-        "schema": {"type": "string", "pattern": pattern},
-        "description": text,
-    }
-
-
-_SANDBOX_ID_PARAMETER = {
-    "name": "sandbox_id",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "title": "Sandbox Id"},
-    "description": _WHICH,
-}
-TRACK_PARAMETERS = [
-    header(
-        "X-Track-ID",
-        TRACK_ID,
-        "The track that calls. Required, once, unless `X-Instruqt-Sandbox-ID` is sent.",
-    ),
-    header(
-        "X-Instruqt-Sandbox-ID",
-        TRACK_ID,
-        "Alias of `X-Track-ID`; wins when both are sent, and `X-Track-ID` is then not read.",
-    ),
-]
-ALLOCATE_PARAMETERS = [
-    header(
-        "Idempotency-Key",
-        IDEMPOTENCY_KEY,
-        "Tells a retry from a new request; default: the track id",
-    ),
-    header("X-Sandbox-Name-Prefix", PRINTABLE, "Only sandboxes whose name has this prefix"),
-    header("X-Instruqt-Track-ID", PRINTABLE, "The lab's label, stored with the lease"),
-    header(
-        "Prefer",
-        WAIT,
-        "`wait=60`: how many seconds the call may wait for a sandbox, up to `QUEUE_MAX_WAIT_SEC`",
-    ),
-    header(
-        "Priority",
-        PRIORITY,
-        "`u=3`: with `Prefer`, the urgency; 0 is served first, 3 is the default",
-    ),
-    header(
-        "X-Lab-Minutes",
-        MINUTES,
-        "How long the lease lasts, up to `LEASE_MAX_HOURS`; default: as the sandbox's lab",
-    ),
-]

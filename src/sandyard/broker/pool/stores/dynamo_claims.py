@@ -68,7 +68,7 @@ class DynamoClaims:
             write_id = new_write_id()
             own = [Wanted(claim.name_prefix, each) for each in claim.reservations]
             for wanted in own:
-                if self._prefetch(wanted).was_empty_lately:
+                if self._prefetch(wanted).was_empty_recently:
                     continue  # checked again before the claim is refused
                 if claimed := await self._claim(claim, write_id, wanted):
                     return claimed

@@ -22,7 +22,7 @@ class DynamoPages:
         self._pool = pool
         self._table = pool.table
 
-    async def page(self, wanted: PageFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
+    async def page(self, wanted: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
         """Queries the index partition by partition: the track's, or one for each state."""
         if wanted.search and cursor is None:
             item = await self._table.get(sandbox_key(wanted.search))
@@ -49,7 +49,7 @@ class DynamoPages:
         return Page(found, encode_cursor(listing, [number, start]))
 
     async def _matching(
-        self, items: Sequence[Item], wanted: PageFilter, partition: Item
+        self, items: Sequence[Item], wanted: SandboxFilter, partition: Item
     ) -> list[Sandbox]:
         """A track's rows are read consistently: its index also shows those it no longer has. Other
         partitions skip rows that the search has found by key."""
@@ -62,7 +62,7 @@ class DynamoPages:
         return [row for row in listed if not (wanted.search and wanted.is_key_of(row))]
 
     async def _has_more(
-        self, partitions: Sequence[Item], wanted: PageFilter, start: Item | None
+        self, partitions: Sequence[Item], wanted: SandboxFilter, start: Item | None
     ) -> bool:
         """Whether another page has rows; with a filter, one query can't tell, so True."""
         if wanted.name_prefix or wanted.search or wanted.track is not None:
@@ -75,7 +75,7 @@ class DynamoPages:
         return False
 
     async def _query(
-        self, partition: Item, wanted: PageFilter, *, limit: int, start: Item | None
+        self, partition: Item, wanted: SandboxFilter, *, limit: int, start: Item | None
     ) -> tuple[list[Item], Item | None]:
         by_track = "track" in partition
         filters = ["begins_with(#name, :prefix)"] if wanted.name_prefix else []
@@ -101,7 +101,7 @@ class DynamoPages:
         return items, following
 
 
-def _partitions(wanted: PageFilter) -> list[Item]:
+def _partitions(wanted: SandboxFilter) -> list[Item]:
     if wanted.track is not None:
         return [{"track": wanted.track}]
     states = list(Status) if wanted.status is None else [wanted.status]

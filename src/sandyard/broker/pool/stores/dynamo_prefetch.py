@@ -10,8 +10,8 @@ from sandyard.broker.pool.model import Sandbox
 from sandyard.broker.pool.stores.index_scan import Found
 
 _REMEMBER_SEC = 120.0
-_LOOK_AGAIN_SEC = 0.05
-_LATELY_SEC = 1.0
+_SCAN_AGAIN_SEC = 0.05
+_RECENT_SEC = 1.0
 
 
 Scan = Callable[[int], AsyncIterator[Found]]
@@ -48,23 +48,23 @@ class CandidatePrefetch:
         self._handed_out: set[str] = set()
         self._claimed: dict[str, float] = {}
         self._lost: dict[str, float] = {}
-        self._look: asyncio.Task[None] | None = None
-        self._looked_at = 0.0
+        self._scanning: asyncio.Task[None] | None = None
+        self._scanned_at = 0.0
         self._order = itertools.count()
         """Orders events; the clock may not advance within a step of the event loop."""
         self.was_empty = False
 
     @property
-    def was_empty_lately(self) -> bool:
+    def was_empty_recently(self) -> bool:
         """Whether a scan within the last second found nothing."""
-        return self.was_empty and _now() - self._looked_at < _LATELY_SEC
+        return self.was_empty and _now() - self._scanned_at < _RECENT_SEC
 
     async def take(self) -> Sandbox | None:
         if self._ready and not self._waiters:
             return self._hand_out()
         waiter = _Waiter(next(self._order), asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
-        self._begin_look()
+        self._begin_scan()
         try:
             return await waiter.answer
         except asyncio.CancelledError:
@@ -77,16 +77,16 @@ class CandidatePrefetch:
 
     def claimed(self, candidate: Sandbox) -> None:
         _remember(self._claimed, candidate.sandbox_id)
-        self._settle(candidate)
+        self._finish(candidate)
 
     def lost(self, candidate: Sandbox) -> None:
         """Another process has it, or may have it: it must be checked before it is offered again."""
         _remember(self._lost, candidate.sandbox_id)
-        self._settle(candidate)
+        self._finish(candidate)
 
     def unused(self, candidate: Sandbox) -> None:
         self._ready[candidate.sandbox_id] = candidate
-        self._settle(candidate)
+        self._finish(candidate)
 
     def forget_ready(self) -> None:
         """Drop prefetched rows; those handed to requests stay there."""
@@ -97,11 +97,11 @@ class CandidatePrefetch:
         self._handed_out.add(sandbox_id)
         return self._ready.pop(sandbox_id)
 
-    def _settle(self, candidate: Sandbox) -> None:
+    def _finish(self, candidate: Sandbox) -> None:
         self._handed_out.discard(candidate.sandbox_id)
         self._serve()
-        if self._waiters and (not self._handed_out or _now() - self._looked_at > _LOOK_AGAIN_SEC):
-            self._begin_look()
+        if self._waiters and (not self._handed_out or _now() - self._scanned_at > _SCAN_AGAIN_SEC):
+            self._begin_scan()
 
     def _serve(self) -> None:
         while self._ready and self._waiters:
@@ -109,27 +109,27 @@ class CandidatePrefetch:
             if not waiter.answer.done():  # else its caller has disconnected
                 waiter.answer.set_result(self._hand_out())
 
-    def _begin_look(self) -> None:
-        if self._look is None:
-            self._look = asyncio.create_task(self._look_once())
+    def _begin_scan(self) -> None:
+        if self._scanning is None:
+            self._scanning = asyncio.create_task(self._scan_for_waiters())
 
-    async def _look_once(self) -> None:
+    async def _scan_for_waiters(self) -> None:
         """One scan for all waiters; those who came after it began may need another."""
         began = next(self._order)
         try:
-            met, all_around = await self._look_around()
+            found_ids, is_complete = await self._scan_index()
         except Exception as error:
             for waiter in self._drain():
                 waiter.answer.set_exception(error)
             return
         finally:
-            self._look = None
-            self._looked_at = _now()
-        if all_around and not met:
+            self._scanning = None
+            self._scanned_at = _now()
+        if is_complete and not found_ids:
             for waiter in self._drain(asked_before=began):
                 waiter.answer.set_result(None)
-        if self._waiters and not met & self._handed_out:
-            self._begin_look()
+        if self._waiters and not found_ids & self._handed_out:
+            self._begin_scan()
 
     def _drain(self, asked_before: float = float("inf")) -> list[_Waiter]:
         waiting = [waiter for waiter in self._waiters if not waiter.answer.done()]
@@ -137,7 +137,7 @@ class CandidatePrefetch:
         self._waiters = deque(waiter for waiter in waiting if waiter.asked >= asked_before)
         return drained
 
-    async def _look_around(self) -> tuple[set[str], bool]:
+    async def _scan_index(self) -> tuple[set[str], bool]:
         """Serve waiters and prefetch.
 
         Returns the ids found that are handed to requests, since they may come back unused; and
@@ -145,35 +145,37 @@ class CandidatePrefetch:
         """
         _forget_old(self._claimed)
         _forget_old(self._lost)
-        met: set[str] = set()
+        found_ids: set[str] = set()
         doubtful: dict[str, Sandbox] = {}
-        all_around = True
+        is_complete = True
         async for found in self._scan(max(self._size, len(self._waiters))):
             for candidate in found.rows:
                 if not found.is_own and len(self._ready) >= len(self._waiters):
                     break
-                self._meet(candidate, met, doubtful)
+                self._sort_in(candidate, found_ids, doubtful)
             self._serve()
             if not self._waiters and (len(self._ready) >= self._size or not found.is_own):
-                all_around = False
+                is_complete = False
                 break
         if self._waiters and doubtful:
             for sandbox_id in await self._still_free(doubtful.keys()):
                 self._lost.pop(sandbox_id, None)
                 self._ready[sandbox_id] = doubtful[sandbox_id]
-                met.add(sandbox_id)
+                found_ids.add(sandbox_id)
             self._serve()
-        self.was_empty = not self._ready and not met
-        return met & self._handed_out, all_around
+        self.was_empty = not self._ready and not found_ids
+        return found_ids & self._handed_out, is_complete
 
-    def _meet(self, candidate: Sandbox, met: set[str], doubtful: dict[str, Sandbox]) -> None:
+    def _sort_in(
+        self, candidate: Sandbox, found_ids: set[str], doubtful: dict[str, Sandbox]
+    ) -> None:
         sandbox_id = candidate.sandbox_id
         if sandbox_id in self._claimed:
             return
         if sandbox_id in self._lost:
             doubtful[sandbox_id] = candidate
             return
-        met.add(sandbox_id)
+        found_ids.add(sandbox_id)
         if sandbox_id not in self._handed_out:
             self._ready[sandbox_id] = candidate
 

@@ -30,7 +30,7 @@ class SqlPages:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def page(self, wanted: PageFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
+    async def page(self, wanted: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
         listing = f"sandboxes {wanted}"
         ranges = _ranges(wanted)
         number, position = 0, None
@@ -68,7 +68,7 @@ def past(prefix: str) -> str:
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
-def _ranges(wanted: PageFilter) -> list[_Range]:
+def _ranges(wanted: SandboxFilter) -> list[_Range]:
     if wanted.search:
         return _searched(wanted)
     if wanted.track is not None:
@@ -79,7 +79,7 @@ def _ranges(wanted: PageFilter) -> list[_Range]:
     return [_of_names(each, wanted.name_prefix) for each in _states(wanted)]
 
 
-def _states(wanted: PageFilter) -> list[Status]:
+def _states(wanted: SandboxFilter) -> list[Status]:
     return list(Status) if wanted.status is None else [wanted.status]
 
 
@@ -88,7 +88,7 @@ def _of_names(status: Status, prefix: str, *others: sa.ColumnElement[bool]) -> _
     return _Range(conditions, [_column.name, _column.sandbox_id])
 
 
-def _hidden(wanted: PageFilter) -> list[sa.ColumnElement[bool]]:
+def _hidden(wanted: SandboxFilter) -> list[sa.ColumnElement[bool]]:
     """Conditions besides a track or id, which has few rows. They are hidden from the planner, which
     would otherwise prefer the index on the status."""
     kept, track = sa.func.coalesce(_column.status, ""), _column.allocated_to_track
@@ -99,7 +99,7 @@ def _hidden(wanted: PageFilter) -> list[sa.ColumnElement[bool]]:
     ]
 
 
-def _searched(wanted: PageFilter) -> list[_Range]:
+def _searched(wanted: SandboxFilter) -> list[_Range]:
     """By id, by track and by name, each along its index; each skips rows that an earlier one
     finds."""
     sought, track, by_id = wanted.search, _column.allocated_to_track, _column.sandbox_id

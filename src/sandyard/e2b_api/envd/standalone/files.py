@@ -87,7 +87,7 @@ class SystemFiles:
         self, path: str, *, recursive: bool = False, ready: asyncio.Event | None = None
     ) -> AsyncIterator[FileChange]:
         watched = await _call(watch, path=absolute_path(path), recursive=recursive)
-        Thread(target=watched.then, daemon=True).start()  # ends when its pipe is closed
+        Thread(target=_run, args=[watched], daemon=True).start()
         if ready is not None:
             ready.set()
         reader = asyncio.StreamReader()
@@ -124,6 +124,13 @@ def _errors() -> Iterator[None]:
         if error.errno in _FULL:
             raise StorageFullError from error
         raise FileRefusedError(f"The system refused this: {error.strerror}.") from error
+
+
+def _run(watched: Answer) -> None:
+    """Return when the reader of its pipe is gone."""
+    with suppress(BrokenPipeError):
+        assert watched.then is not None  # noqa: S101 - it follows every watch
+        watched.then()
 
 
 def _lines(listed: Answer) -> Sequence[bytes]:

@@ -147,8 +147,7 @@ def _run(data_dir: Path, work: "Callable[[Clients], Awaitable[Any]]") -> Any:
 
     configure_logging("ERROR", "text")
     settings = load_settings()
-    broker = get_spec("broker")
-    if broker.is_embedded(settings) and not (data_dir / broker.database_file).exists():
+    if not get_spec("broker").has_data(settings, data_dir):
         raise SettingsError(f"There is no pool in {data_dir}. Choose another --data-dir.")
 
     folder = data_dir.resolve()

@@ -50,10 +50,9 @@ def set_provider(yes: bool, data_dir: Path) -> None:
 
     settings = load_settings()
     broker = get_spec("broker")
-    is_embedded = broker.is_embedded(settings)
-    if is_embedded and not (data_dir / broker.database_file).exists():
+    if not broker.has_data(settings, data_dir):
         raise SettingsError(f"There is no pool in {data_dir}. Choose another --data-dir.")
-    with locked(data_dir) if is_embedded else nullcontext():
+    with locked(data_dir) if broker.is_embedded(settings) else nullcontext():
         click.echo(asyncio.run(_set_provider(settings, data_dir.resolve(), yes=yes)))
 
 

@@ -117,11 +117,7 @@ def _parts(settings: "Settings", data_dir: Path, names: tuple[str, ...]) -> "lis
         known = ", ".join(part.name for part in selected)
         raise click.UsageError(f"--part {sorted(unknown)[0]}: must be one of {known}")
     chosen = [part for part in selected if not names or part.name in names]
-    there = [
-        part
-        for part in chosen
-        if not part.is_embedded(settings) or (data_dir / part.database_file).exists()
-    ]
+    there = [part for part in chosen if part.has_data(settings, data_dir)]
     if not there:
         raise click.ClickException(f"There are no events in {data_dir}. Choose another --data-dir.")
     return there

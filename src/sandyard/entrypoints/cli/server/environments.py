@@ -8,7 +8,7 @@ import click
 from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
-    from sandyard.runtime.local.root_filesystems.store import Environments
+    from sandyard.runtime.local.root_filesystems.store import RootFilesystems
 
 _EPILOG = """\b
 Examples:
@@ -34,7 +34,9 @@ def import_(name: str, file: Path, data_dir: Path) -> None:
 
     An existing one with this NAME is replaced, for sandboxes that start from now on.
     """
-    made = _environments(data_dir).add(name, file)
+    from sandyard.kit.clock import SystemClock
+
+    made = _environments(data_dir).add(name, file, now=SystemClock().now())
     click.echo(f"{made.name}: {made.size_bytes / _MEGABYTE:.0f} MB")
 
 
@@ -58,8 +60,8 @@ def remove(name: str, data_dir: Path) -> None:
     click.echo(f"{name} is removed")
 
 
-def _environments(data_dir: Path) -> "Environments":
+def _environments(data_dir: Path) -> "RootFilesystems":
     from sandyard.platform.wiring.local_runtime import runtime_folder
-    from sandyard.runtime.local.root_filesystems.store import Environments
+    from sandyard.runtime.local.root_filesystems.store import RootFilesystems
 
-    return Environments(runtime_folder(data_dir.resolve()))
+    return RootFilesystems(runtime_folder(data_dir.resolve()))

@@ -47,12 +47,12 @@ def migrate(step: str, data_dir: Path) -> None:
     from sandyard.settings import load_settings
 
     settings = load_settings()
-    embedded = get_spec("previews").is_embedded(settings)
-    if embedded and not (data_dir / "previews.db").exists():
+    previews = get_spec("previews")
+    if not previews.has_data(settings, data_dir):
         raise click.ClickException(
             f"There are no previews in {data_dir}. Choose another --data-dir."
         )
-    with locked(data_dir) if embedded else nullcontext():
+    with locked(data_dir) if previews.is_embedded(settings) else nullcontext():
         report = asyncio.run(_migrate(step, data_dir.resolve()))
     click.echo(f"{report.looked_at} projects, {report.changed} changed")
     for difference in report.differences[:20]:
@@ -65,12 +65,9 @@ def migrate(step: str, data_dir: Path) -> None:
 async def _migrate(step: str, data_dir: Path) -> "MigrationReport":
     from sandyard.bootstrap.previews import open_old_columns
     from sandyard.entrypoints.cli.progress import counting
-    from sandyard.previews.stores.schema import MIGRATIONS
     from sandyard.settings import load_settings
 
-    columns, database = open_old_columns(load_settings(), data_dir)
-    try:
-        await MIGRATIONS.require_head(database)
+    async with open_old_columns(load_settings(), data_dir) as columns:
         with counting(step, await columns.count()) as progress:
             steps = {
                 "run": columns.run,
@@ -79,5 +76,3 @@ async def _migrate(step: str, data_dir: Path) -> "MigrationReport":
                 "rollback": columns.rollback,
             }
             return await steps[step](progress)
-    finally:
-        await database.close()

@@ -49,11 +49,11 @@ async def _verify(data_dir: Path) -> "list[Verification]":
     from sandyard.settings import SettingsError, load_settings
 
     settings = load_settings()
-    found = []
-    for part in selected_parts(settings):
-        is_away = part.is_embedded(settings) and not (data_dir / part.database_file).exists()
-        if not is_away:
-            found.append(await part.verify(settings, data_dir, counting))
+    found = [
+        await part.verify(settings, data_dir, counting)
+        for part in selected_parts(settings)
+        if part.has_data(settings, data_dir)
+    ]
     if not found:
         raise SettingsError(f"There is nothing to verify in {data_dir}. Choose another --data-dir.")
     return found

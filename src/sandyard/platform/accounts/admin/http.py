@@ -20,6 +20,7 @@ from sandyard.platform.accounts.schemas import (
 )
 from sandyard.platform.accounts.signups.service import Signups
 from sandyard.platform.http.fields import Search
+from sandyard.platform.listings.model import Listing
 
 _AccountId = Annotated[str, Path(description="The id, from the listing")]
 
@@ -43,9 +44,8 @@ def create_users_router(
         cursor: Cursor = None,
     ) -> UserPage:
         """`q` searches e-mail address, user name, full name and account id."""
-        page = await administration.list_accounts(
-            AccountFilter(q, role, is_active), sort=sort, limit=limit, cursor=cursor
-        )
+        listing = Listing(AccountFilter(q, role, is_active), sort, limit, cursor)
+        page = await administration.list_accounts(listing)
         return UserPage.of(page, AccountAnswer.of)
 
     @routes.get("/{account_id}", "Get a user", 404)

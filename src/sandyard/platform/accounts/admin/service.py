@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 
 from sandyard.kit.changes.events import actor
-from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
+from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import IdMaker, is_account_id, resource_id
@@ -15,7 +15,6 @@ from sandyard.platform.accounts.errors import AccountNotFoundError
 from sandyard.platform.accounts.model import (
     Account,
     AccountFilter,
-    AccountSort,
     OtherAdmins,
     activate,
     change_role,
@@ -24,6 +23,7 @@ from sandyard.platform.accounts.model import (
 )
 from sandyard.platform.accounts.ports import AccountStore, Passwords
 from sandyard.platform.changes.apply import BusyError, change
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.projects.model import create_default_project
 
 _ADMINS = "admins"
@@ -45,10 +45,8 @@ class Administration:
         self._locks = KeyedLocks()
         self._make_account_id = make_account_id
 
-    async def list_accounts(
-        self, only: AccountFilter, *, sort: AccountSort, limit: int, cursor: str | None
-    ) -> Page[Account]:
-        return await self._store.page_of_accounts(only, sort=sort, limit=limit, cursor=cursor)
+    async def list_accounts(self, listing: Listing[AccountFilter]) -> Page[Account]:
+        return await self._store.page_of_accounts(listing)
 
     async def get_account(self, account_id: str) -> Account:
         known = is_account_id(account_id)
@@ -111,13 +109,10 @@ class Administration:
         account_id: str,
         decide: Callable[[Account, OtherAdmins], Transition[Account] | None],
     ) -> Account:
+        async def decide_now() -> Transition[Account] | None:
+            account = await self.get_account(account_id)
+            return decide(account, await self._store.find_other_admins(account_id))
+
         async with self._locks.of(_ADMINS):
-            async for _ in ConflictRetries():
-                account = await self.get_account(account_id)
-                others = await self._store.find_other_admins(account_id)
-                transition = decide(account, others)
-                if transition is None:
-                    return account
-                if await self._store.apply(transition):
-                    return transition.result
-        raise BusyError
+            made = await apply_decision(decide_now, self._store.apply, busy=BusyError)
+        return await self.get_account(account_id) if made is None else made.result

@@ -165,7 +165,7 @@ def _endpoints_of(document: Any, issuer: str) -> _Endpoints:
 
 
 def _object(answer: httpx.Response) -> Mapping[str, Any]:
-    """ValueError if the answer is no JSON object, or a server error."""
+    """ValueError if the answer is not a JSON object, or a server error."""
     if answer.status_code >= _SERVER_ERROR:
         raise ValueError(f"it returned {answer.status_code}")
     said = answer.json()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sandyard.kit.changes.events import actor
-from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
 from sandyard.platform.access.login_tokens import Login, Logins
@@ -29,7 +29,7 @@ from sandyard.platform.accounts.ports import (
     SignupStore,
 )
 from sandyard.platform.accounts.signups.invitations import Invitations
-from sandyard.platform.changes.apply import BusyError
+from sandyard.platform.changes.apply import apply_all
 from sandyard.platform.projects.model import create_default_project
 
 _BY = "logged in through the identity provider"
@@ -49,7 +49,7 @@ class IdentityLogins:
         login_limiter: LoginLimiter,
         invitations: Invitations,
         clock: Clock,
-        make: IdMakers | None = None,
+        make: IdMakers,
     ) -> None:
         """Without a provider each use case raises OidcNotConfiguredError."""
         self._configured = provider
@@ -61,7 +61,7 @@ class IdentityLogins:
         self._login_limiter = login_limiter
         self._invitations = invitations
         self._clock = clock
-        self._make = make or IdMakers()
+        self._make = make
 
     @property
     def _provider(self) -> IdentityProvider:
@@ -102,22 +102,20 @@ class IdentityLogins:
         )
 
     async def _find_or_open(self, identity: Identity) -> Account:
-        async for _ in ConflictRetries():
-            account = await self._store.find_by_login(identity.email)
-            if account is not None:
-                return account
-            opened, others = await self._opened(identity)
-            try:
-                if await self._signups.apply(opened, *others):
-                    return opened.result
-            except AccountExistsError:  # just created by another login or a sign-up
-                continue
-        raise BusyError
+        found: Account | None = None
 
-    async def _opened(
-        self, identity: Identity
-    ) -> tuple[Transition[Account], Sequence[Transition[Any]]]:
-        """The account, and the other changes of its opening."""
+        async def decide() -> Sequence[Transition[Any]]:
+            nonlocal found
+            found = await self._store.find_by_login(identity.email)
+            return [] if found else await self._opened(identity)
+
+        # AccountExistsError: just created by another login or a sign-up.
+        made = await apply_all(self._signups, decide, retried=(AccountExistsError,))
+        opened: Account = found or made[0].result
+        return opened
+
+    async def _opened(self, identity: Identity) -> Sequence[Transition[Any]]:
+        """The account's, and the other changes of its opening."""
         account_id = self._make.account_id()
         cause = Cause.by(actor("account", account_id), self._clock).because(_BY)
         self._invitations.require(identity.email, None, now=cause.at)
@@ -134,4 +132,4 @@ class IdentityLogins:
         project = create_default_project(
             project_id=resource_id("prj"), account_id=account_id, cause=cause
         )
-        return account, [project, *ended]
+        return [account, project, *ended]

@@ -5,10 +5,11 @@ As in `service.py`, neither an answer nor its timing reveals whether an address 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sandyard.kit.changes.events import actor
-from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition, stateless_event
+from sandyard.kit.changes.transitions import Cause, Transition, apply_decision, stateless_event
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.background import Background
 from sandyard.kit.ids import resource_id
@@ -26,7 +27,7 @@ from sandyard.platform.accounts.signups.model import (
     renew_signup,
     verify_signup,
 )
-from sandyard.platform.changes.apply import BusyError
+from sandyard.platform.changes.apply import BusyError, apply_all
 from sandyard.platform.mail.email_templates import EmailTemplates
 from sandyard.platform.mail.mailers import Mail, Mailer
 from sandyard.platform.projects.model import create_default_project
@@ -51,7 +52,7 @@ class Signups:
         invitations: Invitations,
         background: Background,
         clock: Clock,
-        make: IdMakers | None = None,
+        make: IdMakers,
     ) -> None:
         self._store = store
         self._passwords = passwords
@@ -62,7 +63,7 @@ class Signups:
         self._invitations = invitations
         self._background = background
         self._clock = clock
-        self._make = make or IdMakers()
+        self._make = make
 
     async def invite(self, email: str, *, by: Principal) -> None:
         """Mail an invitation to the address. SignupClosedError."""
@@ -125,21 +126,16 @@ class Signups:
         """Make the account and its default project; InvalidVerificationTokenError."""
         await self._rate_limiter.hit("verify", address=address)
         at = self._cause(actor("anonymous"))
-        async for _ in ConflictRetries():
-            account, others = await self._verified(token, at)
-            try:
-                if await self._store.apply(account, *others):
-                    made = account.result
-                    await self._login_limiter.remember(made.account_id, address=address)
-                    return made
-            except AccountExistsError:  # its id is taken, or its name was taken just now
-                continue
-        raise BusyError
+        # AccountExistsError: its id is taken, or its name was taken just now.
+        made = await apply_all(
+            self._store, partial(self._verified, token, at), retried=(AccountExistsError,)
+        )
+        account: Account = made[0].result
+        await self._login_limiter.remember(account.account_id, address=address)
+        return account
 
-    async def _verified(
-        self, token: str, at: Cause
-    ) -> tuple[Transition[Account], Sequence[Transition[Any]]]:
-        """The account, and the other changes of a verification; InvalidVerificationTokenError."""
+    async def _verified(self, token: str, at: Cause) -> Sequence[Transition[Any]]:
+        """The account's, and the other changes of a verification; InvalidVerificationTokenError."""
         signup = await self._store.find_by_token(hash_token(token))
         if signup is None:
             raise InvalidVerificationTokenError
@@ -155,7 +151,7 @@ class Signups:
         project = create_default_project(
             project_id=resource_id("prj"), account_id=account_id, cause=cause
         )
-        return account, [project, *ended]
+        return [account, project, *ended]
 
     def _answer_to(self, signup: PendingSignup, token: str, taken: Taken) -> Mail:
         if taken.email:
@@ -169,12 +165,11 @@ class Signups:
         )
 
     async def _resend(self, email: str, cause: Cause) -> None:
-        async for _ in ConflictRetries():
-            renewed = await self._renewed(email, cause)
-            if await self._store.apply(*(transition for transition, _ in renewed)):
-                break
-        else:
-            raise BusyError
+        renewed = await apply_decision(
+            lambda: self._renewed(email, cause),
+            lambda made: self._store.apply(*(transition for transition, _ in made)),
+            busy=BusyError,
+        )
         for transition, token in renewed:
             username = transition.result.username
             await self._mailer.send(

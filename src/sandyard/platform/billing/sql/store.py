@@ -24,6 +24,7 @@ from sandyard.platform.billing.model import (
 )
 from sandyard.platform.billing.ports import BillQuery, UsagesBetween
 from sandyard.platform.billing.sql.usage_sums import usages_between
+from sandyard.platform.listings.sql import SqlListing
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.sql.store import SANDBOXES
 from sandyard.platform.schema.tables import (
@@ -40,6 +41,13 @@ BILLS = EntityTable(Bill, billing_records)
 
 _column = billing_records.c
 _usage = sandbox_usage.c
+_LISTING = SqlListing(
+    BILLS,
+    special={
+        "from_day": lambda day: _column.billing_date >= day,
+        "to_day": lambda day: _column.billing_date <= day,
+    },
+)
 _EXACT = (_column.amount, _column.cpu_hours, _column.memory_hours, _column.storage_hours)
 _BATCH = 500
 
@@ -203,18 +211,7 @@ BILLING_FACTS = {
 
 
 def _conditions(account_id: str, query: BillQuery) -> list[sa.ColumnElement[bool]]:
-    conditions = [_column.user_account_id == account_id]
-    if query.project_id is not None:
-        conditions.append(_column.project_id == query.project_id)
-    if query.sandbox_id is not None:
-        conditions.append(_column.sandbox_id == query.sandbox_id)
-    if query.service_type is not None:
-        conditions.append(_column.service_type == query.service_type)
-    if query.from_day is not None:
-        conditions.append(_column.billing_date >= query.from_day)
-    if query.to_day is not None:
-        conditions.append(_column.billing_date <= query.to_day)
-    return conditions
+    return [_column.user_account_id == account_id, *_LISTING.matching(query)]
 
 
 def _select(account_id: str, query: BillQuery) -> sa.Select[Any]:

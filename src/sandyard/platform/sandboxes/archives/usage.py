@@ -1,12 +1,14 @@
 """Records the storage of templates' archives as usage of their owners."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Protocol
 
-from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.ids import IdMaker
-from sandyard.platform.sandboxes.archives.model import count_archives
+from sandyard.platform.changes.apply import BusyError, apply_all
+from sandyard.platform.sandboxes.archives.model import Transitions, count_archives
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import PriceList
 
@@ -42,17 +44,18 @@ class ArchiveUsage:
 
     async def count(self, template_id: str, *, until: datetime, cause: Cause) -> bool:
         """Templates under concurrent changes are left to the next run."""
-        async for _ in ConflictRetries():
+
+        async def decide() -> Transitions:
             found = await self._store.find(template_id)
-            transitions = found and count_archives(
+            counted = found and count_archives(
                 found,
                 until=until,
                 usage_id=self._make_usage_id(),
                 prices=self._prices,
                 cause=cause,
             )
-            if not transitions:
-                return False
-            if await self._store.apply(*transitions):
-                return True
+            return counted or ()
+
+        with suppress(BusyError):
+            return bool(await apply_all(self._store, decide))
         return False

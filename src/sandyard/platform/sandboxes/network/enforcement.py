@@ -7,7 +7,6 @@ from sandyard.kit.node import require_here
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.model import Changes, Sandbox
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
-from sandyard.platform.sandboxes.ports import SandboxStore
 from sandyard.platform.sandboxes.runs.recorder import run_id_of
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError
 from sandyard.runtime.model import RunId
@@ -18,8 +17,7 @@ _ENFORCED = frozenset({"network", "traffic_rules"})
 
 
 class SandboxNetworks:
-    def __init__(self, store: SandboxStore, runtime: Runtime, *, node: str) -> None:
-        self._store = store
+    def __init__(self, runtime: Runtime, *, node: str) -> None:
         self._runtime = runtime
         self._node = node
 
@@ -33,10 +31,9 @@ class SandboxNetworks:
         if sandbox.is_active and not _ENFORCED.isdisjoint(changes.values):
             await self._set(run_id_of(sandbox), replace(sandbox, **changes.values))
 
-    async def catch_up(self, sandbox: Sandbox, run_id: RunId) -> None:
+    async def catch_up(self, began: Sandbox, now: Sandbox, run_id: RunId) -> None:
         """For a sandbox that now runs: changes made while it started could not be enforced then."""
-        now = await self._store.find(sandbox.sandbox_id)
-        if now is not None and _enforced(now) != _enforced(sandbox):
+        if _enforced(now) != _enforced(began):
             await self._set(run_id, now)
 
     async def _set(self, run_id: RunId, sandbox: Sandbox) -> None:

@@ -109,7 +109,7 @@ class SandboxTargets:
         if sandbox is None:
             raise SandboxUnknownError
         owner = _Request(sandbox.owner_account_id, Role.USER)
-        return ReachableSandbox((await self._sandboxes.start(target_id, by=owner)).sandbox)
+        return ReachableSandbox(await self._sandboxes.start(target_id, by=owner))
 
     async def is_owned(self, target_id: str, *, account_id: str) -> bool:
         found = await self._find(target_id)

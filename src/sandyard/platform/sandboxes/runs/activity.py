@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.errors import SandyardError
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.runtime.sessions.ports import PortConnection, Ports
 
 NOTED_SEC = 15.0
@@ -65,7 +64,7 @@ class Activity:
             return
         self._noted = {each: at for each, at in self._noted.items() if now - at < NOTED_SEC}
         self._noted[sandbox_id] = now
-        with suppress(SandyardError):
+        with retried_later("note-use", sandbox_id):
             await self._store.note_used(sandbox_id, at=utc_time(now))
 
 

@@ -44,7 +44,7 @@ class End:
     by_owner: bool = False
     leaves_files: bool = True
     """Whether its node may have files of it; not for an attempt that is known not to have run."""
-    gives_up_node: bool = False
+    releases_node: bool = False
     """Whether to stop waiting for what its node may still have of it, snapshot included."""
     snapshot_node: str | None = None
     """In that case, another node that has the snapshot, if one does."""

@@ -1,16 +1,15 @@
 """Jobs that reconcile the database with what actually runs."""
 
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
 from sandyard.kit.changes.events import actor
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.errors import SandyardError
 from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.end_model import idle_reason
 from sandyard.platform.sandboxes.runs.lost_model import is_needed
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder, run_id_of
@@ -91,7 +90,7 @@ class Reconcile:
     async def _compare(self, actor: str) -> ReconcileReport:
         report = ReconcileReport()
         for sandbox in await self._store.active_of_deactivated(self._node):
-            with suppress(SandyardError):  # the next run tries again
+            with retried_later("end", sandbox.sandbox_id):
                 reason = "its account was deactivated"
                 await self._sandboxes.end(sandbox, actor=actor, reason=reason)
                 report.closed += 1
@@ -102,7 +101,7 @@ class Reconcile:
         ]
         await self._store.note_seen(seen, at=utc_time(self._clock.now()))
         for sandbox in await self._store.to_recycle(self._node):
-            with suppress(SandyardError):
+            with retried_later("recycle", sandbox.sandbox_id):
                 owner = _Job(sandbox.owner_account_id, Role.USER)
                 await self._sandboxes.recycle(sandbox.sandbox_id, by=owner)
         await self._end_overdue(actor, report)
@@ -122,9 +121,10 @@ class Reconcile:
             case Ended():
                 report.closed += await self._recorder.record_ended(sandbox, run, actor=actor)
             case Running() if sandbox.status is Status.STARTING:
-                report.adopted += await self._recorder.record_started(
+                started = await self._recorder.record_started(
                     sandbox.sandbox_id, sandbox.attempt, run, actor=actor
                 )
+                report.adopted += started is not None
             case Running():
                 await self._stop_if_idle(sandbox, run, actor, report)
             case None if utc_time(self._clock.now()) - sandbox.updated_at > _BEGINNING:
@@ -138,7 +138,7 @@ class Reconcile:
         reason = idle_reason(sandbox, now=now)
         if reason is None:
             return
-        with suppress(SandyardError):  # the next run tries again
+        with retried_later("idle-stop", sandbox.sandbox_id):
             session = await self._runtime.session(run.run_id)
             commands = await session.processes.list()
             if any(_is_use(each, run) for each in commands):
@@ -151,7 +151,7 @@ class Reconcile:
         sandbox = await self._store.find(run.run_id.id)
         if sandbox is not None and sandbox.is_active and run.run_id == run_id_of(sandbox):
             return
-        with suppress(SandyardError):
+        with retried_later("reconcile", run.run_id.id):
             ended = await self._end_orphan(run, report)
             if sandbox is None or not is_needed(ended, sandbox):
                 await self._runtime.forget(run.run_id)

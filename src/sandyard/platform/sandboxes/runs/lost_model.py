@@ -16,8 +16,8 @@ from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.runs.model import (
     NewIds,
     Transitions,
-    given_up_by_node,
     record_end,
+    released_from_node,
     storage_until,
     together,
     with_snapshot,
@@ -113,7 +113,7 @@ def end_lost(
     return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
 
 
-def give_up_run(
+def release_run(
     sandbox: Sandbox,
     usage: Usage | None,
     *,
@@ -133,13 +133,15 @@ def give_up_run(
     if sandbox.node is not None and last_seen_of(sandbox) + silent_for > cause.at:
         raise SandboxElsewhereError(sandbox.node)
     if sandbox.is_active:
-        end = replace(_unseen_end(sandbox, reason), gives_up_node=True, snapshot_node=snapshot_node)
+        end = replace(_unseen_end(sandbox, reason), releases_node=True, snapshot_node=snapshot_node)
         return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
-    given_up = replace(given_up_by_node(sandbox, snapshot_node=snapshot_node), updated_at=cause.at)
+    released = replace(
+        released_from_node(sandbox, snapshot_node=snapshot_node), updated_at=cause.at
+    )
     kept = None
     if snapshot_node is None:
         kept = storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
-    return together(changed(sandbox, given_up, "sandbox.released", cause.because(reason)), kept)
+    return together(changed(sandbox, released, "sandbox.released", cause.because(reason)), kept)
 
 
 def recover_snapshot(

@@ -122,11 +122,11 @@ def record_end(
         storage = storage_until(sandbox, until=end.ended_at, ids=ids, prices=prices, cause=cause)
         transitions.append(storage)
         ended = with_snapshot(ended, end.snapshot, taken_at=end.ended_at)
-    elif end.gives_up_node:
+    elif end.releases_node:
         if end.snapshot_node is None:
             storage = storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
             transitions.append(storage)
-        ended = given_up_by_node(ended, snapshot_node=end.snapshot_node)
+        ended = released_from_node(ended, snapshot_node=end.snapshot_node)
     if not end.by_owner:
         transitions.append(_notification(_end_notice(sandbox, end), sandbox, ids, cause))
     return together(changed(sandbox, ended, _end_kind(end), cause), *transitions)
@@ -270,7 +270,7 @@ def with_snapshot(sandbox: Sandbox, snapshot: StoredSnapshot, *, taken_at: datet
     )
 
 
-def given_up_by_node(sandbox: Sandbox, *, snapshot_node: str | None) -> Sandbox:
+def released_from_node(sandbox: Sandbox, *, snapshot_node: str | None) -> Sandbox:
     """Nothing of it is expected on its node any more."""
     if snapshot_node is None:
         sandbox = _without_snapshot(sandbox)

@@ -2,13 +2,12 @@
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from sandyard.kit.changes.transitions import Cause, ConflictRetries
+from sandyard.kit.changes.transitions import Cause, apply_decision
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.errors import SandyardError
@@ -16,6 +15,7 @@ from sandyard.platform.sandboxes.errors import SandboxChangedError
 from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.end_model import (
     SYSTEM,
     End,
@@ -28,9 +28,9 @@ from sandyard.platform.sandboxes.runs.lost_model import (
     cap_unreported,
     end_lost,
     end_overdue,
-    give_up_run,
     past_run_of,
     recover_snapshot,
+    release_run,
 )
 from sandyard.platform.sandboxes.runs.model import (
     Started,
@@ -74,8 +74,9 @@ class RunRecorder:
 
     async def record_started(
         self, sandbox_id: str, attempt: int, running: Running, *, actor: str
-    ) -> bool:
-        """Record that the attempt runs; False if that is already recorded, or it has ended."""
+    ) -> Sandbox | None:
+        """Record that the attempt runs; returns the sandbox as it was before, None if that is
+        already recorded, or it has ended."""
         cause = Cause.by(actor, self._clock)
         run = Started(
             attempt,
@@ -83,13 +84,12 @@ class RunRecorder:
             utc_time(running.started_at),
             utc_time(running.deadline_at),
         )
-        before = await self._settle(
+        return await self._change(
             sandbox_id,
             lambda sandbox, _: record_started(
                 sandbox, run, ids=self._ids.new(), prices=self._policy.prices, cause=cause
             ),
         )
-        return before is not None
 
     async def record_ended(
         self, sandbox: Sandbox, ended: Ended, *, actor: str, reason: str | None = None
@@ -108,7 +108,7 @@ class RunRecorder:
             deadline_at=utc_time(running.deadline_at),
             cause=Cause.by(actor, self._clock),
         )
-        await self._settle(sandbox_id, decide)
+        await self._change(sandbox_id, decide)
 
     async def record_failed_start(
         self, sandbox_id: str, attempt: int, error: SandyardError
@@ -127,7 +127,7 @@ class RunRecorder:
         decide = partial(end_overdue, silent_for=silent_for)
         return await self._end_unseen(sandbox.sandbox_id, decide, actor)
 
-    async def give_up(
+    async def release(
         self,
         sandbox_id: str,
         *,
@@ -139,7 +139,7 @@ class RunRecorder:
         """For a sandbox whose node is no longer waited for; False if no node has anything of it.
         Raises SandboxElsewhereError if that node has not been silent for this long."""
         decide = partial(
-            give_up_run, reason=reason, snapshot_node=snapshot_node, silent_for=silent_for
+            release_run, reason=reason, snapshot_node=snapshot_node, silent_for=silent_for
         )
         return await self._end_unseen(sandbox_id, decide, actor)
 
@@ -151,7 +151,7 @@ class RunRecorder:
         for sandbox in await self._store.active_elsewhere(node, unseen_since=now):
             cause = Cause.by(SYSTEM, self._clock)
             decide = partial(cap_unreported, node=node, cause=cause)
-            capped += await self._settle(sandbox.sandbox_id, decide) is not None
+            capped += await self._change(sandbox.sandbox_id, decide) is not None
         return capped
 
     async def recover(self, sandbox: Sandbox, ended: Ended, *, node: str, actor: str) -> bool:
@@ -174,7 +174,7 @@ class RunRecorder:
 
         if decide(sandbox) is None or not await self._runtime.has_snapshot(snapshot.id):
             return False
-        return await self._settle(sandbox.sandbox_id, decide) is not None
+        return await self._change(sandbox.sandbox_id, decide) is not None
 
     def _inputs(self, actor: str) -> dict[str, Any]:
         """The inputs of decisions about an end."""
@@ -188,7 +188,7 @@ class RunRecorder:
         self, sandbox_id: str, decide: Callable[..., Transitions | None], actor: str
     ) -> bool:
         """Record an end that no runtime has reported."""
-        before = await self._settle(sandbox_id, partial(decide, **self._inputs(actor)))
+        before = await self._change(sandbox_id, partial(decide, **self._inputs(actor)))
         if before is not None:
             logger.warning(
                 "a sandbox was ended because its node is silent",
@@ -198,7 +198,7 @@ class RunRecorder:
 
     async def _record(self, sandbox_id: str, end: End, actor: str) -> bool:
         decide = partial(record_end, end=end, **self._inputs(actor))
-        before = await self._settle(sandbox_id, decide)
+        before = await self._change(sandbox_id, decide)
         if before is None:
             return False
         logger.info(
@@ -210,28 +210,30 @@ class RunRecorder:
                 "reason": end.reason,
             },
         )
-        await self._delete_replaced(before.latest_snapshot_id, end)
+        await self._delete_replaced(sandbox_id, before.latest_snapshot_id, end)
         return True
 
-    async def _settle(
+    async def _change(
         self, sandbox_id: str, decide: Callable[[Sandbox, Usage | None], Transitions | None]
     ) -> Sandbox | None:
         """Decide and apply, with retries on a conflict; returns the sandbox as it was before, None
         if there was nothing to change."""
-        async with self.locks.of(sandbox_id):
-            async for _ in ConflictRetries():
-                found = await self._store.find_with_usage(sandbox_id)
-                transitions = decide(*found) if found is not None else None
-                if found is None or transitions is None:
-                    return None
-                if await self._store.apply(*transitions):
-                    return found[0]
-        raise SandboxChangedError
 
-    async def _delete_replaced(self, snapshot_id: str | None, end: End) -> None:
+        async def decide_now() -> tuple[Sandbox, Transitions] | None:
+            found = await self._store.find_with_usage(sandbox_id)
+            transitions = decide(*found) if found is not None else None
+            return (found[0], transitions) if found and transitions is not None else None
+
+        async with self.locks.of(sandbox_id):
+            made = await apply_decision(
+                decide_now, lambda made: self._store.apply(*made[1]), busy=SandboxChangedError
+            )
+        return None if made is None else made[0]
+
+    async def _delete_replaced(self, sandbox_id: str, snapshot_id: str | None, end: End) -> None:
         if snapshot_id is None or end.snapshot is None or end.snapshot.id == snapshot_id:
             return
-        with suppress(SandyardError):  # leftovers are removed later
+        with retried_later("snapshots", sandbox_id):
             await self._runtime.delete_snapshot(snapshot_id)
 
 

@@ -1,7 +1,6 @@
 """The starts of sandboxes in progress on this server."""
 
 import asyncio
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -9,6 +8,7 @@ from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.network.enforcement import SandboxNetworks
 from sandyard.platform.sandboxes.ports import SandboxStore, SandboxVariables
+from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.end_model import SYSTEM
 from sandyard.platform.sandboxes.runs.program import limits_of, program_of
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder, run_id_of
@@ -75,14 +75,15 @@ class SandboxStarts:
         except SandyardError as error:
             await self._record_failed_start(sandbox, run_id, error)
             raise
-        await self._networks.catch_up(sandbox, run_id)
-        recorded = await self._recorder.record_started(
+        now = await self._recorder.record_started(
             sandbox.sandbox_id, attempt, running, actor=actor
-        )
-        if not recorded and not await self._is_running(sandbox.sandbox_id, attempt):
+        ) or await self._find_running(sandbox.sandbox_id, attempt)
+        if now is None:
             await self._runtime.stop(run_id)  # it was stopped meanwhile
+        else:
+            await self._networks.catch_up(sandbox, now, run_id)
         if sandbox.attempt:
-            with suppress(SandyardError):
+            with retried_later("forget", sandbox.sandbox_id):
                 await self._runtime.forget(run_id_of(sandbox))
 
     async def _record_failed_start(
@@ -97,10 +98,11 @@ class SandboxStarts:
         else:
             await self._recorder.record_failed_start(sandbox.sandbox_id, attempt, error)
 
-    async def _is_running(self, sandbox_id: str, attempt: int) -> bool:
-        """Whether the reconciler was faster."""
+    async def _find_running(self, sandbox_id: str, attempt: int) -> Sandbox | None:
+        """The sandbox, if the reconciler was faster to record that it runs."""
         found = await self._store.find(sandbox_id)
-        return found is not None and (found.attempt, found.status) == (attempt, Status.RUNNING)
+        is_running = found and (found.attempt, found.status) == (attempt, Status.RUNNING)
+        return found if is_running else None
 
     async def close(self) -> None:
         """Drop the starts in progress; the next server continues them."""

@@ -3,15 +3,12 @@
 from dataclasses import dataclass
 
 from sandyard.kit.sizes import GIGABYTE
-from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.model import DEFAULT_CPU, DEFAULT_MEMORY_GB, Sandbox
 from sandyard.platform.sandboxes.ports import WarmTemplates
 from sandyard.platform.sandboxes.runs.program import default_program
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.model import Limits, Program, RunId, Running
 from sandyard.runtime.programs.warm import WarmPool, WarmRuns
-
-_DEFAULT_CPU, _DEFAULT_MEMORY_GB = 1.0, 1.0
-"""The default size of a sandbox, which warm machines have."""
 
 
 @dataclass(slots=True)
@@ -55,8 +52,8 @@ class WarmSandboxes:
         await self._runs.close()
 
     def _pool(self, template: Template) -> WarmPool:
-        cpu = max(_DEFAULT_CPU, template.min_cpu_required)
-        memory_gb = max(_DEFAULT_MEMORY_GB, template.min_memory_required)
+        cpu = max(DEFAULT_CPU, template.min_cpu_required)
+        memory_gb = max(DEFAULT_MEMORY_GB, template.min_memory_required)
         return WarmPool(
             template.template_id,
             default_program(template),

@@ -12,12 +12,13 @@ from sqlalchemy.exc import IntegrityError
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.paging import page_of
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
+from sandyard.platform.listings.model import Listing
+from sandyard.platform.listings.sql import SqlListing
 from sandyard.platform.quotas.model import CountQuota, QuotaCheck, QuotaRequest, Resources
 from sandyard.platform.sandboxes.errors import SandboxNameTakenError
-from sandyard.platform.sandboxes.model import ProjectState, Sandbox, Status
-from sandyard.platform.sandboxes.ports import ActiveCounts, SandboxQuery
+from sandyard.platform.sandboxes.model import ProjectState, Sandbox, SandboxFilter, Status
+from sandyard.platform.sandboxes.ports import ActiveCounts
 from sandyard.platform.sandboxes.sql.facts import (
     is_active,
     read_in_use,
@@ -33,7 +34,12 @@ SANDBOXES = EntityTable(Sandbox, sandboxes)
 _column = sandboxes.c
 _BY_ID = sa.select(sandboxes).where(_column.sandbox_id == sa.bindparam("sandbox_id"))
 """Built once: every call about a sandbox runs it, and building it takes as long."""
-_SORTS = {"created_at": _column.created_at, "name": _column.name, "updated_at": _column.updated_at}
+_is_kept = _column.status != Status.RECYCLED
+_LISTING = SqlListing(
+    SANDBOXES,
+    searched=(_column.name,),
+    special={"is_recycled": lambda value: sa.not_(_is_kept) if value else _is_kept},
+)
 
 
 class SqlSandboxStore:
@@ -68,22 +74,9 @@ class SqlSandboxStore:
 
         return await self._database.read(work)
 
-    async def page(
-        self, account_id: str, query: SandboxQuery, *, limit: int, cursor: str | None
-    ) -> Page[Sandbox]:
-        statement = sa.select(sandboxes).where(
-            _column.owner_account_id == account_id, *_filters(query)
-        )
-        rows, next_cursor = await page_of(
-            self._database,
-            statement,
-            (_SORTS[query.sort.lstrip("-")], _column.id),
-            listing=f"sandboxes {account_id} {query}",
-            limit=limit,
-            cursor=cursor,
-            descending=query.sort.startswith("-"),
-        )
-        return Page([SANDBOXES.entity_of(row) for row in rows], next_cursor)
+    async def page(self, account_id: str, listing: Listing[SandboxFilter]) -> Page[Sandbox]:
+        own, name = _column.owner_account_id == account_id, f"sandboxes {account_id}"
+        return await _LISTING.page(self._database, listing, own, name=name)
 
     async def costs(self, sandbox_ids: Sequence[str], *, now: datetime) -> Mapping[str, Decimal]:
         return await self._database.read(partial(costs_of, sandbox_ids=sandbox_ids, now=now))
@@ -210,18 +203,3 @@ class SqlSandboxStore:
 def _gives_name(transition: Transition[Any]) -> bool:
     before, after = transition.before, transition.after
     return isinstance(after, Sandbox) and (before is None or before.name != after.name)
-
-
-def _filters(query: SandboxQuery) -> list[sa.ColumnElement[bool]]:
-    filters: list[sa.ColumnElement[bool]] = []
-    if query.status is not None:
-        filters.append(_column.status == query.status)
-    if query.project_id is not None:
-        filters.append(_column.project_id == query.project_id)
-    if query.template_id is not None:
-        filters.append(_column.template_id == query.template_id)
-    if query.search is not None:
-        filters.append(_column.name.icontains(query.search, autoescape=True))
-    if query.is_kept:
-        filters.append(_column.status != Status.RECYCLED)
-    return filters

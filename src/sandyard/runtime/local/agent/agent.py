@@ -96,9 +96,9 @@ class Agent:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     return
-                self._tell_end(pid, os.waitstatus_to_exitcode(status))
+                self._report_exit(pid, os.waitstatus_to_exitcode(status))
 
-    def _tell_end(self, pid: int, code: int) -> None:
+    def _report_exit(self, pid: int, code: int) -> None:
         """Report the exit of a command; nothing waits for other children."""
         number = self._asked.pop(pid, None)
         if pid in self._starter.running:

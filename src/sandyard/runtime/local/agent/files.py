@@ -38,22 +38,22 @@ def slow_operations(paths: Paths) -> dict[str, Operation]:
 
 
 def stat_file(paths: Paths, *, path: str) -> Answer:
-    return Answer(_info(paths, paths.inside(path)))
+    return Answer(_info(paths, paths.real_path(path)))
 
 
 def open_file(paths: Paths, *, path: str) -> Answer:
     """A descriptor to read a regular file; opening anything else could block forever."""
-    descriptor = os.open(paths.inside(path), os.O_RDONLY | _NO_WAIT)
+    descriptor = os.open(paths.real_path(path), os.O_RDONLY | _NO_WAIT)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
         raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, "not a plain file")
-    return Answer(_info(paths, paths.inside(path)), descriptors=(descriptor,))
+    return Answer(_info(paths, paths.real_path(path)), descriptors=(descriptor,))
 
 
 def create_file(paths: Paths, *, path: str, mode: int | None, owner: int | None = None) -> Answer:
     """A descriptor to write a draft, which `commit_file` moves into place."""
-    target = os.path.realpath(paths.inside(path))
+    target = os.path.realpath(paths.real_path(path))
     folder = os.path.dirname(target)
     _make_folders(folder, owner)
     _require_replaceable(target)
@@ -76,7 +76,7 @@ def commit_file(paths: Paths, *, draft: str, target: str) -> Answer:
 
 
 def set_attributes(paths: Paths, *, path: str, attributes: dict[str, str]) -> Answer:
-    target = paths.inside(path)
+    target = paths.real_path(path)
     for name, value in attributes.items():
         os.setxattr(target, _USER + name, value.encode())
     return Answer(_info(paths, target))
@@ -101,7 +101,7 @@ def apply(paths: Paths, archive: int, *, deleted: list[str]) -> Answer:
 
 
 def make_folder(paths: Paths, *, path: str, owner: int | None = None) -> Answer:
-    folder = paths.inside(path)
+    folder = paths.real_path(path)
     was_there = os.path.isdir(folder)
     _make_folders(folder, owner)
     return Answer(not was_there)
@@ -120,21 +120,21 @@ def _make_folders(folder: str, owner: int | None) -> None:
 
 
 def move(paths: Paths, *, source: str, target: str) -> Answer:
-    goal = paths.inside(target)
-    os.rename(paths.inside(source), goal)
+    goal = paths.real_path(target)
+    os.rename(paths.real_path(source), goal)
     return Answer(_info(paths, goal))
 
 
 def list_folder(paths: Paths, *, path: str, depth: int) -> Answer:
     """The entries as JSON lines through a pipe: they may not fit in one packet."""
-    folder = paths.inside(path)
+    folder = paths.real_path(path)
     found = sorted(_walk(folder, depth), key=lambda entry: entry.split("/"))
     infos = [info for entry in found if (info := _info_or_none(paths, entry)) is not None]
     return _through_pipe(infos)
 
 
 def remove(paths: Paths, *, path: str) -> Answer:
-    target = paths.inside(path)
+    target = paths.real_path(path)
     if os.path.ismount(target) or os.path.realpath(target) == os.path.realpath(paths.workspace):
         raise OSError(errno.EBUSY, "this folder belongs to the machine")
     if os.path.isdir(target) and not os.path.islink(target):
@@ -145,7 +145,7 @@ def remove(paths: Paths, *, path: str) -> Answer:
 
 
 def read_tar(paths: Paths, *, path: str) -> Answer:
-    folder = paths.inside(path)
+    folder = paths.real_path(path)
     os.chdir(folder)
     reader, writer = os.pipe2(os.O_CLOEXEC)
 
@@ -173,14 +173,14 @@ def _add(archive: tarfile.TarFile, name: str) -> None:
 
 def write_tar(paths: Paths, archive: int, *, path: str) -> Answer:
     """Unpack the archive from the descriptor, up to end of file."""
-    folder = paths.inside(path)
+    folder = paths.real_path(path)
     os.makedirs(folder, exist_ok=True)
     try:
         with (
             os.fdopen(os.dup(archive), "rb") as content,
             tarfile.open(fileobj=content, mode="r|*") as packed,
         ):
-            packed.extractall(folder, filter=_inside)  # noqa: S202 - the filter holds them inside
+            packed.extractall(folder, filter=_confined)  # noqa: S202 - the filter holds them inside
             while content.read(65536):  # padding after the archive's end
                 pass
     except (tarfile.TarError, EOFError, ValueError) as error:
@@ -298,7 +298,7 @@ def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return entry
 
 
-def _inside(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+def _confined(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
     """The entry, if its name and the existing links keep it in the folder."""
     if not (entry.isfile() or entry.isdir() or entry.issym() or entry.islnk()):
         raise tarfile.SpecialFileError(entry)

@@ -15,7 +15,7 @@ class Paths:
 
     workspace: str
 
-    def inside(self, path: str) -> str:
+    def real_path(self, path: str) -> str:
         if self.workspace == _WORKSPACE:
             return path
         for name in (_WORKSPACE, _HOME):

@@ -83,7 +83,7 @@ class Starter:
             if terminal
             else _pipes(has_input=has_input, has_stderr=not is_program)
         )
-        launch = _Launch(program, arguments, environment, self._paths.inside(folder), channels)
+        launch = _Launch(program, arguments, environment, self._paths.real_path(folder), channels)
         try:
             pid = self._launched(launch)
         except BaseException:

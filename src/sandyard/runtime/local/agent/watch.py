@@ -30,7 +30,7 @@ _MOST_FOLDERS = 8192
 def watch(paths: Paths, *, path: str, recursive: bool) -> Answer:
     """A pipe with a line of JSON for each change, until its reader closes it."""
     watcher = _Watcher(paths, recursive=recursive)
-    watcher.add(paths.inside(path))
+    watcher.add(paths.real_path(path))
     reader, writer = os.pipe2(os.O_CLOEXEC)
     return Answer(descriptors=(reader,), then=lambda: watcher.run(writer))
 
@@ -65,12 +65,13 @@ class _Watcher:
         waiting = select.poll()
         waiting.register(self._inotify, select.POLLIN)
         waiting.register(writer, 0)  # reports when the reader is gone
-        while True:
-            ready = dict(waiting.poll())
-            if writer in ready:
-                return
-            for change in self._changes():
-                os.write(writer, f"{json.dumps(change)}\n".encode())
+        try:
+            while writer not in dict(waiting.poll()):
+                for change in self._changes():
+                    os.write(writer, f"{json.dumps(change)}\n".encode())
+        finally:
+            os.close(writer)
+            os.close(self._inotify)
 
     def _changes(self) -> Iterator[dict[str, str]]:
         content = os.read(self._inotify, _BUFFER_BYTES)

@@ -7,7 +7,7 @@ import threading
 _AT_ONCE = 8
 
 
-class Lookups:
+class NameResolver:
     """At most a few at once; one that never ends keeps its slot, but nothing waits for it."""
 
     def __init__(self) -> None:

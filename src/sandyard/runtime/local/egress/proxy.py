@@ -7,10 +7,10 @@ up.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Protocol
 
+from sandyard.kit.clock import Clock
 from sandyard.kit.public_addresses import may_connect, networks_of
 from sandyard.runtime.local.egress.http_heads import (
     MOST_HEAD_BYTES,
@@ -19,8 +19,8 @@ from sandyard.runtime.local.egress.http_heads import (
     closing_answer,
     parse_request,
 )
-from sandyard.runtime.local.egress.name_resolution import Lookups
-from sandyard.runtime.local.egress.relay import Streams, forward
+from sandyard.runtime.local.egress.name_resolution import NameResolver
+from sandyard.runtime.local.egress.relay import Streams, relay
 from sandyard.runtime.network_model import (
     DENIED,
     NO_RULES,
@@ -36,7 +36,7 @@ _CONNECT_SEC = 10.0
 _IDLE_SEC = 600.0
 
 
-class NameLookup(Protocol):
+class Resolver(Protocol):
     async def addresses(self, host: str, port: int) -> list[str]:
         """All current addresses of the name. Raises OSError."""
         ...
@@ -49,19 +49,21 @@ class EgressProxy:
     def __init__(
         self,
         policy: EgressPolicy,
+        clock: Clock,
         *,
         counter: EgressCounter | None = None,
         on_change: Callable[[str | None], None] = lambda _line: None,
-        lookups: NameLookup | None = None,
+        resolver: Resolver | None = None,
         head_sec: float = _HEAD_SEC,
     ) -> None:
         self.policy = policy
+        self._clock = clock
         self.counter = counter or EgressCounter()
         self.private_host: str | None = None
         """The last host that was refused because its address is private."""
         self._on_change = on_change
         self._head_sec = head_sec
-        self._lookups: NameLookup = lookups or Lookups()
+        self._resolver: Resolver = resolver or NameResolver()
         self._open: dict[asyncio.Task[None], ProxyRequest | None] = {}
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -105,7 +107,7 @@ class EgressProxy:
         except BadRequestError as error:
             _answer(writer, error.status, str(error))
         else:
-            await self._forward((reader, writer), far, request)
+            await self._relay((reader, writer), far, request)
 
     async def _read(self, reader: asyncio.StreamReader) -> ProxyRequest:
         try:
@@ -114,7 +116,7 @@ class EgressProxy:
         except TimeoutError:
             raise BadRequestError("the request did not arrive in time", 408) from None
 
-    async def _forward(self, near: Streams, far: Streams, request: ProxyRequest) -> None:
+    async def _relay(self, near: Streams, far: Streams, request: ProxyRequest) -> None:
         self.counter.connections += 1
         if request.head is None:
             near[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -122,7 +124,7 @@ class EgressProxy:
             far[1].write(request.head)
             self._sent(len(request.head))
         try:
-            await forward(
+            await relay(
                 near,
                 far,
                 idle_sec=_IDLE_SEC,
@@ -141,7 +143,7 @@ class EgressProxy:
             raise self._refused(request, reason)
         try:
             async with asyncio.timeout(_CONNECT_SEC):
-                addresses = await self._lookups.addresses(host, port)
+                addresses = await self._resolver.addresses(host, port)
             permitted = self._permitted(request, addresses)
             allowed = networks_of(self.policy.allowed_networks)
             if all(may_connect(address, allowed=allowed) for address in addresses):
@@ -162,7 +164,7 @@ class EgressProxy:
 
     def _refused(self, request: ProxyRequest, reason: str) -> BadRequestError:
         host, port = request.host, request.port
-        is_new = self.counter.refuse(host, port, reason, at=time.time())
+        is_new = self.counter.refuse(host, port, reason, at=self._clock.now())
         self._on_change(refusal_line(host, reason) if is_new else None)
         return BadRequestError(refusal_line(host, reason), 403)
 

@@ -9,7 +9,7 @@ _CHUNK_BYTES = 64 * 1024
 _INTERIM = re.compile(rb"HTTP/1\.[01] 1\d\d ")
 
 
-async def forward(
+async def relay(
     near: Streams,
     far: Streams,
     *,

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
+from sandyard.kit.clock import SystemClock
 from sandyard.runtime.local.egress.proxy import EgressProxy
 from sandyard.runtime.local.ipc.packets import receive_now, send_now
 from sandyard.runtime.network_model import EgressCounter, EgressPolicy, EgressReport, EgressRules
@@ -24,7 +25,7 @@ async def serve_egress(
     reporter = _Reporter(channel, policy, EgressCounter.of(report))
     EgressServer(listener, reporter.proxy)
     gone = asyncio.Event()
-    asyncio.get_running_loop().add_reader(channel.fileno(), reporter.obey, gone)
+    asyncio.get_running_loop().add_reader(channel.fileno(), reporter.handle_request, gone)
     await gone.wait()
 
 
@@ -38,9 +39,9 @@ class _Reporter:
         self._channel = channel
         self._reported_at = 0.0
         self._next_report: asyncio.TimerHandle | None = None
-        self.proxy = EgressProxy(policy, counter=counter, on_change=self._changed)
+        self.proxy = EgressProxy(policy, SystemClock(), counter=counter, on_change=self._changed)
 
-    def obey(self, gone: asyncio.Event) -> None:
+    def handle_request(self, gone: asyncio.Event) -> None:
         """A request sets the network, and is answered with everything known up to then."""
         try:
             packet = receive_now(self._channel)

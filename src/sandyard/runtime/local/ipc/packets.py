@@ -70,7 +70,7 @@ def receive_now(channel: socket.socket) -> Packet | None:
         message = None
     if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC) or not isinstance(message, dict):
         Packet({}, descriptors=descriptors).close()
-        raise OSError("this is no packet")
+        raise OSError("this is not a valid packet")
     return Packet(message, data, descriptors)
 
 

@@ -198,7 +198,7 @@ class Jail:
         if self.system is None:
             return _ALONE
         made = self.system.namespaces
-        owner, inside = (wrapped.add_descriptor(each) for each in (made.owner, made.inside))
+        owner, inside = (wrapped.add_descriptor(each) for each in (made.owner, made.sandbox))
         return ("--userns", str(owner), "--userns2", str(inside), *_ALONE_BUT_USERS)
 
     def _root(self, contents: Contents) -> Iterable[str]:

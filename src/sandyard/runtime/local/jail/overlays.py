@@ -28,15 +28,15 @@ class Layer:
     """A folder inside: the name of its changes, and the folders below them, topmost first."""
 
     name: str
-    inside: str
+    mount_point: str
     below: Sequence[Path]
 
 
-def layers_of(skeleton: Path, root: Path | None) -> Sequence[Layer]:
+def layers_of(base_files: Path, root: Path | None) -> Sequence[Layer]:
     """The layers of a root file system; None is the host's /usr, with the list of its packages."""
     if root is not None:
-        return [Layer("root", "/", (skeleton, root))]
-    own = [Layer("root", "/", (skeleton,)), Layer("usr", "/usr", (Path("/usr"),))]
+        return [Layer("root", "/", (base_files, root))]
+    own = [Layer("root", "/", (base_files,)), Layer("usr", "/usr", (Path("/usr"),))]
     if Path(_PACKAGES).is_dir():
         own.append(Layer("packages", _PACKAGES, (Path(_PACKAGES),)))
     return own
@@ -71,7 +71,7 @@ class System:
         self._refuse_links()
         owner = self.namespaces.owner
         return {
-            layer.inside: self._mounts.overlay(
+            layer.mount_point: self._mounts.overlay(
                 [self._mounts.shifted(each, owner) for each in layer.below],
                 upper=self.folder / layer.name / _UPPER,
                 work=self.folder / layer.name / _WORK,
@@ -89,7 +89,7 @@ class System:
         """Root does the mounting, and a snapshot may contain anything: a link in place of a folder
         would lead out of the sandbox."""
         places = [Path(layer.name, name) for layer in self._layers for name in (_UPPER, _WORK)]
-        mounted = (*_MOUNTED, *(layer.inside for layer in self._layers))
+        mounted = (*_MOUNTED, *(layer.mount_point for layer in self._layers))
         places += [Path(self._layers[0].name, _UPPER, path.lstrip("/")) for path in mounted]
         for part in {part for place in places for part in (place, *place.parents)}:
             if (self.folder / part).is_symlink():
@@ -98,7 +98,7 @@ class System:
     def _link_sudo(self) -> None:
         layer = self._layers[-1] if len(self._layers) == 1 else self._layers[1]
         folder = self.folder / layer.name / _UPPER
-        path = folder / (_SUDO if layer.inside == "/usr" else "usr" / _SUDO)
+        path = folder / (_SUDO if layer.mount_point == "/usr" else "usr" / _SUDO)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         if not path.is_symlink():
             path.symlink_to(SUDO)

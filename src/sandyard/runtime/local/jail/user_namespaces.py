@@ -26,7 +26,7 @@ _PROCESSES_OF_OURS = 16
 _DEEPEST = "1"
 """The maximum of user namespaces below the upper one: the sandbox's."""
 
-_READYING, _WAITING = 0, 1
+_WRITER, _READER = 0, 1
 """Its descriptors."""
 
 _MAKING = threading.Lock()
@@ -39,11 +39,11 @@ class UserNamespaces:
     """Descriptors of the namespace that owns the others, and of the sandbox's."""
 
     owner: int
-    inside: int
+    sandbox: int
 
     def close(self) -> None:
         os.close(self.owner)
-        os.close(self.inside)
+        os.close(self.sandbox)
 
 
 def root_of(uid: int) -> int:
@@ -107,10 +107,10 @@ def _spawn_below(readying: int, waiting: int) -> int | None:
     """The same as a spawned process, which copies no memory; None where that is not possible."""
     if (program := start_program()) is None:
         return None
-    given = ((readying, _READYING), (waiting, _WAITING))
+    given = ((readying, _WRITER), (waiting, _READER))
     actions = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in given]
     with suppress(PermissionError), program_file(program) as path:
-        words = unshare_words(_NEW_USER, writer=_READYING, reader=_WAITING)
+        words = unshare_words(_NEW_USER, writer=_WRITER, reader=_READER)
         return os.posix_spawn(path, words, {}, file_actions=actions)
     return None
 

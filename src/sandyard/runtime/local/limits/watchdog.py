@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from sandyard.kit.clock import Clock
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.host.socket_diagnosis import SocketDiagnosis
 from sandyard.runtime.local.jail.spawn import first_of
@@ -32,19 +33,22 @@ _BLIND_SEC = 10.0
 _FEW = 8
 _MEMORY_FOLDERS = ("tmp", "dev/shm")
 
-_Look = Callable[[], Awaitable[tuple[EndReason | None, float]]]
+_Check = Callable[[], Awaitable[tuple[EndReason | None, float]]]
 """Returns the exceeded limit, if any, and the pause before the next check."""
 
 
 class Watchdog:
     """Watches the descendants of this process; returns which limit was exceeded."""
 
-    def __init__(self, spec: Spec, files: Path, volume: Volume, cgroup: Cgroup | None) -> None:
+    def __init__(
+        self, spec: Spec, files: Path, volume: Volume, cgroup: Cgroup | None, clock: Clock
+    ) -> None:
         self._spec = spec
         self._limits = spec.limits
         self._files = files
         self._volume = volume
         self._cgroup = cgroup
+        self._clock = clock
         self.spared: set[int] = set()
         """Descendants of this process that are not the machine's."""
         self._stored = 0
@@ -89,7 +93,7 @@ class Watchdog:
         pids = self._pids()
         group = self._cgroup
         return {
-            "at": time.time(),
+            "at": self._clock.now(),
             "cpu_seconds": group.cpu_seconds() if group else processes.cpu_seconds(pids),
             "memory_bytes": group.memory_bytes() if group else self._memory(pids).total,
             "storage_bytes": self._visible_bytes(),
@@ -102,12 +106,12 @@ class Watchdog:
         found = os.statvfs(self._files)
         return (found.f_blocks - found.f_bfree) * found.f_frsize
 
-    async def _watch(self, look: "_Look") -> EndReason:
+    async def _watch(self, check: "_Check") -> EndReason:
         """Check repeatedly. A failed check is not taken for an empty result."""
         seen_at = time.monotonic()
         while True:
             try:
-                reason, pause_sec = await look()
+                reason, pause_sec = await check()
                 seen_at = time.monotonic()
             except OSError:
                 reason, pause_sec = None, _NEAR_LIMIT_SEC
@@ -129,7 +133,7 @@ class Watchdog:
         self._pause_sec = _INTERVAL_SEC
         # The quick sum is never too small; it is refined only near the limit.
         bound = processes.resident_bytes(pids) + self._in_folders()
-        bound += await self._hidden.look(pids, worked_sec, self._sockets)
+        bound += await self._hidden.check(pids, worked_sec, self._sockets)
         if bound > limit:
             bound = (await asyncio.to_thread(self._memory, pids)).held
         if bound > limit:
@@ -174,7 +178,7 @@ class _HiddenMemory:
         self._next_at = 0.0
         self._bytes = 0
 
-    async def look(self, pids: list[int], worked_sec: float, sockets: SocketMemory | None) -> int:
+    async def check(self, pids: list[int], worked_sec: float, sockets: SocketMemory | None) -> int:
         begun = time.monotonic()
         if worked_sec == self._worked_sec or begun < self._next_at:
             return self._bytes

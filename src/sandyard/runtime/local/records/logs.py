@@ -23,7 +23,7 @@ class LogWriter:
 
     def write(self, content: bytes) -> float:
         """Append; returns how long to pause reading, to keep to the rate."""
-        pause = self._pace(len(content))
+        pause = self._delay_sec(len(content))
         while content:
             left = self._piece_bytes - self._written
             self._file.write(content[:left])
@@ -35,7 +35,7 @@ class LogWriter:
         self._file.flush()
         return pause
 
-    def _pace(self, length: int) -> float:
+    def _delay_sec(self, length: int) -> float:
         """How long a writer above the rate has to wait; a burst of a second's worth is free."""
         now = time.monotonic()
         self._owed_until = max(now - 1, self._owed_until) + length / self._bytes_per_sec

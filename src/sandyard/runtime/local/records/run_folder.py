@@ -19,7 +19,7 @@ from sandyard.runtime.records.run_folder import (
 
 SOCKET = "session"
 """The supervisor's socket, in the run's folder."""
-LOCK, TELLING = 3, 4
+LOCK, START_PIPE = 3, 4
 """The supervisor's descriptors; the second is closed when the outcome of the start is recorded."""
 IsolationMode = Literal["bubblewrap", "none"]
 _KINDS: tuple[Kind, ...] = ("sandbox", "preview", "warm")
@@ -62,7 +62,7 @@ class Spec:
     root: str | None = None
     """Its root file system; None is the host's /usr."""
     volume: VolumeKind = "folder"
-    skeleton: str | None = None
+    base_files: str | None = None
     """Its files outside /usr, if it has its own root."""
     cgroup_root: str | None = None
 

@@ -20,7 +20,7 @@ _FOLDERS = (
 _IN_MEMORY = ("/run/", "/tmp/")  # noqa: S108 - inside
 
 
-def make_skeleton(
+def make_base_files(
     folder: Path, files: Mapping[str, str], folders: Iterable[str], *, root: Path | None = None
 ) -> Path:
     """A folder below `folder`, for machines with this root file system; with None, it has the files

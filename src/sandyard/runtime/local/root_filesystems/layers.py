@@ -45,7 +45,7 @@ class LayerUnpacker:
         parts = _parts(member.name)
         if not parts:
             return
-        parent = self._inside(parts[:-1])
+        parent = self._folder_at(parts[:-1])
         name = parts[-1]
         if name == _OPAQUE:
             self._empty(parent, written)
@@ -77,7 +77,7 @@ class LayerUnpacker:
     def _link(self, member: tarfile.TarInfo, path: Path) -> None:
         """Hard-link another file of the same root; other targets are refused."""
         parts = _parts(member.linkname)
-        target = self._inside(parts[:-1]) / parts[-1] if parts else self._root
+        target = self._folder_at(parts[:-1]) / parts[-1] if parts else self._root
         if not target.is_symlink() and not target.is_file():
             raise EnvironmentRefusedError(f"{member.name!r} is a link to a missing file.")
         if target != path:
@@ -95,7 +95,7 @@ class LayerUnpacker:
         with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
             shutil.copyfileobj(source, file, _CHUNK_BYTES)
 
-    def _inside(self, parts: list[str]) -> Path:
+    def _folder_at(self, parts: list[str]) -> Path:
         """The folder at this path, created if missing; links are resolved inside the root."""
         waiting, links = list(reversed(parts)), 0
         here = self._root

@@ -1,10 +1,9 @@
-"""Environments: root file systems that an operator imported, read-only and shared by machines."""
+"""Root file systems that an operator imported, read-only and shared by machines."""
 
 import json
 import os
 import re
 import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -30,7 +29,7 @@ _SHELL = "bin/sh"
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class RootFilesystem:
     name: str
     root: str
     """The name of its folder."""
@@ -40,7 +39,7 @@ class Environment:
     """Default variables of its processes."""
 
 
-class Environments:
+class RootFilesystems:
     """Stored in a folder of the runtime. Each is complete or absent."""
 
     def __init__(self, runtime_folder: Path) -> None:
@@ -48,29 +47,29 @@ class Environments:
         self._folder = self._runtime_folder / "environments"
         self._roots = self._folder / "roots"
 
-    def find(self, name: str) -> Environment | None:
+    def find(self, name: str) -> RootFilesystem | None:
         if not _NAME.fullmatch(name):
             return None
         try:
-            return Environment(**json.loads((self._folder / (name + _RECORD)).read_bytes()))
+            return RootFilesystem(**json.loads((self._folder / (name + _RECORD)).read_bytes()))
         except FileNotFoundError:
             return None
 
-    def get(self, name: str) -> Environment:
+    def get(self, name: str) -> RootFilesystem:
         """Raises EnvironmentMissingError."""
         if (found := self.find(name)) is None:
             raise EnvironmentMissingError(f"There is no environment {name!r} here. Import it.")
         return found
 
-    def list(self) -> Sequence[Environment]:
+    def list(self) -> Sequence[RootFilesystem]:
         names = [path.name for path in entries(self._folder) if path.name.endswith(_RECORD)]
         found = (self.find(name.removesuffix(_RECORD)) for name in names)
         return [each for each in found if each is not None]
 
-    def root_of(self, environment: Environment) -> Path:
+    def root_of(self, environment: RootFilesystem) -> Path:
         return self._roots / environment.root
 
-    def add(self, name: str, source: Path) -> Environment:
+    def add(self, name: str, source: Path, *, now: float) -> RootFilesystem:
         """Import an environment; it replaces one of the same name for machines started from now on.
         Raises EnvironmentRefusedError."""
         if not _NAME.fullmatch(name):
@@ -82,8 +81,8 @@ class Environments:
             root.mkdir()
             image = unpack_image(source, root)
             _prepare(root)
-            made = Environment(
-                name, secrets.token_hex(8), _size_bytes(root), time.time(), dict(image.environment)
+            made = RootFilesystem(
+                name, secrets.token_hex(8), _size_bytes(root), now, dict(image.environment)
             )
             os.sync()
             root.rename(self.root_of(made))
@@ -111,7 +110,7 @@ class Environments:
         finally:
             remove_folder(draft)
 
-    def _write(self, environment: Environment) -> None:
+    def _write(self, environment: RootFilesystem) -> None:
         draft = self._folder / f".{environment.root}"
         with draft.open("w") as file:
             json.dump(asdict(environment), file)

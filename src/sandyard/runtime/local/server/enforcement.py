@@ -13,8 +13,8 @@ from sandyard.runtime.local.jail.overlays import System, layers_of
 from sandyard.runtime.local.jail.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.limits import cgroups
 from sandyard.runtime.local.records.run_folder import VolumeKind
-from sandyard.runtime.local.root_filesystems.base_files import make_skeleton
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.root_filesystems.base_files import make_base_files
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.storage.volumes import ImageVolume, make_image
 
 _WORKING: set[tuple[str, int]] = set()
@@ -51,39 +51,39 @@ class Enforcement:
         }
 
 
-def find_enforcement(policy: LocalPolicy, folder: Path) -> Enforcement:
+def find_enforcement(options: LocalOptions, folder: Path, now: float) -> Enforcement:
     """What enforces the limits of machines in this folder. Raises LimitsMissingError if an
     explicitly requested mechanism can't be used."""
-    enforcement = Enforcement(volume="folder", has_cgroups=_has_cgroups(policy))
-    if policy.isolation == "none":
+    enforcement = Enforcement(volume="folder", has_cgroups=_has_cgroups(options))
+    if options.isolation == "none":
         return replace(
             enforcement, no_image="SANDBOX_ISOLATION=none", no_root="SANDBOX_ISOLATION=none"
         )
-    if policy.volume == "folder":
+    if options.volume == "folder":
         return replace(
             enforcement, no_image="SANDBOX_VOLUME=folder", no_root="SANDBOX_VOLUME=folder"
         )
     missing = "the server is not root" if os.geteuid() else None
-    if missing is None and policy.volume != "tmpfs":
-        missing = _why_no_image(folder)
+    if missing is None and options.volume != "tmpfs":
+        missing = _why_no_image(folder, now)
     if missing is None:
         enforcement = replace(
-            enforcement, volume="image" if policy.volume == "auto" else policy.volume
+            enforcement, volume="image" if options.volume == "auto" else options.volume
         )
-        no_root = _why_no_root(policy, folder)
+        no_root = _why_no_root(options, folder)
         return replace(enforcement, no_root=no_root, has_root=no_root is None)
-    if policy.volume != "auto":
+    if options.volume != "auto":
         raise LimitsMissingError(
-            f"SANDBOX_VOLUME={policy.volume} can't be used here: {missing}. Set it to auto.",
+            f"SANDBOX_VOLUME={options.volume} can't be used here: {missing}. Set it to auto.",
         )
     return replace(enforcement, no_image=missing, no_root=missing)
 
 
-def _has_cgroups(policy: LocalPolicy) -> bool:
-    if policy.cgroup_root is None or policy.isolation == "none":
+def _has_cgroups(options: LocalOptions) -> bool:
+    if options.cgroup_root is None or options.isolation == "none":
         return False
     try:
-        cgroups.prepare_root(policy.cgroup_root)
+        cgroups.prepare_root(options.cgroup_root)
     except OSError as error:
         raise LimitsMissingError(
             f"SANDBOX_CGROUP_ROOT can't be used: {error}. Set it to a cgroup v2 folder whose "
@@ -93,30 +93,30 @@ def _has_cgroups(policy: LocalPolicy) -> bool:
     return True
 
 
-def _why_no_image(folder: Path) -> str | None:
+def _why_no_image(folder: Path, now: float) -> str | None:
     """None if an image can be made and mounted."""
 
     def mount_one(top: Path) -> None:
         mounts = MountNamespace(in_use=[top])
-        make_image(top / "image", _PROBE_BYTES, blanks=top)
+        make_image(top / "image", _PROBE_BYTES, blanks=top, now=now)
         ImageVolume(top / "image", top / "mount", mounts, uid=0).attach(is_new=True)
         mounts.unmount(top / "mount")
 
     return _why_not("image", folder, mount_one)
 
 
-def _why_no_root(policy: LocalPolicy, folder: Path) -> str | None:
+def _why_no_root(options: LocalOptions, folder: Path) -> str | None:
     """None if the host's files can be mounted with other owners, and changed in an overlay."""
-    if policy.root == "none":
+    if options.root == "none":
         return "SANDBOX_ROOT=none"
 
     def overlay_one(top: Path) -> None:
-        uid = policy.uids[0]
+        uid = options.uids[0]
         made = make_user_namespaces(uid, processes=_PROBE_PROCESSES)
         try:
             mounts = MountNamespace(in_use=[top])
-            skeleton = make_skeleton(top / "skeletons", {}, (), root=top)
-            layers = layers_of(skeleton, None)
+            base_files = make_base_files(top / "skeletons", {}, (), root=top)
+            layers = layers_of(base_files, None)
             System(top / "mount", layers, mounts, uid=uid, namespaces=made).try_out()
         finally:
             made.close()

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
+from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.errors import (
     NotRunningError,
@@ -24,7 +25,7 @@ from sandyard.runtime.local.records import logs
 from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
 from sandyard.runtime.local.server.enforcement import Enforcement, find_enforcement
 from sandyard.runtime.local.server.isolation_check import check_isolation
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.server.orphans import kill_orphans
 from sandyard.runtime.local.server.record_changes import changes_by, has_ended, until_written
 from sandyard.runtime.local.server.session import LocalSession
@@ -62,24 +63,27 @@ _ENDING_SEC = 3.0
 
 
 class LocalMachines:
-    def __init__(self, folder: Path, policy: LocalPolicy | None = None) -> None:
+    def __init__(self, folder: Path, options: LocalOptions, clock: Clock) -> None:
         self._folder = folder.absolute()
-        self._policy = policy or LocalPolicy()
+        self._options = options
+        self._clock = clock
         self.records = RunFolders(self._folder)
         self._snapshots = SnapshotFolder(self._folder / "snapshots")
-        self._specs = Specs(self._folder, self._policy, self._snapshots)
-        self._uids = Uids(self._folder / "uids", self._policy.uids)
+        self._specs = Specs(self._folder, self._options, self._snapshots, clock)
+        self._uids = Uids(self._folder / "uids", self._options.uids)
         self._is_checked = False
         self._enforcement = Enforcement()
         self._children: set[int] = set()
 
     async def check(self) -> None:
         if not self._is_checked:
-            uid = self._policy.uids[0] if os.geteuid() == 0 else None
-            await _in_thread(check_isolation, self._policy.isolation, uid=uid)
+            uid = self._options.uids[0] if os.geteuid() == 0 else None
+            await _in_thread(check_isolation, self._options.isolation, uid=uid)
             await _in_thread(self._folder.mkdir, parents=True, exist_ok=True)
-            self._enforcement = await _in_thread(find_enforcement, self._policy, self._folder)
-            await _in_thread(remove_unused, self._folder, now=time.time())
+            self._enforcement = await _in_thread(
+                find_enforcement, self._options, self._folder, self._clock.now()
+            )
+            await _in_thread(remove_unused, self._folder, now=self._clock.now())
             self._is_checked = True
 
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
@@ -87,7 +91,7 @@ class LocalMachines:
         reader = await _in_thread(self._begin, run_id, spec)
         if reader is not None:
             await until_written(reader)
-        timeout_sec = self._policy.prepare_timeout_sec + 30
+        timeout_sec = self._options.prepare_timeout_sec + 30
         machine = await self._wait(
             run_id, lambda machine: not isinstance(machine, Starting), timeout_sec
         )
@@ -144,7 +148,7 @@ class LocalMachines:
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         folder = self._folder_of(run_id).logs
-        return await _in_thread(logs.read, folder, begin, limit_bytes=self._policy.log_bytes)
+        return await _in_thread(logs.read, folder, begin, limit_bytes=self._options.log_bytes)
 
     @asynccontextmanager
     async def egress(self, run_id: RunId) -> AsyncIterator[Egress]:
@@ -212,7 +216,7 @@ class LocalMachines:
 
     async def _until_supervisor_is_gone(self, folder: LocalRunFolder) -> None:
         """It still clears the workspace after the end is recorded."""
-        until = time.monotonic() + self._policy.snapshot_timeout_sec
+        until = time.monotonic() + self._options.snapshot_timeout_sec
         while (pid := await _in_thread(folder.supervisor_pid)) is not None:
             if time.monotonic() > until:
                 raise SupervisorTimeoutError
@@ -255,7 +259,8 @@ class LocalMachines:
         folder.workspace.mkdir(mode=0o700)
         if spec.volume == "image" and spec.uid is not None:
             size_bytes = spec.limits.storage_bytes
-            make_image(folder.image, size_bytes, blanks=self._folder / BLANKS)
+            blanks = self._folder / BLANKS
+            make_image(folder.image, size_bytes, blanks=blanks, now=self._clock.now())
         if spec.uid is not None:
             os.chown(folder.workspace, spec.uid, spec.uid)
         folder.write_spec(spec)
@@ -295,7 +300,7 @@ class LocalMachines:
         if not folder.has_spec():
             return None
         if folder.supervisor_pid() is not None:
-            return _told_by_supervisor(run_id, folder)
+            return _recorded_state(run_id, folder)
         return self._find_without_supervisor(run_id, folder)
 
     def _find_without_supervisor(
@@ -305,7 +310,7 @@ class LocalMachines:
         recorded."""
         with folder.lock() as lock:
             if lock is None:
-                return _told_by_supervisor(run_id, folder)
+                return _recorded_state(run_id, folder)
             if (ended := folder.ended()) is not None:
                 return ended
             kill_orphans(folder.path)
@@ -326,7 +331,7 @@ class _LocalEgress:
         return None if host is None else str(host)
 
 
-def _told_by_supervisor(run_id: RunId, folder: LocalRunFolder) -> MachineState:
+def _recorded_state(run_id: RunId, folder: LocalRunFolder) -> MachineState:
     if (ending := folder.ended(final=False)) is not None:
         return Stopping(run_id, ending.ended_at, ending.message)
     return folder.up() or Starting(run_id, folder.begun_at() or 0)

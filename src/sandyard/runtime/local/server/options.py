@@ -12,7 +12,7 @@ _UIDS = range(1_900_000_000, 1_900_010_000)
 
 
 @dataclass(frozen=True, slots=True)
-class LocalPolicy:
+class LocalOptions:
     isolation: IsolationMode = "bubblewrap"
     allowed_networks: tuple[str, ...] = ()
     """Private networks from which repositories may still be cloned."""

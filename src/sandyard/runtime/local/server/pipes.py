@@ -32,7 +32,7 @@ async def whole_content(pipe: int) -> AsyncIterator[bytes]:
             yield before
         last = piece[-1:]
     if last != END:
-        raise RuntimeUnavailableError(reason="what the machine sent broke off")
+        raise RuntimeUnavailableError(reason="the machine's response is incomplete")
 
 
 async def _pieces(pipe: int) -> AsyncIterator[bytes]:

@@ -10,7 +10,7 @@ from sandyard.runtime.local.ipc.packets import readable
 
 _FIRST_SEC, _LAST_SEC = 0.005, 0.05
 _LONGER = 1.5
-_TOLD_SEC = 0.25
+_WAIT_SEC = 0.25
 
 
 @asynccontextmanager
@@ -43,7 +43,7 @@ async def has_ended(pid: int) -> bool:
         await asyncio.sleep(_FIRST_SEC)
         return False
     try:
-        return await _is_readable(process, _TOLD_SEC)
+        return await _is_readable(process, _WAIT_SEC)
     finally:
         os.close(process)
 
@@ -51,7 +51,7 @@ async def has_ended(pid: int) -> bool:
 async def until_written(pipe: int) -> None:
     """Return when the other end of the pipe is closed, or after a timeout; closes ours."""
     try:
-        await _is_readable(pipe, _TOLD_SEC)
+        await _is_readable(pipe, _WAIT_SEC)
     finally:
         os.close(pipe)
 

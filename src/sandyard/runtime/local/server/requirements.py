@@ -9,7 +9,7 @@ from sandyard.runtime.errors import IsolationMissingError
 from sandyard.runtime.local.jail.isolation import PATH
 from sandyard.runtime.local.records.run_folder import IsolationMode
 from sandyard.runtime.local.server.isolation_check import check_isolation
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 
 
 def missing_for_sandboxes(mode: IsolationMode) -> Sequence[str]:
@@ -26,7 +26,7 @@ def missing_for_previews(mode: IsolationMode) -> Sequence[str]:
 
 @cache
 def _missing_isolation(mode: IsolationMode) -> Sequence[str]:
-    uid = LocalPolicy().uids[0] if os.geteuid() == 0 else None
+    uid = LocalOptions().uids[0] if os.geteuid() == 0 else None
     try:
         check_isolation(mode, uid=uid)
     except IsolationMissingError as error:

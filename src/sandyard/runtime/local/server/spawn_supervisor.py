@@ -6,12 +6,12 @@ from pathlib import Path
 
 import sandyard
 from sandyard.runtime.local.host import processes
-from sandyard.runtime.local.records.run_folder import LOCK, TELLING
+from sandyard.runtime.local.records.run_folder import LOCK, START_PIPE
 
 SOURCES = Path(sandyard.__file__).parent.parent
 
 
-def spawn_supervisor(folder: Path, lock: int, telling: int | None) -> int:
+def spawn_supervisor(folder: Path, lock: int, start_pipe: int | None) -> int:
     """Returns the supervisor's pid. It inherits the lock and the end of a pipe, and nothing else of
     ours; without that end it records the end of a machine.
 
@@ -21,8 +21,8 @@ def spawn_supervisor(folder: Path, lock: int, telling: int | None) -> int:
     options = ["-S"] if processes.HAS_PROC else []
     module = "sandyard.runtime.local.supervisor.supervisor"
     log = open_log(folder)
-    arguments = ["--close"] if telling is None else []
-    given = [] if telling is None else [(os.POSIX_SPAWN_DUP2, telling, TELLING)]
+    arguments = ["--close"] if start_pipe is None else []
+    given = [] if start_pipe is None else [(os.POSIX_SPAWN_DUP2, start_pipe, START_PIPE)]
     try:
         return os.posix_spawn(
             sys.executable,

@@ -26,7 +26,7 @@ class SupervisorForks:
         self._pid = 0
         self._owner = 0
 
-    def start(self, folder: Path, lock: int, telling: int) -> bool:
+    def start(self, folder: Path, lock: int, start_pipe: int) -> bool:
         """Whether a supervisor was forked, with the lock and the end of a pipe. False: certainly
         not, and not tried. Raises OSError if that is unknown: the lock then shows whether one
         exists."""
@@ -35,7 +35,7 @@ class SupervisorForks:
         log = open_log(folder)
         try:
             with self._lock:
-                return self._ask(folder, (log, lock, telling))
+                return self._ask(folder, (log, lock, start_pipe))
         finally:
             os.close(log)
 

@@ -1,7 +1,6 @@
 """Files that machines share: made once, and removed a week after their last use."""
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,15 +8,15 @@ from pathlib import Path
 from sandyard.runtime.local.records.run_folder import specs_in_use
 from sandyard.runtime.records.run_folder import entries, remove_folder
 
-SKELETONS, BLANKS, CERTIFICATES = "skeletons", "blanks", "ca"
+BASE_FILES, BLANKS, CERTIFICATES = "skeletons", "blanks", "ca"
 _UNUSED_SEC = 7 * 24 * 3600.0
 _NOTED_SEC = 3600.0
 
 
-def note_use(path: Path) -> None:
+def note_use(path: Path, *, now: float) -> None:
     """Update its mtime, at most once an hour."""
     with suppress(FileNotFoundError):
-        if time.time() - path.stat().st_mtime > _NOTED_SEC:
+        if now - path.stat().st_mtime > _NOTED_SEC:
             os.utime(path)
 
 
@@ -27,14 +26,14 @@ def remove_unused(runtime_folder: Path, *, now: float) -> None:
     if not old:
         return
     specs = list(specs_in_use(runtime_folder))
-    used = {spec.skeleton for spec in specs} | {spec.ca_file for spec in specs}
+    used = {spec.base_files for spec in specs} | {spec.ca_file for spec in specs}
     for path in old:
         if str(path) not in used:
             remove_folder(path)
 
 
 def _shared(runtime_folder: Path) -> Iterator[Path]:
-    for name in (SKELETONS, BLANKS, CERTIFICATES):
+    for name in (BASE_FILES, BLANKS, CERTIFICATES):
         yield from entries(runtime_folder / name)
 
 

@@ -168,7 +168,7 @@ _FORMAT = (
 )
 
 
-def make_image(image: Path, size_bytes: int, *, blanks: Path) -> None:
+def make_image(image: Path, size_bytes: int, *, blanks: Path, now: float) -> None:
     """An empty image: a copy of a blank one of the same size, made at first use because formatting
     takes longer. Raises OSError."""
     whole = image_bytes(size_bytes)
@@ -180,7 +180,7 @@ def make_image(image: Path, size_bytes: int, *, blanks: Path) -> None:
             file.truncate(whole)
         _run("mke2fs", *_FORMAT, "-N", str(file_count(size_bytes)), str(draft))
         draft.replace(blank)
-    note_use(blank)
+    note_use(blank, now=now)
     with blank.open("rb") as source, image.open("wb") as target:
         target.truncate(whole)
         _copy_data(source.fileno(), target.fileno())
@@ -252,7 +252,7 @@ def _run(program: str, *arguments: str, most: int = 0) -> None:
 def volume_of(folder: LocalRunFolder, spec: Spec, mounts: MountNamespace | None) -> Volume:
     if spec.uid is None or mounts is None or spec.volume == "folder":
         return FolderVolume(folder.workspace)
-    if spec.skeleton is None:
+    if spec.base_files is None:
         return _bounded(folder, spec, folder.workspace, mounts, uid=spec.uid)
     whole = _bounded(folder, spec, folder.volume, mounts, uid=0)
     return SplitVolume(whole, folder.volume, folder.workspace, mounts)

@@ -6,17 +6,17 @@ import os
 import signal
 import struct
 import termios
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sandyard.kit.clock import Clock
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import Packet, readable, writable
 from sandyard.runtime.local.supervisor.agent_client import AgentClient
 from sandyard.runtime.local.supervisor.output import OutputRing
-from sandyard.runtime.local.supervisor.output_throttle import Pace
+from sandyard.runtime.local.supervisor.output_throttle import OutputThrottle
 from sandyard.runtime.local.supervisor.process_group import ProcessGroup
 
 _CHUNK_BYTES = 64 * 1024
@@ -41,7 +41,7 @@ class RunningCommand:
         group: ProcessGroup,
         channels: Mapping[str, int],
         ring: OutputRing,
-        pace: Pace,
+        throttle: OutputThrottle,
         sink: Sink | None = None,
     ) -> None:
         self.state = state
@@ -51,7 +51,7 @@ class RunningCommand:
         self.ended = asyncio.Event()
         self._changed = asyncio.Event()
         self._is_draining = asyncio.Event()
-        self._pace = pace
+        self._throttle = throttle
         self._input = channels.get("stdin", channels.get("terminal", -1))
         self.is_terminal = "terminal" in channels
         for descriptor in channels.values():
@@ -77,7 +77,7 @@ class RunningCommand:
             self.ring.write(stream, data)
             self._notify()
             pause_sec = self._sink(data) if self._sink is not None else 0
-            await self._pause(max(pause_sec, self._pace.pause_sec()))
+            await self._pause(max(pause_sec, self._throttle.pause_sec()))
         if stream != "terminal":
             os.close(descriptor)
 
@@ -97,13 +97,13 @@ class RunningCommand:
         """Return when there is new output, or the process has ended."""
         await self._changed.wait()
 
-    async def finish(self, code: int) -> None:
+    async def finish(self, code: int, at: float) -> None:
         """Record its exit, after its output; waits only briefly for children that hold its output
         open. A negative code is the signal that ended it."""
         if self.state["exit_code"] is not None:
             return
         end = {"exit_code": code} if code >= 0 else {"exit_code": 128 - code, "signal": -code}
-        self.state |= {**end, "ended_at": time.time()}
+        self.state |= {**end, "ended_at": at}
         self._group.close()
         await self.drain()
         if self.is_terminal:  # its only descriptor is closed below
@@ -174,9 +174,10 @@ class RunningCommand:
 class CommandTable:
     """All commands; the oldest ended ones are dropped."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
-        self._pace = Pace()
+        self._clock = clock
+        self._throttle = OutputThrottle()
         self._commands: dict[str, RunningCommand] = {}
         self._by_pid: dict[int, RunningCommand] = {}
         self._early: dict[int, int] = {}
@@ -202,15 +203,15 @@ class CommandTable:
             "folder": command["folder"],
             "tag": command.get("tag"),
             "is_terminal": "terminal" in channels,
-            "started_at": time.time(),
+            "started_at": self._clock.now(),
             "exit_code": None,
             "ended_at": None,
         }
         ring = OutputRing(self._folder, size=_RETAINED_BYTES)
-        running = RunningCommand(state, group, channels, ring, self._pace, sink)
+        running = RunningCommand(state, group, channels, ring, self._throttle, sink)
         self._commands[process_id] = self._by_pid[running.pid] = running
         if (code := self._early.pop(running.pid, None)) is not None:
-            self.tell_exit(running.pid, code)
+            self.record_exit(running.pid, code)
         self._forget_old()
         return process_id
 
@@ -220,13 +221,13 @@ class CommandTable:
     def list(self) -> list[dict[str, Any]]:
         return [each.state for each in self._commands.values()]
 
-    def tell_exit(self, pid: int, code: int) -> None:
+    def record_exit(self, pid: int, code: int) -> None:
         running = self._by_pid.pop(pid, None)
         if running is None:
             if len(self._early) < _MOST_EARLY:
                 self._early[pid] = code
             return
-        self._in_background(running.finish(code))
+        self._in_background(running.finish(code, self._clock.now()))
 
     def adopt(self) -> None:
         """Watch for the exits of running processes whose agent is gone."""
@@ -238,7 +239,7 @@ class CommandTable:
     async def _watch(self, running: RunningCommand) -> None:
         while (code := _exit_code(running.pid)) is None:  # noqa: ASYNC110 - the kernel tells none
             await asyncio.sleep(0.05)
-        self.tell_exit(running.pid, code)
+        self.record_exit(running.pid, code)
 
     def _in_background(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

@@ -1,10 +1,10 @@
 """Waiting for a deadline that may be moved meanwhile."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from sandyard.kit.clock import Clock
 from sandyard.runtime.local.records.run_folder import LocalRunFolder
 
 POLL_SEC = 0.25
@@ -13,8 +13,8 @@ _HEARTBEAT_SEC = 1.0
 
 async def until_deadline(
     folder: LocalRunFolder,
+    clock: Clock,
     *,
-    now: Callable[[], float] = time.time,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """Return at the current deadline, late only if it is moved to within `POLL_SEC`; record
@@ -22,7 +22,7 @@ async def until_deadline(
     heartbeat_at = deadline_at = 0.0
     version: tuple[object, ...] = ()
     while True:
-        at = now()
+        at = clock.now()
         # A read or write that fails for lack of descriptors is no end.
         with suppress(OSError):
             if (latest := folder.up_version()) != version:

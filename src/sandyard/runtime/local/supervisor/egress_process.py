@@ -71,9 +71,9 @@ class EgressProcess:
         """Return once nothing goes out that this network does not allow."""
         self._policy = replace(self._policy, network=network, rules=rules)
         self.report = replace(self.report, network=network)
-        await self.settle()
+        await self.refresh_report()
 
-    async def settle(self) -> None:
+    async def refresh_report(self) -> None:
         """Return when the report covers everything up to now."""
         if self._channel is None:
             return
@@ -127,7 +127,7 @@ class EgressProcess:
         try:
             with suppress(OSError, ValueError):
                 while (packet := await receive(channel)) is not None:
-                    self._heed(packet)
+                    self._handle_report(packet)
         finally:
             _end(pid)
             self._own.discard(pid)
@@ -138,7 +138,7 @@ class EgressProcess:
                 answer.set_result(None)
         asyncio.get_running_loop().call_later(_AGAIN_SEC, self._listen)
 
-    def _heed(self, packet: Packet) -> None:
+    def _handle_report(self, packet: Packet) -> None:
         """Raises ValueError if it is not a proxy's message."""
         packet.close()
         message = packet.message

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sandyard.runtime.local.ipc.packets import Packet, receive_now, send_now
-from sandyard.runtime.local.records.run_folder import TELLING
+from sandyard.runtime.local.records.run_folder import START_PIPE
 from sandyard.runtime.local.supervisor.supervisor import main as supervise
 
 CHANNEL = 3
@@ -45,15 +45,15 @@ def _become_supervisor(channel: socket.socket, packet: Packet) -> None:
     try:
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        log, lock, telling = packet.descriptors
+        log, lock, start_pipe = packet.descriptors
         channel.detach()
         # The first one above the reserved descriptors.
-        telling = fcntl.fcntl(telling, fcntl.F_DUPFD_CLOEXEC, TELLING + 1)
+        start_pipe = fcntl.fcntl(start_pipe, fcntl.F_DUPFD_CLOEXEC, START_PIPE + 1)
         for source, target in ((log, 1), (log, 2), (lock, CHANNEL)):
             os.dup2(source, target)
         packet.close()
-        os.dup2(telling, TELLING)
-        os.close(telling)
+        os.dup2(start_pipe, START_PIPE)
+        os.close(start_pipe)
         folder = str(packet.message["folder"])
         rename_process([sys.executable, "-S", "-m", SUPERVISOR, folder])
         supervise([folder])

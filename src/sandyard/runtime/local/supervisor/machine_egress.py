@@ -30,7 +30,7 @@ class MachineEgress:
         """Raises OSError."""
         packet = await agent.ask("listen", {"port": EGRESS_PORT})
         if "result" not in packet.message:
-            raise OSError(f"there is no way out: {packet.message.get('message')}")
+            raise OSError(f"the egress proxy can't listen: {packet.message.get('message')}")
         [descriptor] = packet.descriptors
         spec = self._spec
         self._process = EgressProcess(
@@ -49,7 +49,7 @@ class MachineEgress:
 
     async def close(self) -> None:
         if self._process is not None:
-            await self._process.settle()
+            await self._process.refresh_report()
             self._process.close()
 
     def _changed(self, line: str | None) -> None:
@@ -96,7 +96,7 @@ class EgressListener:
         return environment
 
     async def refused(self) -> str | None:
-        await self._process.settle()
+        await self._process.refresh_report()
         return self._process.private_host
 
     def close(self) -> None:

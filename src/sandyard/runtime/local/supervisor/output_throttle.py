@@ -11,7 +11,7 @@ _SHARE = 0.25
 _BURST_SEC = 0.5
 
 
-class Pace:
+class OutputThrottle:
     """Measured by the CPU time of this whole process, since it was last within its share."""
 
     def __init__(

@@ -25,7 +25,7 @@ from sandyard.runtime.model import Snapshot
 from sandyard.runtime.network_model import EgressRules, Network
 
 _BACKLOG = 128
-_MOMENT_SEC = 0.02
+_SHORT_COMMAND_SEC = 0.02
 _INPUT_SEC = 30
 """For a process to accept some of its input: until then a client's disconnect goes unnoticed."""
 _FILE_OPERATIONS = frozenset(
@@ -119,10 +119,10 @@ class SessionServer:
             task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, channel: socket.socket) -> None:
-        held = _Held()
+        state = _ConnectionState()
         with channel, suppress(OSError):
             while (request := await receive(channel)) is not None:
-                answering = asyncio.ensure_future(self._answer(request, held))
+                answering = asyncio.ensure_future(self._answer(request, state))
                 answer = await _unless_closed(answering, channel)
                 if answer is None:
                     break
@@ -130,13 +130,13 @@ class SessionServer:
                     await send(channel, answer.message, answer.data, answer.descriptors)
                 finally:
                     answer.close()
-        if held.egress is not None:
-            held.egress.close()
-        for draft, agent in held.drafts.items():
+        if state.egress is not None:
+            state.egress.close()
+        for draft, agent in state.drafts.items():
             with suppress(OSError):
                 (await agent.ask("discard_file", {"draft": draft})).close()
 
-    async def _answer(self, request: Packet, held: "_Held") -> Packet:
+    async def _answer(self, request: Packet, state: "_ConnectionState") -> Packet:
         name = str(request.message.get("op"))
         arguments = request.message.get("arguments", {})
         agent = self._agents.chosen(as_root=request.message.get("as_root") is True)
@@ -144,11 +144,11 @@ class SessionServer:
             if name == "connect" and arguments["port"] == EGRESS_PORT:
                 return _refused("PORT_CLOSED")  # the egress proxy is not reachable from outside
             if name in _FILE_OPERATIONS:
-                return await self._pass_on(agent, name, arguments, request.descriptors, held)
+                return await self._pass_on(agent, name, arguments, request.descriptors, state)
             if name == "open_egress":
-                return await self._open_egress(held)
+                return await self._open_egress(state)
             if name == "refused_egress":
-                return _result(None if held.egress is None else await held.egress.refused())
+                return _result(None if state.egress is None else await state.egress.refused())
             if name in self._starters:
                 return await self._starters[name](agent, arguments)
             return await self._handlers[name](arguments, request.data)
@@ -165,22 +165,22 @@ class SessionServer:
         name: str,
         arguments: dict[str, Any],
         descriptors: tuple[int, ...],
-        held: "_Held",
+        state: "_ConnectionState",
     ) -> Packet:
         answer = await agent.ask(name, arguments, descriptors)
         result = answer.message.get("result")
         if name == "create_file" and isinstance(result, dict):
-            held.drafts[result["draft"]] = agent
+            state.drafts[result["draft"]] = agent
             answer.message["most_bytes"] = self._watchdog.free_bytes()
         elif name in ("commit_file", "discard_file") and "errno" not in answer.message:
-            held.drafts.pop(arguments["draft"], None)
+            state.drafts.pop(arguments["draft"], None)
         return answer
 
-    async def _open_egress(self, held: "_Held") -> Packet:
+    async def _open_egress(self, state: "_ConnectionState") -> Packet:
         opened = await self._egress.open()
         if isinstance(opened, Packet):
             return opened
-        held.egress = opened
+        state.egress = opened
         return _result({"environment": opened.environment()})
 
     async def _start(self, agent: AgentClient, arguments: dict[str, Any]) -> Packet:
@@ -198,7 +198,7 @@ class SessionServer:
             return started
         command = self._command(result)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_MOMENT_SEC):
+            async with asyncio.timeout(_SHORT_COMMAND_SEC):
                 await command.ended.wait()
         return _output_of(command, 0)
 
@@ -282,7 +282,7 @@ class SessionServer:
 
 
 @dataclass(slots=True)
-class _Held:
+class _ConnectionState:
     """What ends with a connection: drafts and an egress listener."""
 
     drafts: dict[str, AgentClient] = field(default_factory=dict)

@@ -9,13 +9,13 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.errors import (
     OverLimitError,
@@ -34,7 +34,7 @@ from sandyard.runtime.local.jail.spawn import first_of
 from sandyard.runtime.local.jail.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.limits.cgroups import Cgroup
 from sandyard.runtime.local.limits.watchdog import Watchdog
-from sandyard.runtime.local.records.run_folder import LOCK, TELLING, LocalRunFolder, Spec
+from sandyard.runtime.local.records.run_folder import LOCK, START_PIPE, LocalRunFolder, Spec
 from sandyard.runtime.local.storage import snapshots
 from sandyard.runtime.local.storage.volumes import SYSTEM, volume_of
 from sandyard.runtime.local.supervisor.commands import CommandTable
@@ -52,11 +52,14 @@ _DEADLINE_GRACE_SEC = 0.5
 
 
 class Supervisor:
-    def __init__(self, folder: LocalRunFolder, spec: Spec, *, telling: int | None) -> None:
-        """`telling` is closed when the outcome of the start is recorded."""
+    def __init__(
+        self, folder: LocalRunFolder, spec: Spec, clock: Clock, *, start_pipe: int | None
+    ) -> None:
+        """`start_pipe` is closed when the outcome of the start is recorded."""
         self._folder = folder
         self._spec = spec
-        self._telling = telling
+        self._clock = clock
+        self._start_pipe = start_pipe
         self._stop = asyncio.Event()
         self._server: SessionServer | None = None
         self._packing = asyncio.Lock()
@@ -65,8 +68,8 @@ class Supervisor:
         self._volume = volume_of(folder, spec, self._mounts)
         root = spec.cgroup_root
         self._cgroup = None if root is None else Cgroup(Path(root), folder.path)
-        self._watchdog = Watchdog(spec, folder.workspace, self._volume, self._cgroup)
-        self._commands = CommandTable(folder.path)
+        self._watchdog = Watchdog(spec, folder.workspace, self._volume, self._cgroup, clock)
+        self._commands = CommandTable(folder.path, clock)
         self._log = ProgramLog(self._commands, folder.logs, limit_bytes=spec.log_bytes)
         self._egress = MachineEgress(folder, spec, own=self._watchdog.spared, note=self._log.note)
 
@@ -118,7 +121,7 @@ class Supervisor:
             self._isolation,
             self._spec,
             self._cgroup,
-            on_exit=self._commands.tell_exit,
+            on_exit=self._commands.record_exit,
             on_lost=self._commands.adopt,
         )
         self._watchdog.watch_folders(machine.pid_inside)
@@ -200,11 +203,11 @@ class Supervisor:
     @cached_property
     def _system(self) -> System | None:
         spec = self._spec
-        if spec.skeleton is None or spec.uid is None or self._mounts is None:
+        if spec.base_files is None or spec.uid is None or self._mounts is None:
             return None
         return System(
             self._folder.volume / SYSTEM,
-            layers_of(Path(spec.skeleton), None if spec.root is None else Path(spec.root)),
+            layers_of(Path(spec.base_files), None if spec.root is None else Path(spec.root)),
             self._mounts,
             uid=spec.uid,
             namespaces=make_user_namespaces(spec.uid, processes=spec.limits.processes),
@@ -214,17 +217,17 @@ class Supervisor:
         ended = Ended(
             self._spec.run_id,
             "not_started",
-            ended_at=time.time(),
+            ended_at=self._clock.now(),
             error_code=error.code,
             message=error.message,
         )
         self._folder.write_ended(ended)
-        self._tell()
+        self._report_start()
 
-    def _tell(self) -> None:
-        if self._telling is not None:
-            os.close(self._telling)
-            self._telling = None
+    def _report_start(self) -> None:
+        if self._start_pipe is not None:
+            os.close(self._start_pipe)
+            self._start_pipe = None
 
     async def _run_to_end(
         self,
@@ -232,11 +235,11 @@ class Supervisor:
         exceeded: asyncio.Future[EndReason],
         stopped: asyncio.Future[Any],
     ) -> None:
-        now = time.time()
+        now = self._clock.now()
         spec = self._spec
         self._folder.write_up(Up(spec.run_id, spec.port, now, now + spec.lifetime_sec))
-        self._tell()
-        deadline = asyncio.ensure_future(until_deadline(self._folder))
+        self._report_start()
+        deadline = asyncio.ensure_future(until_deadline(self._folder, self._clock))
         ends: dict[asyncio.Future[Any], tuple[EndReason, float]] = {
             self._log.exited: ("exited", 0),
             stopped: ("stopped", _STOP_GRACE_SEC),
@@ -260,7 +263,7 @@ class Supervisor:
         await machine.kill()
         processes.kill_descendants(os.getpid())  # without isolation: those that left their parents
         await self._log.close()
-        ended_at = time.time()
+        ended_at = self._clock.now()
         message = end_message(reason, code)
         await self.close(Ended(spec.run_id, reason, ended_at, exit_code=code, message=message))
 
@@ -333,7 +336,9 @@ async def _main(path: Path, *, is_closing: bool) -> None:
     spec = folder.spec()
     if spec is None:
         raise SystemExit(f"there is nothing to supervise in {path}")
-    supervisor = Supervisor(folder, spec, telling=None if is_closing else TELLING)
+    supervisor = Supervisor(
+        folder, spec, SystemClock(), start_pipe=None if is_closing else START_PIPE
+    )
     if is_closing:
         await supervisor.record_lost_end()
         return
@@ -346,7 +351,7 @@ def main(arguments: list[str]) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     is_closing = "--close" in arguments[1:]
-    for descriptor in (LOCK,) if is_closing else (LOCK, TELLING):
+    for descriptor in (LOCK,) if is_closing else (LOCK, START_PIPE):
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - its own way
     asyncio.run(_main(Path(arguments[0]), is_closing=is_closing))
 

@@ -16,10 +16,10 @@ from sandyard.platform.sandboxes.runs.lost_model import (
     deadline_of,
     end_lost,
     end_overdue,
-    give_up_run,
     is_last_run,
     last_seen_of,
     recover_snapshot,
+    release_run,
 )
 from sandyard.platform.sandboxes.runs.model import Started, record_started
 from sandyard.platform.usage.model import Usage
@@ -158,7 +158,7 @@ def test_what_this_node_runs_or_has_no_usage_is_not_capped() -> None:
 def given_up(
     sandbox: Sandbox, usage: Usage | None = None, *, snapshot_node: str | None = None
 ) -> Any:
-    return give_up_run(
+    return release_run(
         sandbox,
         usage,
         reason="its machine burned",

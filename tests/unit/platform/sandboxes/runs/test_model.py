@@ -16,11 +16,11 @@ from sandyard.platform.sandboxes.runs.model import (
     count_storage,
     drop_snapshot,
     expire_snapshot,
-    given_up_by_node,
     move_deadline,
     record_end,
     record_started,
     recycle_sandbox,
+    released_from_node,
     uncounted_storage,
     warn_of_expiry,
 )
@@ -317,7 +317,7 @@ def test_storage_that_is_on_no_usage_yet_is_what_was_kept_since_it_was_counted()
 def test_what_a_node_has_is_given_up_unless_another_has_it_too(
     snapshot_node: str | None, snapshot_id: str | None
 ) -> None:
-    left = given_up_by_node(replace(KEPT, node="there"), snapshot_node=snapshot_node)
+    left = released_from_node(replace(KEPT, node="there"), snapshot_node=snapshot_node)
     assert (left.node, left.latest_snapshot_id) == (snapshot_node, snapshot_id)
     assert (left.storage_counted_until is None) == (snapshot_node is None)
 

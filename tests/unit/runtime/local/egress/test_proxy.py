@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from sandyard.kit.clock import SystemClock
 from sandyard.runtime.local.egress import proxy as egress_proxy
 from sandyard.runtime.local.egress.proxy import EgressProxy
 from sandyard.runtime.network_model import EgressPolicy, EgressRules
@@ -51,13 +52,13 @@ async def test_only_what_is_allowed_is_connected() -> None:
     async with echo() as far:
         request = b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\nend" % far
         lines: list[str | None] = []
-        proxy = EgressProxy(EgressPolicy("internet"), on_change=lines.append)
+        proxy = EgressProxy(EgressPolicy("internet"), SystemClock(), on_change=lines.append)
         async with served(proxy) as port:
             answer = await ask(port, request)
         assert answer.startswith(b"HTTP/1.1 403 blocked: 127.0.0.1 (its address is private)\r\n")
         assert proxy.private_host == "127.0.0.1"
         assert lines == ["blocked: 127.0.0.1 (its address is private)"]
-        proxy = EgressProxy(OPEN)
+        proxy = EgressProxy(OPEN, SystemClock())
         async with served(proxy) as port:
             assert (await ask(port, request)).endswith(b"established\r\n\r\nend")
         assert proxy.private_host is None
@@ -73,7 +74,7 @@ async def test_only_what_is_allowed_is_connected() -> None:
     ],
 )
 async def test_no_spelling_of_a_private_address_gets_through(host: str) -> None:
-    proxy = EgressProxy(EgressPolicy("internet"))
+    proxy = EgressProxy(EgressPolicy("internet"), SystemClock())
     async with served(proxy) as port:
         tunnel = await ask(port, f"CONNECT {host}:8080 HTTP/1.1\r\n\r\n".encode())
         plain = await ask(port, f"GET http://{host}:8080/ HTTP/1.1\r\n\r\n".encode())
@@ -84,7 +85,7 @@ async def test_no_spelling_of_a_private_address_gets_through(host: str) -> None:
 
 async def test_a_plain_request_reaches_its_host_alone_and_once() -> None:
     """What stands behind it is no second request."""
-    async with echo() as far, served(EgressProxy(OPEN)) as port:
+    async with echo() as far, served(EgressProxy(OPEN, SystemClock())) as port:
         first = f"GET http://127.0.0.1:{far}/a HTTP/1.1\r\nHost: evil\r\n\r\n"
         second = f"GET http://127.0.0.1:{far}/b HTTP/1.1\r\n\r\n"
         answer = await ask(port, (first + second).encode())
@@ -95,7 +96,7 @@ async def test_a_plain_request_reaches_its_host_alone_and_once() -> None:
 
 
 async def test_a_body_of_a_plain_request_is_sent_with_it() -> None:
-    async with echo() as far, served(EgressProxy(OPEN)) as port:
+    async with echo() as far, served(EgressProxy(OPEN, SystemClock())) as port:
         head = f"POST http://127.0.0.1:{far}/ HTTP/1.1\r\nContent-Length: 7\r\n\r\n"
         answer = await ask(port, head.encode() + b"xxxxendMORE")
     assert b"MORE" not in answer
@@ -113,12 +114,12 @@ async def test_a_body_of_a_plain_request_is_sent_with_it() -> None:
     ],
 )
 async def test_what_is_not_taken_is_answered(request_: bytes, status: bytes) -> None:
-    async with served(EgressProxy(OPEN)) as port:
+    async with served(EgressProxy(OPEN, SystemClock())) as port:
         assert (await ask(port, request_)).startswith(b"HTTP/1.1 " + status)
 
 
 async def test_who_sends_a_head_for_ever_is_answered_in_time() -> None:
-    async with served(EgressProxy(OPEN, head_sec=0.1)) as port:
+    async with served(EgressProxy(OPEN, SystemClock(), head_sec=0.1)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET http://a.org/ HTTP/1.1\r\nX: ")
         async with asyncio.timeout(10):
@@ -127,7 +128,7 @@ async def test_who_sends_a_head_for_ever_is_answered_in_time() -> None:
 
 
 async def test_a_crowd_is_turned_away_and_the_next_is_served() -> None:
-    async with echo() as far, served(EgressProxy(OPEN)) as port:
+    async with echo() as far, served(EgressProxy(OPEN, SystemClock())) as port:
         crowd = [
             await asyncio.open_connection("127.0.0.1", port)
             for _ in range(egress_proxy.MOST_CONNECTIONS)
@@ -143,7 +144,7 @@ async def test_a_crowd_is_turned_away_and_the_next_is_served() -> None:
 
 
 async def test_a_stricter_policy_cuts_off_what_it_does_not_allow() -> None:
-    proxy = EgressProxy(OPEN)
+    proxy = EgressProxy(OPEN, SystemClock())
     async with echo() as far, served(proxy) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\n" % far)
@@ -163,7 +164,7 @@ async def test_rules_let_some_addresses_through_and_cut_the_rest_off() -> None:
             b"CONNECT %s:%d HTTP/1.1\r\n\r\nend" % (host, far)
             for host in (b"127.0.0.1", b"127.0.0.2")
         ]
-        proxy = EgressProxy(closed)
+        proxy = EgressProxy(closed, SystemClock())
         async with served(proxy) as port:
             assert (await ask(port, requests[0])).endswith(b"established\r\n\r\nend")
             denied = b"403 blocked: 127.0.0.2 (denied by a rule of this sandbox)"
@@ -195,7 +196,7 @@ class ChangingName:
     "addresses", [["127.0.0.1"], ["1.1.1.1", "127.0.0.1"], ["2606:4700::1111", "::1"]]
 )
 async def test_a_name_with_a_private_address_is_refused(addresses: list[str]) -> None:
-    proxy = EgressProxy(EgressPolicy("internet"), lookups=ChangingName(addresses))
+    proxy = EgressProxy(EgressPolicy("internet"), SystemClock(), resolver=ChangingName(addresses))
     async with served(proxy) as port:
         answer = await ask(port, b"CONNECT rebind.example.org:8080 HTTP/1.1\r\n\r\n")
     assert b"403 blocked: rebind.example.org (its address is private)" in answer
@@ -204,7 +205,7 @@ async def test_a_name_with_a_private_address_is_refused(addresses: list[str]) ->
 async def test_a_name_is_looked_up_once_and_its_address_is_what_was_checked() -> None:
     """A second lookup would lead elsewhere."""
     name = ChangingName(["127.0.0.1"], ["192.0.2.1"])
-    async with echo() as far, served(EgressProxy(OPEN, lookups=name)) as port:
+    async with echo() as far, served(EgressProxy(OPEN, SystemClock(), resolver=name)) as port:
         request = b"CONNECT rebind.example.org:%d HTTP/1.1\r\n\r\nend" % far
         assert (await ask(port, request)).endswith(b"end")
     assert name.asked == 1

@@ -49,9 +49,9 @@ def test_the_end_is_no_packet(pair: Pair) -> None:
 @pytest.mark.parametrize(
     "content", [b"no json", b"[1]", b"\xff\xfe", b'{"a": 1', b'{"a":' + b"[" * 100_000]
 )
-def test_what_is_no_packet_is_refused(pair: Pair, content: bytes) -> None:
+def test_an_invalid_packet_is_refused(pair: Pair, content: bytes) -> None:
     pair[0].send(content)
-    with pytest.raises(OSError, match="no packet"):
+    with pytest.raises(OSError, match="not a valid packet"):
         receive_now(pair[1])
 
 

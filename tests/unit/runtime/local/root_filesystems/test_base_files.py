@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 
-from sandyard.runtime.local.root_filesystems.base_files import make_skeleton
+from sandyard.runtime.local.root_filesystems.base_files import make_base_files
 
 
 def test_those_who_make_it_together_have_the_same(tmp_path: Path) -> None:
@@ -12,7 +12,7 @@ def test_those_who_make_it_together_have_the_same(tmp_path: Path) -> None:
 
     def make() -> Path:
         together.wait()
-        return make_skeleton(tmp_path, {"/etc/x": "1"}, ["/opt/y"])
+        return make_base_files(tmp_path, {"/etc/x": "1"}, ["/opt/y"])
 
     with ThreadPoolExecutor(4) as threads:
         [made] = {future.result() for future in [threads.submit(make) for _ in range(4)]}

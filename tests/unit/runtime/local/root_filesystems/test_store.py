@@ -9,7 +9,7 @@ import pytest
 from sandyard.runtime.errors import EnvironmentMissingError, EnvironmentRefusedError
 from sandyard.runtime.local.root_filesystems import layers
 from sandyard.runtime.local.root_filesystems.layers import LayerUnpacker
-from sandyard.runtime.local.root_filesystems.store import Environment, Environments
+from sandyard.runtime.local.root_filesystems.store import RootFilesystem, RootFilesystems
 from tests.support.runtime.root_file_systems import (
     gzipped,
     hard_link,
@@ -23,15 +23,17 @@ SHELL = member("bin/sh", b"a shell")
 
 
 @pytest.fixture
-def environments(tmp_path: Path) -> Environments:
-    return Environments(tmp_path / "runtime")
+def environments(tmp_path: Path) -> RootFilesystems:
+    return RootFilesystems(tmp_path / "runtime")
 
 
-def add(environments: Environments, folder: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+def add(
+    environments: RootFilesystems, folder: Path, *members: tuple[tarfile.TarInfo, bytes]
+) -> Path:
     """Import this as a tar; where its root is."""
     file = folder / "root.tar"
     file.write_bytes(tar(SHELL, *members))
-    return environments.root_of(environments.add("debian", file))
+    return environments.root_of(environments.add("debian", file, now=1.0))
 
 
 def names_in(folder: Path) -> list[str]:
@@ -39,7 +41,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def test_a_tar_is_imported_listed_replaced_and_removed(
-    environments: Environments, tmp_path: Path
+    environments: RootFilesystems, tmp_path: Path
 ) -> None:
     root = add(environments, tmp_path, member("etc/motd", b"one", mode=0o4644))
     assert (root / "etc/motd").read_bytes() == b"one"
@@ -47,7 +49,7 @@ def test_a_tar_is_imported_listed_replaced_and_removed(
     assert (root / "workspace").is_dir()
     assert (root / "etc/pip.conf").is_file()
     [listed] = environments.list()
-    assert isinstance(listed, Environment)
+    assert isinstance(listed, RootFilesystem)
     assert listed.name == "debian"
     newer = add(environments, tmp_path, member("etc/motd", b"two"))
     assert newer != root
@@ -61,7 +63,7 @@ def test_a_tar_is_imported_listed_replaced_and_removed(
 
 @pytest.mark.parametrize("pack", [bytes, gzipped])
 def test_layers_are_put_over_one_another(
-    environments: Environments, tmp_path: Path, pack: type[bytes]
+    environments: RootFilesystems, tmp_path: Path, pack: type[bytes]
 ) -> None:
     first = tar(
         SHELL,
@@ -73,7 +75,7 @@ def test_layers_are_put_over_one_another(
         *(member("lib/y", b"2"), hard_link("data/same", "lib/y"), member("data/kept", b"2")),
     )
     layout = oci_layout(tmp_path / "oci", pack(first), pack(second), env=["PATH=/opt/bin", "A=b=c"])
-    made = environments.add("image", layout)
+    made = environments.add("image", layout, now=1.0)
     root = environments.root_of(made)
     assert names_in(root / "data") == ["kept", "same"]
     assert (root / "data/kept").read_bytes() == b"2"
@@ -83,19 +85,19 @@ def test_layers_are_put_over_one_another(
     assert made.environment == {"PATH": "/opt/bin", "A": "b=c"}
 
 
-def test_a_layout_in_a_tar_is_a_layout(environments: Environments, tmp_path: Path) -> None:
+def test_a_layout_in_a_tar_is_a_layout(environments: RootFilesystems, tmp_path: Path) -> None:
     layout = oci_layout(tmp_path / "oci", tar(SHELL, member("etc/motd", b"x")))
     packed = tmp_path / "image.tar"
     subprocess.run(["tar", "-C", str(layout), "-cf", str(packed), "."], check=True)
-    root = environments.root_of(environments.add("image", packed))
+    root = environments.root_of(environments.add("image", packed, now=1.0))
     assert (root / "etc/motd").read_bytes() == b"x"
 
 
-def test_zstd_is_unpacked(environments: Environments, tmp_path: Path) -> None:
+def test_zstd_is_unpacked(environments: RootFilesystems, tmp_path: Path) -> None:
     plain = tmp_path / "root.tar"
     plain.write_bytes(tar(SHELL))
     subprocess.run(["zstd", "-q", str(plain), "-o", str(tmp_path / "root.tar.zst")], check=True)
-    assert environments.add("small", tmp_path / "root.tar.zst").name == "small"
+    assert environments.add("small", tmp_path / "root.tar.zst", now=1.0).name == "small"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_zstd_is_unpacked(environments: Environments, tmp_path: Path) -> None:
     ],
 )
 def test_what_would_leave_the_root_is_refused_and_leaves_nothing(
-    environments: Environments, tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]
+    environments: RootFilesystems, tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]
 ) -> None:
     with pytest.raises(EnvironmentRefusedError):
         add(environments, tmp_path, *members)
@@ -121,7 +123,7 @@ def test_what_would_leave_the_root_is_refused_and_leaves_nothing(
     assert not list(tmp_path.rglob("escaped"))
 
 
-def test_links_to_outside_lead_to_the_inside(environments: Environments, tmp_path: Path) -> None:
+def test_links_to_outside_lead_to_the_inside(environments: RootFilesystems, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     root = add(
@@ -139,7 +141,7 @@ def test_links_to_outside_lead_to_the_inside(environments: Environments, tmp_pat
     assert not (root / "proc").is_symlink()
 
 
-def test_devices_and_pipes_are_left_out(environments: Environments, tmp_path: Path) -> None:
+def test_devices_and_pipes_are_left_out(environments: RootFilesystems, tmp_path: Path) -> None:
     root = add(
         environments,
         tmp_path,
@@ -151,30 +153,30 @@ def test_devices_and_pipes_are_left_out(environments: Environments, tmp_path: Pa
     assert names_in(root / "run") == []
 
 
-def test_a_damaged_part_is_refused(environments: Environments, tmp_path: Path) -> None:
+def test_a_damaged_part_is_refused(environments: RootFilesystems, tmp_path: Path) -> None:
     layout = oci_layout(tmp_path / "oci", tar(SHELL))
     for blob in (layout / "blobs/sha256").iterdir():
         blob.write_bytes(blob.read_bytes() + b" ")
     with pytest.raises(EnvironmentRefusedError, match="damaged"):
-        environments.add("image", layout)
+        environments.add("image", layout, now=1.0)
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"no archive at all", b"\x1f\x8bbroken", tar(member("x"))]
 )
 def test_what_is_no_root_is_refused(
-    environments: Environments, tmp_path: Path, content: bytes
+    environments: RootFilesystems, tmp_path: Path, content: bytes
 ) -> None:
     file = tmp_path / "file"
     file.write_bytes(content)
     with pytest.raises(EnvironmentRefusedError):
-        environments.add("debian", file)
+        environments.add("debian", file, now=1.0)
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "A", ".a", "-", "a" * 65])
-def test_a_name_is_plain(environments: Environments, tmp_path: Path, name: str) -> None:
+def test_a_name_is_plain(environments: RootFilesystems, tmp_path: Path, name: str) -> None:
     with pytest.raises(EnvironmentRefusedError):
-        environments.add(name, tmp_path)
+        environments.add(name, tmp_path, now=1.0)
 
 
 def test_what_is_too_large_is_refused(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ import pytest
 
 from sandyard.runtime.errors import LimitsMissingError
 from sandyard.runtime.local.server.enforcement import Enforcement, find_enforcement
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.storage.volumes import file_count, image_bytes
 
 
 def test_the_strongest_is_taken_and_leaves_nothing(tmp_path: Path) -> None:
-    means = find_enforcement(LocalPolicy(), tmp_path)
+    means = find_enforcement(LocalOptions(), tmp_path, 1.0)
     assert means.volume == ("image" if os.geteuid() == 0 else "folder")
     assert not means.has_cgroups
     assert list(tmp_path.iterdir()) == []
@@ -21,16 +21,18 @@ def test_the_strongest_is_taken_and_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
 def test_a_folder_can_be_asked_for(tmp_path: Path, isolation: str) -> None:
-    policy = LocalPolicy(isolation="none" if isolation == "none" else "bubblewrap", volume="folder")
-    assert find_enforcement(policy, tmp_path).volume == "folder"
+    policy = LocalOptions(
+        isolation="none" if isolation == "none" else "bubblewrap", volume="folder"
+    )
+    assert find_enforcement(policy, tmp_path, 1.0).volume == "folder"
 
 
 def test_a_root_of_control_groups_that_is_none_is_told(tmp_path: Path) -> None:
     with pytest.raises(LimitsMissingError, match="SANDBOX_CGROUP_ROOT can't be used"):
-        find_enforcement(LocalPolicy(cgroup_root=tmp_path / "none"), tmp_path)
+        find_enforcement(LocalOptions(cgroup_root=tmp_path / "none"), tmp_path, 1.0)
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids")
     (tmp_path / "cgroup.subtree_control").write_text("cpu memory pids")
-    assert find_enforcement(LocalPolicy(cgroup_root=tmp_path), tmp_path).has_cgroups
+    assert find_enforcement(LocalOptions(cgroup_root=tmp_path), tmp_path, 1.0).has_cgroups
 
 
 def test_what_is_weaker_is_said() -> None:

@@ -56,8 +56,8 @@ async def test_an_end_is_waited_for() -> None:
 
 async def test_a_pipe_tells_by_its_end() -> None:
     async def seconds_to_see_its_end() -> float:
-        told, telling = os.pipe()
-        asyncio.get_running_loop().call_later(0.01, os.close, telling)
+        told, start_pipe = os.pipe()
+        asyncio.get_running_loop().call_later(0.01, os.close, start_pipe)
         return await seconds_for(lambda: until_written(told))
 
     assert await least_of(seconds_to_see_its_end) < 0.2

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from sandyard.kit.clock import SystemClock
 from sandyard.runtime.errors import EnvironmentInUseError
 from sandyard.runtime.local.records.run_folder import LocalRunFolder
-from sandyard.runtime.local.root_filesystems.store import Environments
+from sandyard.runtime.local.root_filesystems.store import RootFilesystems
 from sandyard.runtime.local.server.enforcement import Enforcement
-from sandyard.runtime.local.server.options import LocalPolicy
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.server.specs import Specs
 from sandyard.runtime.local.storage.shared_files import note_use, remove_unused
 from sandyard.runtime.local.storage.snapshots import SnapshotFolder
@@ -27,7 +28,7 @@ _LIMITS = Limits(cpu=1, memory_bytes=1, processes=1, storage_bytes=1, max_runnin
 def add_run(folder: Path, kind: Kind = "sandbox", **changes: Any) -> LocalRunFolder:
     """A machine as it is recorded from its start on."""
     run_id = RunId(kind, "box", "1")
-    specs = Specs(folder, LocalPolicy(), SnapshotFolder(folder / "snapshots"))
+    specs = Specs(folder, LocalOptions(), SnapshotFolder(folder / "snapshots"), SystemClock())
     spec = specs.make(run_id, MachineSpec(_LIMITS, 60), Enforcement())
     run = LocalRunFolder(RunFolders(folder).path_of(run_id))
     run.path.mkdir(parents=True)
@@ -47,7 +48,7 @@ def made(folder: Path) -> dict[str, Path]:
 def test_what_nobody_has_used_for_a_week_is_removed(tmp_path: Path) -> None:
     shared = made(tmp_path)
     for path in shared.values():
-        note_use(path)
+        note_use(path, now=time.time())
     remove_unused(tmp_path, now=time.time() + _WEEK_SEC - 60)
     assert all(path.exists() for path in shared.values())
     remove_unused(tmp_path, now=time.time() + _WEEK_SEC + 60)
@@ -57,7 +58,7 @@ def test_what_nobody_has_used_for_a_week_is_removed(tmp_path: Path) -> None:
 def test_what_is_used_again_stays(tmp_path: Path) -> None:
     path = made(tmp_path)["skeletons"]
     os.utime(path, (0, 0))
-    note_use(path)
+    note_use(path, now=time.time())
     remove_unused(tmp_path, now=time.time() + 60)
     assert path.exists()
 
@@ -65,7 +66,7 @@ def test_what_is_used_again_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["sandbox", "preview", "warm"])
 def test_what_a_machine_has_stays_until_its_end(tmp_path: Path, kind: Kind) -> None:
     shared = made(tmp_path)
-    run = add_run(tmp_path, kind, skeleton=str(shared["skeletons"]), ca_file=str(shared["ca"]))
+    run = add_run(tmp_path, kind, base_files=str(shared["skeletons"]), ca_file=str(shared["ca"]))
     later = time.time() + _WEEK_SEC + 60
     remove_unused(tmp_path, now=later)
     assert shared["skeletons"].exists()
@@ -77,9 +78,9 @@ def test_what_a_machine_has_stays_until_its_end(tmp_path: Path, kind: Kind) -> N
 
 
 def test_an_environment_that_a_warm_machine_has_is_not_removed(tmp_path: Path) -> None:
-    environments = Environments(tmp_path / "runtime")
+    environments = RootFilesystems(tmp_path / "runtime")
     (tmp_path / "root.tar").write_bytes(tar(member("bin/sh", b"a shell")))
-    environment = environments.add("debian", tmp_path / "root.tar")
+    environment = environments.add("debian", tmp_path / "root.tar", now=1.0)
     add_run(tmp_path / "runtime", "warm", root=str(environments.root_of(environment)))
     with pytest.raises(EnvironmentInUseError):
         environments.remove("debian")

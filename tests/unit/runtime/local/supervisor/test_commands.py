@@ -9,7 +9,7 @@ import pytest
 
 from sandyard.runtime.local.supervisor.commands import RunningCommand
 from sandyard.runtime.local.supervisor.output import OutputRing
-from sandyard.runtime.local.supervisor.output_throttle import Pace
+from sandyard.runtime.local.supervisor.output_throttle import OutputThrottle
 from sandyard.runtime.local.supervisor.process_group import ProcessGroup
 
 _MORE_THAN_A_PIPE = bytes(1 << 20)
@@ -22,7 +22,7 @@ async def piped(tmp_path: Path) -> AsyncIterator[tuple[RunningCommand, int]]:
     told = {"id": "1", "pid": os.getpid(), "exit_code": None, "ended_at": None}
     group = ProcessGroup(os.getpid(), parents=())
     ring = OutputRing(tmp_path, size=1024)
-    command = RunningCommand(told, group, {"stdin": writer}, ring, Pace())
+    command = RunningCommand(told, group, {"stdin": writer}, ring, OutputThrottle())
     yield command, reader
     command.close_input()
     os.close(reader)

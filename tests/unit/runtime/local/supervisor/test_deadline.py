@@ -8,6 +8,7 @@ import pytest
 from sandyard.runtime.local.records.run_folder import LocalRunFolder
 from sandyard.runtime.local.supervisor.deadline import POLL_SEC, until_deadline
 from sandyard.runtime.model import RunId, Up
+from tests.support.clocks import ManualClock
 
 START = 1_800_000_000.0
 
@@ -15,17 +16,16 @@ START = 1_800_000_000.0
 async def ended_after(
     folder: LocalRunFolder, meanwhile: Callable[[float], None] = lambda _: None
 ) -> float:
-    """The seconds after which the wait is over; `meanwhile` is told them at each sleep."""
-    passed = 0.0
+    """The seconds after which the wait is over; `meanwhile` gets them at each sleep."""
+    clock = ManualClock(START)
 
     async def sleep(seconds: float) -> None:
-        nonlocal passed
         assert seconds > 0
-        passed += seconds
-        meanwhile(passed)
+        clock.advance(seconds)
+        meanwhile(clock.now() - START)
 
-    await until_deadline(folder, now=lambda: START + passed, sleep=sleep)
-    return passed
+    await until_deadline(folder, clock, sleep=sleep)
+    return clock.now() - START
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """How much of a processor goes into reading what a machine writes."""
 
-from sandyard.runtime.local.supervisor.output_throttle import Pace
+from sandyard.runtime.local.supervisor.output_throttle import OutputThrottle
 
 
 class Times:
@@ -14,7 +14,7 @@ class Times:
 
 def test_a_burst_is_free_and_a_flood_takes_a_quarter_of_a_processor() -> None:
     times = Times()
-    pace = Pace(lambda: times.used, lambda: times.now)
+    pace = OutputThrottle(lambda: times.used, lambda: times.now)
     times.work(0.1)
     assert pace.pause_sec() == 0
     while times.now < 60:
@@ -25,7 +25,7 @@ def test_a_burst_is_free_and_a_flood_takes_a_quarter_of_a_processor() -> None:
 
 def test_who_was_quiet_for_long_has_saved_nothing_up() -> None:
     times = Times()
-    pace = Pace(lambda: times.used, lambda: times.now)
+    pace = OutputThrottle(lambda: times.used, lambda: times.now)
     times.now += 3600
     assert pace.pause_sec() == 0
     times.work(0.2)

@@ -9,7 +9,7 @@ from sandyard.platform.sandboxes.model import Status
 from sandyard.platform.sandboxes.ports import SandboxStore
 
 
-class ProjectHolders:
+class ParentProjects:
     def __init__(self, projects: Projects) -> None:
         self._projects = projects
 
@@ -20,7 +20,7 @@ class ProjectHolders:
             raise ProjectArchivedError
 
 
-class SandboxHolders:
+class ParentSandboxes:
     def __init__(self, store: SandboxStore) -> None:
         self._store = store
 

@@ -1,0 +1,1 @@
+"""Listings with a filter, an order and pages, in one way for every noun."""
