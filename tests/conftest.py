@@ -32,7 +32,6 @@ from tests.support.storage.engines import (
     broker_database,
     drop_databases,
     dynamo_server,
-    made_databases,
     pool_table,
     postgres_folder,
     postgres_server,
@@ -109,9 +108,6 @@ def migrated(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> Mig
 @pytest.fixture(scope="module", autouse=True)
 def _databases_end_with_their_file() -> Iterator[None]:
     yield
-    if not made_databases():
-        return
-    gc.collect()  # a connection that was left open is reported here, not in a later file
     with ThreadPoolExecutor(1) as apart:  # where no browser's loop is running
         apart.submit(lambda: asyncio.run(drop_databases())).result()
 

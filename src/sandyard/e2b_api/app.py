@@ -37,33 +37,30 @@ class E2bApi:
         await self._boundary(own, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        port = _port(scope) if scope[_LABEL] is None else ENVD_PORT
-        if scope[SANDBOX_ID] is not None and port != ENVD_PORT:
-            await self._pass(scope, receive, send, host=f"{port}-{scope[SANDBOX_ID]}")
-        else:
-            await self._application(scope)(scope, receive, send)
-
-    def _application(self, scope: Scope) -> ASGIApp:
         """SDKs of 2025 name the sandbox in calls to the control API too."""
-        label = scope[_LABEL]
-        may_be_inside = label != API and is_for_machine(scope)
-        if may_be_inside and (scope[SANDBOX_ID] is not None or path_of(scope) == "/files"):
-            return self._envd
-        is_named = may_be_inside and bool(values_of(scope["headers"], SANDBOX))
-        if label not in (None, API) or is_named:
+        label, sandbox_id, path = scope[_LABEL], scope[SANDBOX_ID], path_of(scope)
+        may_be_inside = label != API and is_for_machine(path)
+        if sandbox_id and label is None and (port := _port(scope)) != ENVD_PORT:
+            await self._pass(scope, receive, send, path=path, host=f"{port}-{sandbox_id}")
+        elif may_be_inside and (sandbox_id is not None or path == "/files"):
+            await self._envd(scope, receive, send)
+        elif label not in (None, API) or (may_be_inside and values_of(scope["headers"], SANDBOX)):
             raise NotFoundError
-        return self._control
+        else:
+            await self._control(scope, receive, send)
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send, *, host: str) -> None:
+    async def _pass(
+        self, scope: Scope, receive: Receive, send: Send, *, path: str, host: str
+    ) -> None:
         """Forwards to a port of the sandbox, as if the request came to that port's host."""
         if self._ports is None:
             raise NotFoundError
         headers = [each for each in scope["headers"] if each[0] != b"host"]
         headers.append((b"host", f"{host}.{self._hosts.domain}".encode()))
         raw_path = scope["raw_path"].removeprefix(scope["root_path"].encode()) or b"/"
-        path = {"path": path_of(scope), "raw_path": raw_path, "root_path": ""}
+        passed = {"path": path, "raw_path": raw_path, "root_path": "", "headers": headers}
         try:
-            await self._ports({**scope, **path, "headers": headers}, receive, send)
+            await self._ports({**scope, **passed}, receive, send)
         except NotFoundError as error:
             raise SandboxGoneError from error
 

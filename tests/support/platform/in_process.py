@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from email.message import EmailMessage
 from email.parser import BytesParser
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +222,7 @@ def platform_settings(
     trusted_proxies: str | None = None,
     **settings: Any,
 ) -> Settings:
-    loaded = load_settings()
+    loaded = _loaded_settings()
     unlimited = {
         "auth_rate_limit_per_account": "100000/minute",
         "auth_rate_limit_per_address": "100000/minute",
@@ -246,6 +247,12 @@ def platform_settings(
         sandboxes=loaded.sandboxes.model_copy(update=sandboxes or {}),
         e2b=loaded.e2b.model_copy(update=e2b or {}),
     )
+
+
+@cache
+def _loaded_settings() -> Settings:
+    """Once for all tests: to read the environment takes longer than to build the Platform."""
+    return load_settings()
 
 
 @contextmanager

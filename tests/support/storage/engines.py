@@ -111,11 +111,6 @@ async def _create_database(server_url: str, template: str) -> sa.URL:
     return sa.make_url(server_url).set(database=name)
 
 
-def made_databases() -> bool:
-    """Whether the tests of this file have made any."""
-    return bool(_databases)
-
-
 async def drop_databases() -> None:
     """Drops those of the tests so far: each is nine megabytes of the machine's memory."""
     while _databases:

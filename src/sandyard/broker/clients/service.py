@@ -22,7 +22,7 @@ from sandyard.broker.clients.ports import ClientStore
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit import ids
 from sandyard.kit.changes.events import actor
-from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
+from sandyard.kit.changes.transitions import Cause, Transition, change_entity
 from sandyard.kit.clock import Clock
 
 _PAGE = 100
@@ -52,41 +52,36 @@ class Clients:
         self._pool = pool
         self._store = store
         self._clock = clock
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def create(self, name: str, limits: Limits, *, expires_at: int | None) -> SentToken:
         """Create a client with its first token, which is shown only once. Raises ClientExistsError
         and TokenExpiryPassedError."""
         check_expiry(expires_at, int(self._clock.now()))
-        await self._settle(name, lambda client, cause: decide_created(client, name, limits, cause))
+        await self._change(name, lambda client, cause: decide_created(client, name, limits, cause))
         return await self.add_token(name, expires_at=expires_at)
 
     async def change(self, name: str, limits: Limits) -> Client:
         """Takes effect in every process within half a minute."""
-        return await self._settle(name, lambda client, cause: decide_changed(client, limits, cause))
+        return await self._change(name, lambda client, cause: decide_changed(client, limits, cause))
 
     async def add_token(self, name: str, *, expires_at: int | None) -> SentToken:
         """Add a token, so that an old one can be replaced and then revoked."""
         token = SentToken(name, ids.token_id(), secrets.token_urlsafe(32))
-        await self._settle(
+        await self._change(
             name, lambda client, cause: decide_token_added(client, token, expires_at, cause)
         )
         return token
 
     async def revoke_token(self, name: str, token_id: str) -> Client:
         """Takes effect in every process within half a minute."""
-        return await self._settle(
+        return await self._change(
             name, lambda client, cause: decide_token_revoked(client, token_id, cause)
         )
 
     async def delete(self, name: str) -> None:
         """Its leases stay until they end; its tokens are refused within half a minute."""
-        async for _ in ConflictRetries():
-            cause = Cause.by(actor("operator"), self._clock)
-            client = await self._store.find_client(name)
-            if await self._pool.apply_together(decide_deleted(client, cause)):
-                return
-        raise ClientBusyError
+        await self._change(name, decide_deleted)
 
     async def list(self) -> Sequence[tuple[Client, Sequence[TokenUse]]]:
         clients = await self._store.clients()
@@ -120,14 +115,14 @@ class Clients:
                 return report
             after = slots[-1]
 
-    async def _settle(self, name: str, decide: Decide) -> Client:
-        async with self._turn:
-            async for _ in ConflictRetries():
-                cause = Cause.by(actor("operator"), self._clock)
-                transition = decide(await self._store.find_client(name), cause)
-                if await self._pool.apply_together(transition):
-                    return transition.result
-        raise ClientBusyError
+    async def _change(self, name: str, decide: Decide) -> Client:
+        return await change_entity(
+            lambda: self._store.find_client(name),
+            lambda client: decide(client, Cause.by(actor("operator"), self._clock)),
+            self._pool.apply_together,
+            busy=ClientBusyError,
+            lock=self._lock,
+        )
 
 
 def _use(token: Mapping[str, Any], uses: Mapping[str, int]) -> TokenUse:

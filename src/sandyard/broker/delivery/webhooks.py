@@ -26,7 +26,7 @@ from sandyard.broker.delivery.webhook_model import (
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit import ids
 from sandyard.kit.changes.events import LoggedEvent, actor
-from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
+from sandyard.kit.changes.transitions import Cause, Transition, change_entity
 from sandyard.kit.clock import Clock
 from sandyard.kit.paging import Page
 
@@ -56,7 +56,7 @@ class Webhooks:
         self._post = post
         self._require_public = require_public
         self._is_on = is_on
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def create(self, *, url: str, kinds: Sequence[str], note: str | None) -> Webhook:
         """The webhook receives all events written from now on. Raises WebhooksOffError and
@@ -90,13 +90,13 @@ class Webhooks:
         Raises WebhookAddressError."""
         if changes.get("url") is not None:
             self._require_public(changes["url"])
-        return await self._settle(
+        return await self._change(
             webhook_id, lambda webhook, cause: decide_changed(webhook, cause, **changes)
         )
 
     async def rotate_secret(self, webhook_id: str) -> Webhook:
         secret = _new_secret()
-        return await self._settle(
+        return await self._change(
             webhook_id, lambda webhook, cause: decide_rotated(webhook, secret, cause)
         )
 
@@ -104,20 +104,16 @@ class Webhooks:
         """It has failed for too long; True if nothing more is sent to it."""
 
         def decide(webhook: Webhook | None, cause: Cause) -> Transition[Webhook] | None:
-            if webhook is None or not webhook.is_enabled:
-                return None
-            return decide_given_up(webhook, reason, cause)
+            if webhook is None:
+                raise WebhookNotFoundError
+            return decide_given_up(webhook, reason, cause) if webhook.is_enabled else None
 
-        await self._settle(webhook_id, decide, by=actor("job", "deliver"))
+        await self._change(webhook_id, decide, by=actor("job", "deliver"))
         return True
 
     async def delete(self, webhook_id: str) -> None:
-        async for _ in ConflictRetries():
-            cause = Cause.by(actor("operator"), self._clock)
-            webhook = await self._store.find_webhook(webhook_id)
-            if await self._pool.apply_together(decide_removed(webhook, cause)):
-                return await self._store.forget_sink(webhook_id)
-        raise WebhookBusyError
+        await self._change(webhook_id, decide_removed)
+        await self._store.forget_sink(webhook_id)
 
     async def replay(self, webhook_id: str, event_id: str) -> Attempt:
         """Send one event again, once and now. Raises EventNotFoundError."""
@@ -141,19 +137,16 @@ class Webhooks:
             raise WebhookNotFoundError
         return webhook
 
-    async def _settle(self, webhook_id: str, decide: Decide, *, by: str | None = None) -> Webhook:
-        async with self._turn:
-            async for _ in ConflictRetries():
-                cause = Cause.by(by or actor("operator"), self._clock)
-                webhook = await self._store.find_webhook(webhook_id)
-                transition = decide(webhook, cause)
-                if transition is None:
-                    if webhook is None:
-                        raise WebhookNotFoundError
-                    return webhook
-                if await self._pool.apply_together(transition):
-                    return transition.result
-        raise WebhookBusyError
+    async def _change(
+        self, webhook_id: str, decide: Decide, *, by: str = actor("operator")
+    ) -> Webhook:
+        return await change_entity(
+            lambda: self._store.find_webhook(webhook_id),
+            lambda webhook: decide(webhook, Cause.by(by, self._clock)),
+            self._pool.apply_together,
+            busy=WebhookBusyError,
+            lock=self._lock,
+        )
 
 
 def _new_secret() -> str:

@@ -28,7 +28,7 @@ from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.broker.provider.ports import Provider
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
-from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
+from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
 from sandyard.kit.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class PoolAutoscaler:
         counted = await self._store.counts()
         counts = counted.by_status
         report.available = counts[Status.AVAILABLE]
-        await self._tell_level(report.available)
+        await self._report_level(report.available)
         await self._adopt_lost(report)
         reservations = await self._store.open_reservations()
         now = int(self._clock.now())
@@ -87,10 +87,10 @@ class PoolAutoscaler:
             if autoscaler.is_counted(counted.counted_at):  # else the next run decides
                 await self._create(wanted, report)
         else:
-            await self._tell_stuck(report.missing)
+            await self._report_stuck(report.missing)
         return report
 
-    async def _tell_level(self, available: int) -> None:
+    async def _report_level(self, available: int) -> None:
         level = level_of(available, self._policy)
         is_new = await self._change(
             lambda autoscaler, cause: decide_level(autoscaler, level, cause)
@@ -144,7 +144,7 @@ class PoolAutoscaler:
             )
         )
 
-    async def _tell_stuck(self, missing: int) -> None:
+    async def _report_stuck(self, missing: int) -> None:
         obstacle = self._obstacle()
         is_new = await self._change(
             lambda autoscaler, cause: decide_stuck(autoscaler, missing, obstacle, cause)
@@ -183,11 +183,10 @@ class PoolAutoscaler:
         self, decide: Callable[[Autoscaler | None, Cause], Transition[Autoscaler] | None]
     ) -> bool:
         """Read, decide and apply; returns whether something changed."""
-        async for _ in ConflictRetries():
+
+        async def decide_now() -> Transition[Autoscaler] | None:
             cause = Cause.by(actor("job", "pool"), self._clock)
-            change = decide(await self._store.find_autoscaler(), cause)
-            if change is None:
-                return False
-            if await self._store.apply_together(change):
-                return True
-        raise RowBusyError
+            return decide(await self._store.find_autoscaler(), cause)
+
+        change = await apply_decision(decide_now, self._store.apply_together, busy=RowBusyError)
+        return change is not None

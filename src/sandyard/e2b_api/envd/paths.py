@@ -14,18 +14,18 @@ ROOT_HOME = "/root"
 USER, ROOT = "user", "root"
 
 
-_RPC = ("process.Process", "filesystem.Filesystem")
+_RPC = ("/process.Process/", "/filesystem.Filesystem/")
 _PLAIN = frozenset({"/health", "/files", "/envs", "/metrics"})
 
 
-def is_rpc(scope: Scope) -> bool:
+def is_rpc(path: str) -> bool:
     """Whether it is a call of the Connect protocol."""
-    return path_of(scope).startswith(tuple(f"/{service}/" for service in _RPC))
+    return path.startswith(_RPC)
 
 
-def is_for_machine(scope: Scope) -> bool:
+def is_for_machine(path: str) -> bool:
     """Whether the path belongs to a machine's API, and not to the control API."""
-    return is_rpc(scope) or path_of(scope) in _PLAIN
+    return path in _PLAIN or path.startswith(_RPC)
 
 
 def path_of(scope: Scope) -> str:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandyard.e2b_api.envd import connect
-from sandyard.e2b_api.envd.paths import is_rpc
+from sandyard.e2b_api.envd.paths import is_rpc, path_of
 from sandyard.e2b_api.errors import STATUSES, Statuses, message_of
 from sandyard.kit.errors import (
     MethodNotAllowedError,
@@ -67,7 +67,7 @@ class ErrorBoundary:
     def _response(self, error: SandyardError, scope: Scope) -> Response:
         body = error_body(error, self._statuses)
         status, sandbox_id = body["code"], scope.get(SANDBOX_ID)
-        if is_rpc(scope) and status != 502:
+        if is_rpc(path_of(scope)) and status != 502:
             return connect.error_response(error, self._statuses)
         if sandbox_id is not None and status == 502:
             body["sandboxId"] = sandbox_id

@@ -67,5 +67,5 @@ def test_the_user_of_a_call_is_in_its_authorization(header: str, user: str | Non
 def test_which_paths_are_a_machine_s(
     path: str, root: str, below: str, for_machine: bool, rpc: bool
 ) -> None:
-    scope = {"path": path, "root_path": root}
-    assert (path_of(scope), is_for_machine(scope), is_rpc(scope)) == (below, for_machine, rpc)
+    assert path_of({"path": path, "root_path": root}) == below
+    assert (is_for_machine(below), is_rpc(below)) == (for_machine, rpc)
