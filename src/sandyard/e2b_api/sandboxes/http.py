@@ -29,7 +29,7 @@ from sandyard.e2b_api.sandboxes.schemas import (
     RefreshBody,
     TimeoutBody,
 )
-from sandyard.e2b_api.sandboxes.service import E2bSandboxes, Listing
+from sandyard.e2b_api.sandboxes.service import E2bSandboxes, SandboxSelection
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import ConflictError
 from sandyard.platform.access.principal import Principal, Scope
@@ -88,7 +88,7 @@ class SandboxCalls:
 
     async def _list(self, request: Request, by: Principal) -> Response:
         query = query_of(request, ListQuery)
-        listing = Listing(
+        selection = SandboxSelection(
             query.state,
             metadata_of(query.metadata),
             template=query.template,
@@ -96,14 +96,16 @@ class SandboxCalls:
             is_oldest_first=query.order == "asc",
         )
         found, following = await self._sandboxes.list(
-            listing, by=by, limit=query.limit, cursor=query.next_token
+            selection, by=by, limit=query.limit, cursor=query.next_token
         )
         body = [each.listed(self._now()) for each in found]
         return json_response(body, headers=page_headers(following))
 
     async def _list_running(self, request: Request, by: Principal) -> Response:
         metadata = metadata_of(request.query_params.get("metadata", ""))
-        found = await self._sandboxes.list_all(Listing(frozenset({"running"}), metadata), by=by)
+        found = await self._sandboxes.list_all(
+            SandboxSelection(frozenset({"running"}), metadata), by=by
+        )
         return json_response([each.listed(self._now()) for each in found])
 
     async def _get(self, request: Request, by: Principal) -> Response:

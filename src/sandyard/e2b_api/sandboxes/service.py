@@ -17,7 +17,7 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.listings.model import Listing as PlatformListing
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.sandboxes.errors import SandboxNameTakenError, SandboxUnknownError
 from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox, SandboxFilter, Status
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
@@ -43,7 +43,7 @@ class Launcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class SandboxSelection:
     """Which sandboxes are listed, newest first by default."""
 
     states: Set[str]
@@ -164,40 +164,42 @@ class E2bSandboxes:
         return await self._described(await self._own(name, by), by)
 
     async def list(
-        self, listing: Listing, *, by: Principal, limit: int, cursor: str | None
+        self, selection: SandboxSelection, *, by: Principal, limit: int, cursor: str | None
     ) -> tuple[Sequence[SandboxView], str | None]:
         """At most `limit`, and the next cursor."""
-        now, only = self._now(), await self._filter(listing, by)
-        sort = "created_at" if listing.is_oldest_first else "-created_at"
+        now, only = self._now(), await self._filter(selection, by)
+        sort = "created_at" if selection.is_oldest_first else "-created_at"
         if only is None:
             return [], None
 
         async def fetch(count: int, after: str | None) -> Page[Sandbox]:
-            wanted = PlatformListing(only, sort, count, after)
+            wanted = Listing(only, sort, count, after)
             return await self._sandboxes.list(wanted, account_id=by.account_id)
 
         found, following = await matching(
-            fetch, lambda each: listing.has(each, now), limit=limit, cursor=cursor
+            fetch, lambda each: selection.has(each, now), limit=limit, cursor=cursor
         )
         names = await self._aliases(by)
         view = [SandboxView(each, names.get(each.template_id), self._disk_mb) for each in found]
         return view, following
 
-    async def _filter(self, listing: Listing, by: Principal) -> SandboxFilter | None:
+    async def _filter(self, selection: SandboxSelection, by: Principal) -> SandboxFilter | None:
         """None if there is no such template."""
-        if listing.template is None:
+        if selection.template is None:
             return SandboxFilter(is_recycled=False)
         try:
-            found = await self._templates.find(listing.template, account_id=by.account_id)
+            found = await self._templates.find(selection.template, account_id=by.account_id)
         except TemplateNotFoundError:
             return None
         return SandboxFilter(is_recycled=False, template_id=found.template_id)
 
-    async def list_all(self, listing: Listing, *, by: Principal) -> Sequence[SandboxView]:
+    async def list_all(
+        self, selection: SandboxSelection, *, by: Principal
+    ) -> Sequence[SandboxView]:
         found: list[SandboxView] = []
         cursor = None
         while True:
-            page, cursor = await self.list(listing, by=by, limit=_PAGE, cursor=cursor)
+            page, cursor = await self.list(selection, by=by, limit=_PAGE, cursor=cursor)
             found += page
             if cursor is None:
                 return found
@@ -295,7 +297,7 @@ class E2bSandboxes:
 
     async def _made_before(self, name: str, *, by: Principal) -> SandboxView:
         only = SandboxFilter(search=name, is_recycled=False)
-        wanted = PlatformListing(only, "-created_at", limit=1, cursor=None)
+        wanted = Listing(only, "-created_at", limit=1, cursor=None)
         page = await self._sandboxes.list(wanted, account_id=by.account_id)
         if not page.items:
             raise SandboxNotFoundError

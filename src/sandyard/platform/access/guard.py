@@ -29,6 +29,7 @@ ACCOUNT_KEY = SecurityScheme(
 ACCOUNT_SECURITY = secured_by(LOGIN, ACCOUNT_KEY)
 """The security requirement of account-guarded endpoints, for `openapi_extra`."""
 
+_READING = frozenset({"GET", "HEAD"})
 LAST_USED_EVERY = timedelta(minutes=5)
 
 _API_KEY = re.compile(r"(sbk-[a-z0-9]{40}|e2b_[0-9a-f]{40})\Z")
@@ -71,11 +72,13 @@ class AccessGuard:
     async def account(self, request: Request) -> Principal:
         """The account of the request; an API key needs the scope `read` to read, `admin` to change
         anything."""
-        return await self.require(request, _needed(request, to_change=Scope.ADMIN))
+        scope = Scope.READ if request.method in _READING else Scope.ADMIN
+        return await self.require(request, scope)
 
     async def runner(self, request: Request) -> Principal:
-        """The same for sandboxes and previews, where the scope `run` is enough for changes."""
-        return await self.require(request, _needed(request, to_change=Scope.RUN))
+        """For sandboxes and previews: the scope `run` is enough to change them."""
+        scope = Scope.READ if request.method in _READING else Scope.RUN
+        return await self.require(request, scope)
 
     async def require(self, request: Request, scope: Scope) -> Principal:
         """The account of the request; LoginRequiredError without a credential,
@@ -157,10 +160,6 @@ class AccessGuard:
 
 def _principal_of(key: KeyCredential) -> Principal:
     return Principal(key.account.account_id, key.account.role, key.key_id, key.scope)
-
-
-def _needed(request: Request, *, to_change: Scope) -> Scope:
-    return Scope.READ if request.method in ("GET", "HEAD") else to_change
 
 
 def _credential(request: Request) -> str:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends
 
+from sandyard.kit.http.direct import Check
 from sandyard.kit.http.routes import GuardedRoutes, caller_of
 from sandyard.platform.access.guard import ACCOUNT_SECURITY, AccessGuard
 from sandyard.platform.access.principal import Principal
@@ -13,32 +14,24 @@ Caller = Annotated[Principal, Depends(caller_of)]
 
 def account_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
     """For every account."""
-    return GuardedRoutes(
-        prefix=prefix,
-        tag=tag,
-        check=guard.account,
-        security=ACCOUNT_SECURITY,
-        statuses=(401, 403, 429, 503),
-    )
+    return _routes(guard.account, prefix, tag)
 
 
 def run_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
     """For every account, including API keys with the scope `run`."""
-    return GuardedRoutes(
-        prefix=prefix,
-        tag=tag,
-        check=guard.runner,
-        security=ACCOUNT_SECURITY,
-        statuses=(401, 403, 429, 503),
-    )
+    return _routes(guard.runner, prefix, tag)
 
 
 def admin_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
     """For admins only."""
+    return _routes(guard.admin, prefix, tag)
+
+
+def _routes(check: Check, prefix: str, tag: str) -> GuardedRoutes:
     return GuardedRoutes(
         prefix=prefix,
         tag=tag,
-        check=guard.admin,
+        check=check,
         security=ACCOUNT_SECURITY,
         statuses=(401, 403, 429, 503),
     )

@@ -39,7 +39,9 @@ class SqlCredentialLookup:
         self._touches: SingleFlight[None] = SingleFlight()
 
     async def find_account(self, account_id: str) -> AccountCredential | None:
-        row = await self._first(_account, account_id=account_id)
+        row = await self._database.read(
+            lambda connection: connection.execute(_account, {"account_id": account_id}).first()
+        )
         return None if row is None else _account_credential(row)
 
     async def find_key(self, key_hash: str) -> KeyCredential | None:
@@ -49,7 +51,9 @@ class SqlCredentialLookup:
         return await self._find_key(_key_by_id, key_id=key_id)
 
     async def _find_key(self, statement: sa.Select[Any], **values: str) -> KeyCredential | None:
-        row = await self._first(statement, **values)
+        row = await self._database.read(
+            lambda connection: connection.execute(statement, values).first()
+        )
         if row is None:
             return None
         return KeyCredential(
@@ -72,11 +76,6 @@ class SqlCredentialLookup:
             .values(last_used_at=now)
         )
         await self._database.write(lambda connection: connection.execute(statement))
-
-    async def _first(self, statement: sa.Select[Any], **values: str) -> Any:
-        return await self._database.read(
-            lambda connection: connection.execute(statement, values).first()
-        )
 
 
 def _account_credential(row: Any) -> AccountCredential:

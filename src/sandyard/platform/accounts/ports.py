@@ -4,19 +4,20 @@ unavailable."""
 from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
-from sandyard.kit.changes.events import Event
-from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
 from sandyard.platform.accounts.identity.model import Identity, LoginRequest
 from sandyard.platform.accounts.logins.model import Counts, LoginAttempt
 from sandyard.platform.accounts.model import Account, AccountFilter, OtherAdmins
 from sandyard.platform.accounts.signups.model import PendingSignup, Taken
+from sandyard.platform.changes.apply import TransitionStore
 from sandyard.platform.listings.model import Listing
 
 
-class SignupStore(Protocol):
+class SignupStore(TransitionStore, Protocol):
+    """`apply` raises AccountExistsError if an account's id, address or name is taken."""
+
     async def find_taken(self, *, email: str, username: str) -> Taken: ...
 
     async def find_by_token(self, verification_token: str) -> PendingSignup | None:
@@ -29,14 +30,10 @@ class SignupStore(Protocol):
 
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[PendingSignup]: ...
 
-    async def apply(
-        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
-    ) -> bool:
-        """Compare and set; AccountExistsError if an account's id, address or name is taken."""
-        ...
 
+class AccountStore(TransitionStore, Protocol):
+    """What `apply` changes takes effect with the next request. It raises AccountExistsError."""
 
-class AccountStore(Protocol):
     async def find_account(self, account_id: str) -> Account | None: ...
 
     async def find_by_login(self, login: str) -> Account | None:
@@ -55,12 +52,6 @@ class AccountStore(Protocol):
 
     async def touch_login(self, account_id: str, *, now: datetime) -> None:
         """Record the time of the last login."""
-        ...
-
-    async def apply(
-        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
-    ) -> bool:
-        """Compare and set; takes effect with the next request. AccountExistsError."""
         ...
 
 

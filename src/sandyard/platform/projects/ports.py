@@ -3,11 +3,10 @@
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from sandyard.kit.changes.events import Event
-from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
+from sandyard.platform.changes.apply import TransitionStore
 from sandyard.platform.listings.model import Listing
 from sandyard.platform.projects.model import (
     Project,
@@ -19,8 +18,9 @@ from sandyard.platform.quotas.model import CountQuota
 T = TypeVar("T")
 
 
-class ProjectStore(Protocol):
-    """Finders with an account return only its projects, and no deleted ones."""
+class ProjectStore(TransitionStore, Protocol):
+    """Finders with an account return only its projects, and no deleted ones. `apply`
+    raises ProjectNameTakenError."""
 
     async def find_project(self, account_id: str, project_id: str) -> Project | None: ...
 
@@ -53,9 +53,3 @@ class ProjectStore(Protocol):
     async def page_of_projects(
         self, account_id: str, listing: Listing[ProjectFilter]
     ) -> Page[Project]: ...
-
-    async def apply(
-        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
-    ) -> bool:
-        """Compare and set; ProjectNameTakenError."""
-        ...

@@ -1,12 +1,10 @@
 """The store of templates. Every method raises UnavailableError if it is unavailable."""
 
-from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Protocol
+from typing import Protocol
 
-from sandyard.kit.changes.events import Event
-from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
+from sandyard.platform.changes.apply import TransitionStore
 from sandyard.platform.listings.model import Listing
 from sandyard.platform.quotas.model import CountQuota
 from sandyard.platform.templates.model import Template, TemplateFilter
@@ -18,8 +16,9 @@ class RootFileSystems(Protocol):
         ...
 
 
-class TemplateStore(Protocol):
-    """Finders return no deleted templates, and no private ones of other accounts."""
+class TemplateStore(TransitionStore, Protocol):
+    """Finders return no deleted templates, and no private ones of other accounts. `apply`
+    raises TemplateNameTakenError."""
 
     async def official_names(self) -> AbstractSet[str]:
         """The names of official templates, including deleted ones."""
@@ -32,9 +31,3 @@ class TemplateStore(Protocol):
     async def page_of_templates(
         self, account_id: str, listing: Listing[TemplateFilter]
     ) -> Page[Template]: ...
-
-    async def apply(
-        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
-    ) -> bool:
-        """Compare and set; TemplateNameTakenError."""
-        ...
