@@ -33,7 +33,7 @@ from sandyard.console.viewer import Viewers
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.rotation import AnyOf
-from sandyard.platform.wiring.part import PREFIX
+from sandyard.platform.wiring.shared import PREFIX
 from sandyard.settings import Settings
 from sandyard.wiring.part import Part
 

@@ -17,7 +17,8 @@ from sandyard.kit.http.on_demand_app import OnDemandApp
 from sandyard.platform.access.guard import ACCOUNT_SECURITY
 from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.sandboxes.network.gateway_targets import SandboxTargets
-from sandyard.platform.wiring.part import PREFIX, PlatformPart
+from sandyard.platform.wiring.part import PlatformPart
+from sandyard.platform.wiring.shared import PREFIX
 from sandyard.previews.gateway_targets import PreviewTargets
 from sandyard.settings import Settings
 from sandyard.wiring.part import Part

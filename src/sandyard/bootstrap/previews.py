@@ -25,7 +25,8 @@ from sandyard.kit.sql.events import SqlEventLog
 from sandyard.platform.access.guard import ACCOUNT_SECURITY
 from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.quotas.model import ResourceQuota
-from sandyard.platform.wiring.part import PREFIX, PlatformPart
+from sandyard.platform.wiring.part import PlatformPart
+from sandyard.platform.wiring.shared import PREFIX
 from sandyard.previews.attempts import Attempts
 from sandyard.previews.files import FileLimits
 from sandyard.previews.gateway_targets import PreviewTargets
