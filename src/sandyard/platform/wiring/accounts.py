@@ -10,9 +10,6 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.background import Background
 from sandyard.kit.jobs import Job
 from sandyard.kit.rates import Rate
-from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.transitions import SqlTransitions
-from sandyard.platform.access.login_tokens import Logins
 from sandyard.platform.accounts.admin.service import Administration
 from sandyard.platform.accounts.identity.service import IdentityLogins
 from sandyard.platform.accounts.ids import IdMakers
@@ -30,6 +27,7 @@ from sandyard.platform.accounts.sql import SqlAccountStore
 from sandyard.platform.mail.email_templates import EmailTemplates
 from sandyard.platform.mail.mailers import FileOutbox, Mailer, SmtpMailer
 from sandyard.platform.wiring.identity import identity_provider
+from sandyard.platform.wiring.shared import PREFIX, Shared
 from sandyard.settings import PlatformSettings, Settings
 from sandyard.wiring.engines import secret
 from sandyard.wiring.job_specs import platform as specs
@@ -50,28 +48,19 @@ class AccountsWired:
     identity_logins: IdentityLogins
 
 
-def build_accounts(
-    settings: Settings,
-    database: Database,
-    transitions: SqlTransitions,
-    logins: Logins,
-    *,
-    data_dir: Path,
-    prefix: str,
-    clock: Clock,
-    passwords: Argon2Passwords,
-    make: IdMakers,
-) -> AccountsWired:
+def build_accounts(shared: Shared, *, passwords: Argon2Passwords, make: IdMakers) -> AccountsWired:
+    settings, database, transitions = shared.settings, shared.database, shared.transitions
+    clock, logins = shared.clock, shared.logins
     store = SqlAccountStore(database, transitions)
     signup_store = SqlSignupStore(database, transitions)
     attempts = SqlLoginAttempts(database)
     chosen = settings.platform
     public_url = (chosen.public_url or "").rstrip("/")
-    background, mailer = Background(), _mailer(settings, data_dir, clock)
+    background, mailer = Background(), _mailer(settings, shared.data_dir, clock)
     rate_limiter = _rate_limiter(settings)
     login_limiter = LoginLimiter(attempts, _login_limits(chosen), clock=clock)
     invitations = Invitations(settings.secret("jwt_secret"), chosen.signup)
-    email_templates = EmailTemplates(public_url, prefix)
+    email_templates = EmailTemplates(public_url, PREFIX)
     accounts = Accounts(
         store,
         passwords=passwords,

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,15 +10,11 @@ from fastapi import APIRouter
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.concurrency.background import Background
 from sandyard.kit.http.client_address import ClientAddress
-from sandyard.kit.jobs import JobRunner
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.merged_events import MergedEvents
-from sandyard.kit.sql.transitions import SqlTransitions
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.login_tokens import Logins
-from sandyard.platform.access.request_rate import RequestRate
-from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.account_data.export import AccountExport
 from sandyard.platform.account_data.http import create_account_data_router
 from sandyard.platform.account_data.jobs import EraseDeletedAccounts
@@ -34,7 +29,7 @@ from sandyard.platform.accounts.service import Accounts
 from sandyard.platform.api_keys.http import create_keys_router
 from sandyard.platform.api_keys.service import AccountKeys
 from sandyard.platform.api_keys.sql import SqlKeyStore
-from sandyard.platform.events.entities import platform_events, platform_transitions
+from sandyard.platform.events.entities import platform_events
 from sandyard.platform.events.http import create_all_events_router, create_events_router
 from sandyard.platform.notifications.http import (
     create_broadcast_router,
@@ -62,14 +57,13 @@ from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
 from sandyard.platform.wiring.commands import open_platform_engine
 from sandyard.platform.wiring.local_runtime import NodeRootFileSystems
 from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes
-from sandyard.platform.wiring.sessions import TerminalAccess
+from sandyard.platform.wiring.shared import PREFIX, Shared, shared_by_nouns
 from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings
 from sandyard.wiring.engines import SqlEngine, prune_job
 from sandyard.wiring.job_specs import platform as specs
 from sandyard.wiring.part import Part
 
-PREFIX = "/api/v1"
 _ERASURE_INTERVAL_SEC = 60
 
 
@@ -117,19 +111,6 @@ class PlatformPart(Part):
         await self.database.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """Dependencies of all nouns of the Platform."""
-
-    settings: Settings
-    database: Database
-    transitions: SqlTransitions
-    clock: Clock
-    guard: AccessGuard
-    logins: Logins
-    runner: JobRunner
-
-
 def build_platform(
     settings: Settings,
     *,
@@ -145,19 +126,9 @@ def build_platform(
     the configured one; `engine` is its own, if already open."""
     clock = clock or SystemClock()
     engine = engine or open_platform_engine(settings, data_dir, clock)
-    shared = _shared(settings, engine, clock)
+    shared = shared_by_nouns(settings, data_dir, engine, clock, url_of)
     passwords = passwords or Argon2Passwords()
-    people = build_accounts(
-        settings,
-        shared.database,
-        shared.transitions,
-        shared.logins,
-        data_dir=data_dir,
-        prefix=PREFIX,
-        clock=shared.clock,
-        passwords=passwords,
-        make=make or IdMakers(),
-    )
+    people = build_accounts(shared, passwords=passwords, make=make or IdMakers())
     projects = Projects(
         SqlProjectStore(shared.database, shared.transitions),
         clock=shared.clock,
@@ -169,8 +140,8 @@ def build_platform(
         clock=shared.clock,
         per_account=settings.platform.templates_per_account,
     )
-    variables = _environments(shared)
-    wired = _sandboxes(shared, data_dir, variables, url_of, runtime)
+    variables = _variables(shared)
+    wired = build_sandboxes(shared, variables, runtime)
     database = shared.database
     data = SqlAccountDataStore(database, shared.transitions, clock=shared.clock)
     erasure = EraseDeletedAccounts(data, wired.sandboxes, clock=shared.clock)
@@ -235,17 +206,7 @@ def _count_quotas(database: Database, settings: Settings) -> CountQuotas:
     return CountQuotas(database, limits)
 
 
-def _shared(settings: Settings, engine: SqlEngine, clock: Clock) -> _Shared:
-    chosen = settings.platform
-    database = engine.database
-    logins = Logins(settings.secret("jwt_secret"), lifetime=timedelta(hours=chosen.login_hours))
-    requests = RequestRate(chosen.requests_per_account, settings.broker.rate_limit_storage_url)
-    guard = AccessGuard(SqlCredentialLookup(database), logins, requests, clock=clock)
-    transitions = platform_transitions(database, clock)
-    return _Shared(settings, database, transitions, clock, guard, logins, engine.runner)
-
-
-def _account_routers(shared: _Shared, people: AccountsWired) -> Sequence[APIRouter]:
+def _account_routers(shared: Shared, people: AccountsWired) -> Sequence[APIRouter]:
     guard = shared.guard
     client_address = ClientAddress(shared.settings.server.proxy_networks)
     keys = AccountKeys(SqlKeyStore(shared.database, shared.transitions), clock=shared.clock)
@@ -261,7 +222,7 @@ def _account_routers(shared: _Shared, people: AccountsWired) -> Sequence[APIRout
     )
 
 
-def _noun_routers(shared: _Shared, projects: Projects, templates: Templates) -> Sequence[APIRouter]:
+def _noun_routers(shared: Shared, projects: Projects, templates: Templates) -> Sequence[APIRouter]:
     guard = shared.guard
     store = SqlNotificationStore(shared.database, shared.transitions)
     notifications = Notifications(store, clock=shared.clock)
@@ -273,36 +234,11 @@ def _noun_routers(shared: _Shared, projects: Projects, templates: Templates) -> 
     )
 
 
-def _environments(shared: _Shared) -> Variables:
+def _variables(shared: Shared) -> Variables:
     chosen = shared.settings.platform
     return Variables(
         SqlVariableStore(shared.database, shared.transitions),
         Cipher(shared.settings.secret("secrets_key")),
         clock=shared.clock,
         per_account=chosen.variables_per_account,
-    )
-
-
-def _sandboxes(
-    shared: _Shared,
-    data_dir: Path,
-    variables: Variables,
-    url_of: UrlOf,
-    runtime: Runtime | None,
-) -> SandboxesWired:
-    return build_sandboxes(
-        shared.settings.sandboxes,
-        shared.database,
-        shared.guard,
-        shared.runner,
-        variables,
-        e2b=shared.settings.e2b,
-        clock=shared.clock,
-        data_dir=data_dir,
-        prefix=PREFIX,
-        url_of=url_of,
-        terminal_access=TerminalAccess(
-            shared.settings.server.allowed_origins, shared.settings.secret("jwt_secret")
-        ),
-        given_runtime=runtime,
     )

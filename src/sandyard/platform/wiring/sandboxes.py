@@ -11,7 +11,7 @@ from fastapi import APIRouter
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
-from sandyard.kit.jobs import Job, JobRunner
+from sandyard.kit.jobs import Job
 from sandyard.kit.node import node_name
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.sizes import GIGABYTE
@@ -22,7 +22,6 @@ from sandyard.platform.billing.http import create_billing_router
 from sandyard.platform.billing.jobs import BillingReport, MakeBills
 from sandyard.platform.billing.service import Statements
 from sandyard.platform.billing.sql.store import SqlBillingStore
-from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.measurements.http import create_metrics_router
 from sandyard.platform.measurements.jobs import Measure
 from sandyard.platform.measurements.sql import SqlMeasurementStore
@@ -54,14 +53,15 @@ from sandyard.platform.variables.parents import ParentSandboxes
 from sandyard.platform.variables.service import Variables
 from sandyard.platform.wiring.runtimes import open_e2b_runtime, open_local_runtime
 from sandyard.platform.wiring.sandbox_gauges import sandbox_gauges
-from sandyard.platform.wiring.sessions import TerminalAccess, session_routers
+from sandyard.platform.wiring.sessions import session_routers
+from sandyard.platform.wiring.shared import PREFIX, Shared
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.warm import WarmRuns
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.remote.http import HttpPool
-from sandyard.settings import E2bSettings, SandboxSettings
+from sandyard.settings import SandboxSettings
 from sandyard.wiring.addresses import PROGRAM_PORT
 from sandyard.wiring.job_specs import platform as specs
 
@@ -117,33 +117,23 @@ class _Shared:
 
 
 def build_sandboxes(
-    settings: SandboxSettings,
-    database: Database,
-    guard: AccessGuard,
-    runner: JobRunner,
-    variables: Variables,
-    *,
-    e2b: E2bSettings,
-    clock: Clock,
-    data_dir: Path,
-    prefix: str,
-    url_of: UrlOf,
-    terminal_access: TerminalAccess,
-    given_runtime: Runtime | None = None,
+    platform: Shared, variables: Variables, given_runtime: Runtime | None
 ) -> SandboxesWired:
+    settings, e2b = platform.settings.sandboxes, platform.settings.e2b
+    guard, clock, data_dir = platform.guard, platform.clock, platform.data_dir
     e2b_pool = HttpPool(Backoff())
     node = node_name(data_dir)
     runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir, clock)
     if settings.sandbox_runtime == "e2b":
         runtime = open_e2b_runtime(settings, e2b, data_dir, clock, node=node, pool=e2b_pool)
-    shared = _shared(settings, database, clock, node, runtime, url_of)
+    shared = _shared(platform, node, runtime)
     store = shared.store
     recorder, activity = _recorder(shared), Activity(store, clock=clock)
     sessions = Sessions(store, runtime, activity, node=node)
     warm = _warm(shared, data_dir) if settings.sandbox_runtime == "local" else None
     sandboxes = _sandboxes(shared, recorder, variables, warm)
-    measurements = SqlMeasurementStore(database, make_metric_id=partial(resource_id, "mtr"))
-    billing_store = SqlBillingStore(database, shared.transitions)
+    measurements = SqlMeasurementStore(shared.database, make_metric_id=partial(resource_id, "mtr"))
+    billing_store = SqlBillingStore(shared.database, shared.transitions)
     billing_job = _billing_job(shared, billing_store)
     program_port = e2b.e2b_port if settings.sandbox_runtime == "e2b" else PROGRAM_PORT
     return SandboxesWired(
@@ -154,20 +144,13 @@ def build_sandboxes(
         local_runtime=local_runtime,
         schedule=(*_node_jobs(shared, sandboxes, recorder, measurements, warm), billing_job),
         routers=(
-            create_sandboxes_router(sandboxes, guard, prefix=prefix),
-            create_admin_sandboxes_router(sandboxes, guard, prefix=prefix),
-            create_sandbox_env_router(variables, ParentSandboxes(store), guard, prefix=prefix),
-            *session_routers(
-                sessions,
-                variables,
-                guard,
-                access=terminal_access,
-                url_of=url_of,
-                prefix=prefix,
-            ),
-            create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=prefix),
+            create_sandboxes_router(sandboxes, guard, prefix=PREFIX),
+            create_admin_sandboxes_router(sandboxes, guard, prefix=PREFIX),
+            create_sandbox_env_router(variables, ParentSandboxes(store), guard, prefix=PREFIX),
+            *session_routers(platform, sessions, variables),
+            create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=PREFIX),
             *_billing_routers(
-                shared, billing_store, partial(runner.run, billing_job), guard, prefix=prefix
+                shared, billing_store, partial(platform.runner.run, billing_job), guard
             ),
         ),
         quotas=SandboxQuotas(store, _quota(settings)),
@@ -186,27 +169,20 @@ def build_sandboxes(
     )
 
 
-def _shared(
-    settings: SandboxSettings,
-    database: Database,
-    clock: Clock,
-    node: str,
-    runtime: Runtime,
-    url_of: UrlOf,
-) -> _Shared:
-    transitions = platform_transitions(database, clock)
+def _shared(platform: Shared, node: str, runtime: Runtime) -> _Shared:
+    settings, database = platform.settings.sandboxes, platform.database
     return _Shared(
         settings=settings,
         database=database,
-        clock=clock,
+        clock=platform.clock,
         node=node,
         runtime=runtime,
-        transitions=transitions,
-        store=SqlSandboxStore(database, transitions),
+        transitions=platform.transitions,
+        store=SqlSandboxStore(database, platform.transitions),
         ids=SandboxIds(),
         prices=_prices(settings),
         storage_bytes=int(settings.sandbox_storage_gb * GIGABYTE),
-        url_of=url_of,
+        url_of=platform.url_of,
     )
 
 
@@ -215,16 +191,14 @@ def _billing_routers(
     store: SqlBillingStore,
     make_bills: Callable[[], Awaitable[BillingReport]],
     guard: AccessGuard,
-    *,
-    prefix: str,
 ) -> Sequence[APIRouter]:
     clock, currency = shared.clock, shared.prices.currency
     statements = Statements(store, clock=clock, prices=shared.prices)
     usages = SqlUsageStore(shared.database)
     return (
-        create_usage_router(usages, guard, clock=clock, prefix=prefix, currency=currency),
+        create_usage_router(usages, guard, clock=clock, prefix=PREFIX, currency=currency),
         create_billing_router(
-            store, statements, make_bills, guard, prefix=prefix, currency=currency
+            store, statements, make_bills, guard, prefix=PREFIX, currency=currency
         ),
     )
 

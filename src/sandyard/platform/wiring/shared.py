@@ -1,0 +1,53 @@
+"""What all nouns of the Platform are wired with."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from sandyard.kit.clock import Clock
+from sandyard.kit.jobs import JobRunner
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.transitions import SqlTransitions
+from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.login_tokens import Logins
+from sandyard.platform.access.request_rate import RequestRate
+from sandyard.platform.access.sql import SqlCredentialLookup
+from sandyard.platform.events.entities import platform_transitions
+from sandyard.platform.sessions.listening_ports.http import UrlOf
+from sandyard.settings import Settings
+from sandyard.wiring.engines import SqlEngine
+
+PREFIX = "/api/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    settings: Settings
+    data_dir: Path
+    database: Database
+    transitions: SqlTransitions
+    clock: Clock
+    guard: AccessGuard
+    logins: Logins
+    runner: JobRunner
+    url_of: UrlOf
+    """The public URL of a sandbox's port."""
+
+
+def shared_by_nouns(
+    settings: Settings, data_dir: Path, engine: SqlEngine, clock: Clock, url_of: UrlOf
+) -> Shared:
+    chosen, database = settings.platform, engine.database
+    logins = Logins(settings.secret("jwt_secret"), lifetime=timedelta(hours=chosen.login_hours))
+    requests = RequestRate(chosen.requests_per_account, settings.broker.rate_limit_storage_url)
+    return Shared(
+        settings,
+        data_dir,
+        database,
+        platform_transitions(database, clock),
+        clock,
+        AccessGuard(SqlCredentialLookup(database), logins, requests, clock=clock),
+        logins,
+        engine.runner,
+        url_of,
+    )
