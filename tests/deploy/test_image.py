@@ -141,7 +141,7 @@ def test_what_it_is_made_of_is_listed_with_its_licences(image: Image) -> None:
     assert "unknown" not in (folder / "licences.txt").read_text()
 
 
-def test_it_says_how_it_is_used(image: Image) -> None:
+def test_the_image_declares_user_port_volume_and_command(image: Image) -> None:
     config = image.config
     assert config["User"] == f"{USER}:{USER}"
     assert config["ExposedPorts"] == {"8080/tcp": {}}

@@ -59,7 +59,7 @@ def test_a_dashboard_is_what_its_builder_makes(name: str) -> None:
     assert json.loads(text)["panels"]
 
 
-def test_what_is_asked_for_is_there(tmp_path: Path) -> None:
+def test_every_metric_of_rules_and_dashboards_is_exposed(tmp_path: Path) -> None:
     asked = set(_NAME.findall(RULES.read_text()))
     for path in (DEPLOY / "grafana").glob("*.json"):
         for panel in json.loads(path.read_text())["panels"]:

@@ -134,10 +134,10 @@ async def _dynamodb(engine_url: str, seed: int) -> AsyncIterator[FaultyEngine]:
             "DDB_ENDPOINT_URL": proxy.url,
             "DDB_TABLE_NAME": pool.names.table,
         }
-        yield FaultyEngine(4, environment, _weather_of(proxy), calm, injected, opened)
+        yield FaultyEngine(4, environment, _changing_faults(proxy), calm, injected, opened)
 
 
-def _weather_of(proxy: Proxy) -> Callable[[random.Random], Awaitable[None]]:
+def _changing_faults(proxy: Proxy) -> Callable[[random.Random], Awaitable[None]]:
     """A storm now and then, short and long delays, an index more or less late."""
 
     async def change(rng: random.Random) -> None:

@@ -60,7 +60,7 @@ async def probed(probed_sandboxes: ProbedSandboxes) -> AsyncIterator[ProbedSandb
 
 async def grow(provider_url: str, wanted: Callable[[], int]) -> None:
     """The provider makes more, so many in all as are wanted by then; a sync brings them in. While
-    syncs fail it does not make ever more, which a sync in bad weather would never get through."""
+    syncs fail it does not make ever more, which a sync that often fails would never get through."""
     made = 0
     async with httpx.AsyncClient(base_url=provider_url, timeout=60) as http:
         while True:

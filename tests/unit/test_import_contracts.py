@@ -1,73 +1,75 @@
-"""The contracts of `.importlinter` name every module of the parts: no new one is forgotten."""
+"""The contract `rooms` of `.importlinter` catches what a kind of module must not import."""
 
-from collections.abc import Iterator, Sequence
-from configparser import ConfigParser
-from pathlib import Path
-
+import grimp
 import pytest
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "sandyard"
-NEITHER = {
-    "sandyard.telemetry.metrics",
-    "sandyard.platform.migrations",
-    "sandyard.platform.schema.migrations",
-    "sandyard.platform.schema.tables",
-    "sandyard.platform.sandboxes.ids",
-    "sandyard.previews.web",
-}
-"""What stores may know although it is no model: it decides nothing."""
+from tests.support.import_contracts import kind_of, kinds_of, violations
+
+PART = "part"
 
 
-def contract(name: str) -> dict[str, list[str]]:
-    parser = ConfigParser()
-    parser.read(ROOT / ".importlinter")
-    section = parser[f"importlinter:contract:{name}"]
-    return {key: section[key].split() for key in ("source_modules", "forbidden_modules")}
+def graph_of(importer: str, imported: str) -> grimp.ImportGraph:
+    graph = grimp.ImportGraph()
+    graph.add_module(PART)
+    for module in (importer, imported):
+        graph.add_module(module, is_squashed=not module.startswith(PART))
+    graph.add_import(importer=importer, imported=imported)
+    return graph
 
 
-def modules(folder: Path, package: str) -> Iterator[str]:
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith("__"):
-            continue
-        if path.suffix == ".py" or path.is_dir():
-            yield f"{package}.{path.stem}"
+@pytest.mark.parametrize(
+    ("module", "kind"),
+    [
+        ("part.pool.model", "model"),
+        ("part.pool.hold_model", "model"),
+        ("part.pool.errors", "error"),
+        ("part.pool.ports", "port"),
+        ("part.pool.service", "use case"),
+        ("part.pool.stores.sql_claims", "store"),
+        ("part.accounts.sql", "store"),
+        ("part.pool.http.admin", "endpoint"),
+        ("part.accounts.admin_http", "endpoint"),
+        ("part.wiring.model", "wiring"),
+    ],
+)
+def test_the_kind_of_a_module_follows_from_its_name(module: str, kind: str) -> None:
+    assert kind_of(module, PART, {}) == kind
 
 
-def modules_of_parts() -> Iterator[str]:
-    """Of the Platform those of its nouns, too."""
-    for part in ("telemetry", "previews", "platform"):
-        for module in modules(SOURCE / part, f"sandyard.{part}"):
-            folder = SOURCE / part / module.rpartition(".")[2]
-            if part == "platform" and (folder / "model.py").exists():
-                yield from modules(folder, module)
-            else:
-                yield module
+def test_a_module_can_be_given_another_kind() -> None:
+    kinds = kinds_of(["part.access.principal = model"])
+    assert kind_of("part.access.principal", PART, kinds) == "model"
 
 
-def is_named(module: str, expressions: Sequence[str]) -> bool:
-    """As import-linter reads them: a star stands for one name."""
-    parts = module.split(".")
-    return any(
-        len(words) == len(parts)
-        and all(word in ("*", part) for word, part in zip(words, parts, strict=True))
-        for words in (each.split(".") for each in expressions)
-    )
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("part.pool.model", "part.pool.service"),
+        ("part.pool.model", "sqlalchemy"),
+        ("part.pool.ports", "fastapi"),
+        ("part.pool.stores.sql", "part.pool.service"),
+        ("part.pool.stores.sql", "starlette"),
+        ("part.pool.service", "part.pool.stores.sql"),
+        ("part.pool.service", "part.pool.http"),
+        ("part.pool.service", "sqlalchemy"),
+        ("part.pool.http", "part.pool.stores.sql"),
+        ("part.queue.model", "part.pool.stores.sql"),
+    ],
+)
+def test_an_import_against_the_order_is_found(importer: str, imported: str) -> None:
+    found = list(violations(graph_of(importer, imported), PART, {}))
+    assert [(each.importer, each.imported) for each in found] == [(importer, imported)]
 
 
-@pytest.mark.parametrize("module", [*modules_of_parts()])
-def test_a_module_is_a_store_or_what_a_store_must_not_know_or_model(module: str) -> None:
-    stores, model = contract("stores"), contract("model")
-    is_store = is_named(module, stores["source_modules"])
-    is_forbidden = is_named(module, stores["forbidden_modules"])
-    is_known = is_named(module, model["source_modules"]) or module in NEITHER
-    assert is_store != (is_forbidden or is_known), f"name {module} in one of the contracts"
-
-
-def test_every_room_of_the_broker_has_the_layers_of_a_room() -> None:
-    """That contract is exhaustive: it names every module of the rooms that it contains."""
-    parser = ConfigParser()
-    parser.read(ROOT / ".importlinter")
-    containers = parser["importlinter:contract:broker-rooms"]["containers"].split()
-    rooms = [each.parent.name for each in (SOURCE / "broker").glob("*/errors.py")]
-    assert sorted(containers) == sorted(f"sandyard.broker.{room}" for room in rooms)
+@pytest.mark.parametrize(
+    ("importer", "imported"),
+    [
+        ("part.pool.http", "part.pool.service"),
+        ("part.pool.service", "part.queue.service"),
+        ("part.pool.stores.sql", "sqlalchemy"),
+        ("part.pool.stores.sql", "part.pool.model"),
+        ("part.wiring.pool", "part.pool.stores.sql"),
+    ],
+)
+def test_an_import_downwards_is_allowed(importer: str, imported: str) -> None:
+    assert not list(violations(graph_of(importer, imported), PART, {}))

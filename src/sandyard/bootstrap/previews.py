@@ -237,6 +237,7 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
         limits,
         node=platform.wired.node,
         url_of=lambda running: domain.url_of(running.run_id.id, running.port),
+        clock=SystemClock(),
     )
 
 

@@ -3,8 +3,10 @@
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
+from starlette.datastructures import QueryParams
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Match, Route
@@ -13,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from sandyard.console import api_proxy as api_proxy_module
 from sandyard.console import assets as assets_module
 from sandyard.console import origin
-from sandyard.console.api import ApiError
+from sandyard.console.api import Api, ApiError
 from sandyard.console.api_proxy import ApiProxy
 from sandyard.console.assets import Assets
 from sandyard.console.health import CheckHealth
@@ -55,6 +57,18 @@ class ConsoleRequest:
             raise UnauthorizedError
         return self.viewer
 
+    @property
+    def api(self) -> Api:
+        return self.signed_in.api
+
+    @property
+    def query(self) -> QueryParams:
+        return self.http.query_params
+
+    @property
+    def path_params(self) -> dict[str, Any]:
+        return self.http.path_params
+
     def wants(self, view: str) -> bool:
         """Whether this view is requested: by its id, or as part of the whole page."""
         target = self.http.headers.get("hx-target")
@@ -69,6 +83,12 @@ class ConsoleRequest:
         if "hx-request" in self.http.headers:
             return Response(headers={"HX-Redirect": url})
         return RedirectResponse(url, 303)
+
+    def end_session(self, path: str) -> Response:
+        """To another page, logged out."""
+        response = self.redirect(path)
+        self.cookies.session.clear(response)
+        return response
 
     async def form(self) -> dict[str, str]:
         """The fields of the submitted form; empty ones are omitted."""
@@ -90,6 +110,10 @@ class Screen:
     for_operators: bool = False
     is_shared: bool = False
     """Its views are the same for all operators."""
+
+
+def operator_screen(path: str, draw: Draw, *methods: str) -> Screen:
+    return Screen(path, draw, methods=methods or ("GET",), for_operators=True)
 
 
 class Console:

@@ -34,7 +34,7 @@ def test_settings_of_the_environment_win() -> None:
     )
 
 
-def test_without_them_the_names_are_those_that_are_documented() -> None:
+def test_default_names_are_those_of_the_docs() -> None:
     found = deployment("small")
     assert (found.cluster_name, found.service_name) == ("sandbox-broker", "sandbox-broker-api")
     assert found.pool_table == "SandboxPool"

@@ -161,7 +161,7 @@ def _settings(stack: Ministack, service: str) -> dict[str, str]:
     return {each["name"]: each["value"] for each in server["environment"]}
 
 
-def test_what_is_left_out_is_unknown_to_it(stack: Ministack) -> None:
+def test_the_types_left_out_are_those_ministack_does_not_know(stack: Ministack) -> None:
     """A type that ministack has learnt is to be deployed too from then on."""
     template = {"Resources": {re.sub("::", "", kind): {"Type": kind} for kind in UNKNOWN}}
     with pytest.raises(ClientError) as refused:

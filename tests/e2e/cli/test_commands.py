@@ -135,7 +135,7 @@ def test_every_part_has_its_jobs_run_and_those_of_a_node_by_their_plain_name(
         assert orjson.loads(output) == expected
 
 
-def test_a_job_that_the_engine_does_by_itself_is_told_without_asking_the_engine(
+def test_a_job_that_the_engine_does_itself_is_refused_without_calling_the_engine(
     tmp_path: Path,
 ) -> None:
     environment = {"TELEMETRY_STORE": "dynamodb", "DDB_ENDPOINT_URL": "http://127.0.0.1:9"}

@@ -60,7 +60,7 @@ def test_a_first_lease_and_the_same_again(whole_server: ServerProcess, tmp_path:
     assert first[:-4] == again[:-4]
 
 
-def test_a_board_in_five_lines_twice(server: ServerProcess) -> None:
+def test_the_five_lines_for_a_device_work_and_can_be_repeated(server: ServerProcess) -> None:
     five_lines = blocks("devices.md", "In five lines")[0]
     for _ in range(2):
         done = paste(server, five_lines)
@@ -68,7 +68,7 @@ def test_a_board_in_five_lines_twice(server: ServerProcess) -> None:
         assert '"bme280_temp_c":22.5' in done.stdout, done
 
 
-def test_the_platforms_five_minutes_and_a_preview_after_them(server: ServerProcess) -> None:
+def test_the_platforms_curl_lines_and_the_preview_lines_work(server: ServerProcess) -> None:
     [platform] = blocks("platform.md", "Five minutes, by curl")
     [previews] = blocks("previews.md", "By curl")
     done = paste(server, platform, previews)
@@ -81,7 +81,7 @@ def test_the_platforms_five_minutes_and_a_preview_after_them(server: ServerProce
     assert done.stdout.endswith("<h1>Hello</h1>\n"), done
 
 
-def test_an_error_is_no_field(server: ServerProcess) -> None:
+def test_the_docs_field_helper_fails_on_an_error_response(server: ServerProcess) -> None:
     [platform] = blocks("platform.md", "Five minutes, by curl")
     helper = platform.partition("\n\n")[0]
     done = paste(server, helper, 'curl -s "$P/me" | field email')

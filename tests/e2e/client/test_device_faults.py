@@ -209,7 +209,7 @@ def test_a_wrong_key_is_told_and_the_buffer_stays(
     assert stored(backend, hardware_id) == once_each(4)
 
 
-async def test_the_same_holds_with_asyncio(
+async def test_async_devices_neither_lose_nor_double_a_reading(
     board: Connection,
     hardware_id: str,
     proxy: LossyProxy,

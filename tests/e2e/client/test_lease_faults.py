@@ -46,7 +46,7 @@ def test_one_lease_is_taken_and_given_up_whatever_becomes_of_the_answers(
     assert proxy.count(fate) == 3
 
 
-async def test_the_same_holds_with_asyncio(
+async def test_async_leases_are_taken_and_released_despite_lost_answers(
     connection: Connection, proxy: LossyProxy, backend: RestartingServer, track: str
 ) -> None:
     proxy.at_random(0.4, seed=3)
@@ -102,7 +102,7 @@ def test_a_lease_whose_answers_are_all_lost_is_found_and_given_up(
     assert backend.leases_made(track) == 1
 
 
-def test_finding_out_takes_no_sandbox_where_none_was_leased(
+def test_checking_for_a_lost_lease_does_not_take_a_sandbox(
     connection: Connection, proxy: LossyProxy, backend: RestartingServer, track: str
 ) -> None:
     def refuse_claims(method: str, path: str) -> Fate:

@@ -218,7 +218,9 @@ def test_logs_are_shown_and_followed(client: Client) -> None:
         assert sandbox.link().url is not None
 
 
-async def test_one_is_made_and_given_up_with_asyncio(connection: Connection, ann: Person) -> None:
+async def test_an_async_sandbox_is_created_and_recycled(
+    connection: Connection, ann: Person
+) -> None:
     name = f"async-{uuid4().hex[:8]}"
     async with AsyncClient(connection) as client:
         async with AsyncSandbox.create(template="python", name=name, client=client) as made:
@@ -229,7 +231,7 @@ async def test_one_is_made_and_given_up_with_asyncio(connection: Connection, ann
     assert ann.call("GET", f"/sandboxes/{made.sandbox_id}")["status"] == "recycled"
 
 
-async def test_the_same_holds_with_asyncio(
+async def test_async_calls_survive_lost_answers(
     connection: Connection, proxy: LossyProxy, box_id: str
 ) -> None:
     patient = RetryPolicy(QUICKLY.within_sec, QUICKLY.first_delay_sec)

@@ -106,7 +106,7 @@ def _patterns(value: Any) -> Iterator[str]:
             yield from _patterns(each)
 
 
-def test_the_places_of_the_credentials_are_real(document: dict[str, Any]) -> None:
+def test_the_documented_sources_of_credentials_exist(document: dict[str, Any]) -> None:
     settings = load_settings()
     sections = (settings.server, settings.broker, settings.telemetry)
     fields = {name for section in sections for name in type(section).model_fields}

@@ -70,7 +70,7 @@ def test_no_call_refuses_a_parameter_that_it_takes(
         ("&".join(f"p{n:02}" for n in range(30)), [f"p{n:02}" for n in range(10)]),
     ],
 )
-def test_the_names_are_read_as_the_calls_read_them(
+def test_unknown_parameters_are_named_as_decoded(
     client: httpx.Client, whole_server: ServerProcess, query: str, unknown: list[str]
 ) -> None:
     answer = client.get(f"/v1/admin/sandboxes?{query}", headers=whole_server.admin)
@@ -78,7 +78,7 @@ def test_the_names_are_read_as_the_calls_read_them(
     assert error_of(answer)["details"]["unknown"] == unknown
 
 
-def test_a_parameter_is_taken_once(client: httpx.Client, whole_server: ServerProcess) -> None:
+def test_a_repeated_parameter_is_refused(client: httpx.Client, whole_server: ServerProcess) -> None:
     path = "/v1/admin/sandboxes"
     once = client.get(f"{path}?limit=1", headers=whole_server.admin)
     assert once.status_code == 200
@@ -90,12 +90,12 @@ def test_a_parameter_is_taken_once(client: httpx.Client, whole_server: ServerPro
         assert error["details"] == {"repeated": ["limit"]}
 
 
-def test_an_empty_query_is_none(client: httpx.Client) -> None:
+def test_an_empty_query_has_no_parameters(client: httpx.Client) -> None:
     for query in ("?", "?&", "?&&"):
         assert client.get(f"/healthz{query}").status_code == 200
 
 
-def test_a_refusal_changes_nothing(client: httpx.Client, whole_server: ServerProcess) -> None:
+def test_a_refused_call_changes_nothing(client: httpx.Client, whole_server: ServerProcess) -> None:
     def count() -> dict[str, int]:
         stats: dict[str, int] = client.get("/v1/admin/stats", headers=whole_server.admin).json()
         return {name: value for name, value in stats.items() if name != "counted_at"}

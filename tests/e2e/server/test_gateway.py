@@ -113,7 +113,7 @@ def test_a_request_wakes_it_if_its_owner_wants_that(ann: Person) -> None:
     assert woken
 
 
-def test_it_does_not_start_on_a_domain_that_the_api_shares(tmp_path: Path) -> None:
+def test_a_server_does_not_start_if_sandboxes_share_the_apis_domain(tmp_path: Path) -> None:
     environment = PLATFORM | {
         "PUBLIC_URL": "https://sandyard.example.com",
         "SANDBOX_DOMAIN": "sandboxes.example.com",

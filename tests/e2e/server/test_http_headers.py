@@ -63,7 +63,7 @@ def test_pages_and_files_say_themselves_how_long_they_are_kept(
     assert answer.headers.get_list("X-Content-Type-Options") == ["nosniff"]
 
 
-def test_health_is_healthz(server: ServerProcess) -> None:
+def test_health_is_an_alias_of_healthz(server: ServerProcess) -> None:
     assert httpx.get(f"{server.url}/health", timeout=60).json() == {"status": "ok"}
     assert httpx.get(f"{server.url}/health?deep=1", timeout=60).status_code == 400
 
@@ -101,7 +101,7 @@ def test_only_this_machine_reaches_loopback(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "sandyard.example.com", ""])  # noqa: S104
-def test_others_reach_anything_else(host: str) -> None:
+def test_an_address_beyond_loopback_is_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 

@@ -135,7 +135,9 @@ def test_a_caller_that_does_not_want_a_trace_gets_its_id_in_the_log_alone(
     assert trace_id not in {span.trace_id for span in collector.spans}
 
 
-def test_what_nobody_chose_is_not_traced(server: ServerProcess, collector: Collector) -> None:
+def test_requests_that_are_not_sampled_are_not_traced(
+    server: ServerProcess, collector: Collector
+) -> None:
     answer = claim(server, "four")
     assert "trace_id" not in log_line(server, answer)
     own = {span.name for span in collector.spans if not span.parent_id}

@@ -154,7 +154,7 @@ def test_the_token_is_found_in_the_servers_data_dir(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_what_keeps_a_fleet_from_starting_is_told_in_one_line(
+def test_a_fleet_that_can_not_start_says_why_in_one_line(
     telemetry: ServerProcess, tmp_path: Path
 ) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"

@@ -37,7 +37,7 @@ def cookie_in(answer: Answer) -> str:
     return value
 
 
-async def test_strangers_learn_nothing(server: GatewayServer) -> None:
+async def test_a_private_sandbox_looks_like_an_unknown_one(server: GatewayServer) -> None:
     """A private sandbox looks like one that there is not, whatever state it is in."""
     async with in_box(server, answering(page("secret")), is_public=False):
         private = await server.request()
@@ -50,7 +50,7 @@ async def test_strangers_learn_nothing(server: GatewayServer) -> None:
         assert told["message"] == orjson.loads(unknown.body)["error"]["message"]
 
 
-async def test_a_wrong_token_is_told_the_same_for_what_is_and_is_not(
+async def test_an_invalid_token_is_401_for_known_and_unknown_sandboxes(
     server: GatewayServer,
 ) -> None:
     async with in_box(server, answering(page("secret")), is_public=False):
@@ -116,7 +116,7 @@ async def test_a_token_for_something_else_opens_nothing(
     assert code_of(answer) == (401, "ACCESS_TOKEN_INVALID")
 
 
-async def test_what_opens_another_sandbox_opens_nothing_here(server: GatewayServer) -> None:
+async def test_credentials_of_another_sandbox_are_refused(server: GatewayServer) -> None:
     """Wherever it is sent, and whoever's: the other one may be the caller's own."""
     async with in_box(server, answering(page("mine")), target_id=OTHER_BOX, is_public=False):
         link = f"/?sandyard_token={server.token(OTHER_BOX)}"

@@ -57,7 +57,7 @@ async def test_a_host_in_capitals_is_the_same(server: GatewayServer) -> None:
         assert (await server.request(host=server.host().upper())).body == b"in"
 
 
-async def test_two_hosts_are_none(server: GatewayServer) -> None:
+async def test_a_request_with_two_host_headers_is_refused(server: GatewayServer) -> None:
     """One would be checked and the other believed."""
     seen = Seen()
     async with in_box(server, answering(page("in"), seen)):

@@ -24,7 +24,7 @@ def code_of(answer: Answer) -> tuple[int, str]:
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
     ],
 )
-async def test_nonsense_is_502(server: GatewayServer, said: bytes) -> None:
+async def test_a_malformed_response_of_a_program_is_502(server: GatewayServer, said: bytes) -> None:
     async with in_box(server, answering(said)):
         assert code_of(await server.request()) == (502, "PROGRAM_ANSWER_MALFORMED")
 

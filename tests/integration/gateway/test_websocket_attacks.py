@@ -165,7 +165,7 @@ async def test_an_ordinary_request_does_not_become_a_tunnel(server: GatewayServe
         pytest.param(b"\x82\xff" + b"\x7f" + b"\xff" * 7 + b"mask", id="longer than there is"),
     ],
 )
-async def test_what_is_no_frame_ends_the_socket(server: GatewayServer, sent: bytes) -> None:
+async def test_an_invalid_frame_closes_the_socket(server: GatewayServer, sent: bytes) -> None:
     got: list[Any] = []
 
     async def keep(socket: ServerConnection) -> None:

@@ -28,11 +28,11 @@ class TestLeases:
         assert not await leases.take("b", now=159.999)
         assert await leases.take("b", now=160)
 
-    async def test_a_holder_does_not_get_it_twice(self, leases: Leases) -> None:
+    async def test_a_holder_cannot_take_its_lease_twice(self, leases: Leases) -> None:
         assert await leases.take("a", now=100, held_until=160)
         assert not await leases.take("a", now=101)
 
-    async def test_of_many_who_ask_at_once_one_gets_it(self, leases: Leases) -> None:
+    async def test_one_of_many_concurrent_holders_gets_the_lease(self, leases: Leases) -> None:
         for now in (100.0, 1000.0):
             taken = await asyncio.gather(
                 *(leases.take(f"holder-{n}", now=now, held_until=now + 60) for n in range(50))
@@ -44,7 +44,7 @@ class TestLeases:
         for job in ("sync", "cleanup", "expiry"):
             assert await leases.acquire(job, holder="a", now=100, held_until=160)
 
-    async def test_a_touch_is_written_again_and_is_no_job(self, leases: Leases) -> None:
+    async def test_a_touch_updates_its_time_and_takes_no_lease(self, leases: Leases) -> None:
         await leases.take("a", now=100, held_until=160)
         for now in (100.0, 200.0):
             await leases.touch(now=now)
@@ -254,7 +254,7 @@ class TestDeadHolders:
         clock.advance(0.1)
         assert await runner.run_if_due(work.job(), interval_sec=0) == 1
 
-    async def test_run_waits_until_then(
+    async def test_run_waits_for_the_end_of_a_dead_holders_lease(
         self, make_runner: MakeRunner, work: Work, leases: Leases, clock: ManualClock
     ) -> None:
         work.gate.set()
@@ -266,7 +266,7 @@ class TestDeadHolders:
         clock.advance(0.1)
         assert await within_deadline(waiting) == 1
 
-    async def test_one_that_comes_back_finds_its_lease_lost(
+    async def test_a_late_holder_cannot_renew_or_release_the_next_ones_lease(
         self, leases: Leases, clock: ManualClock
     ) -> None:
         now = clock.now()

@@ -19,7 +19,12 @@ from tests.fakes.runtime import FakeRuntime
 from tests.support.clocks import ManualClock
 from tests.support.platform.event_replay import all_of
 from tests.support.platform.in_process import Caller, MigratedEngines, PlatformApi, platform_api
-from tests.support.platform.random_requests import Doing, Lives, doings, run_lives
+from tests.support.platform.random_requests import (
+    RandomCall,
+    RandomRequests,
+    random_calls,
+    run_random_requests,
+)
 from tests.support.platform.sandboxes import add_template
 from tests.support.storage.engines import SQL_ENGINES
 
@@ -61,7 +66,7 @@ class ClockedRuntime(FakeRuntime):
         return ended
 
 
-class Yard(Lives[PlatformApi]):
+class Yard(RandomRequests[PlatformApi]):
     async def begin(self) -> None:
         self.runtime = ClockedRuntime(self.data_dir / "machines")
         self.runtime.clock = self.clock
@@ -76,7 +81,7 @@ class Yard(Lives[PlatformApi]):
         self.callers = [await key_of(api, each) for each in logins]
         for noun in ("projects", "sandboxes", "sandboxes"):
             for number in range(2):
-                await self._create(Doing(noun, number, 0, None))
+                await self._create(RandomCall(noun, number, 0, None))
 
     @asynccontextmanager
     async def replicas(self) -> AsyncIterator[list[PlatformApi]]:
@@ -95,26 +100,27 @@ class Yard(Lives[PlatformApi]):
                 for _ in range(1 if self.url is None else 2)
             ]
 
-    @rule(all_of_them=doings(*NOUNS))
-    def create(self, all_of_them: list[Doing]) -> None:
-        self.together([(self._create(each), each.cut) for each in all_of_them])
+    @rule(calls=random_calls(*NOUNS))
+    def create(self, calls: list[RandomCall]) -> None:
+        self.together([(self._create(each), each.cancel_after) for each in calls])
 
-    @rule(all_of_them=doings(*OF_SANDBOXES))
-    def use_sandboxes(self, all_of_them: list[Doing]) -> None:
-        self.together([(self._act("sandboxes", each), each.cut) for each in all_of_them])
+    @rule(calls=random_calls(*OF_SANDBOXES))
+    def use_sandboxes(self, calls: list[RandomCall]) -> None:
+        self.together([(self._act("sandboxes", each), each.cancel_after) for each in calls])
 
-    @rule(projects=doings(*OF_PROJECTS), keys=doings(*OF_KEYS))
-    def use_projects_and_keys(self, projects: list[Doing], keys: list[Doing]) -> None:
-        works = [(self._act("projects", each), each.cut) for each in projects]
-        works += [(self._act("api-keys", each), each.cut) for each in keys]
+    @rule(projects=random_calls(*OF_PROJECTS), keys=random_calls(*OF_KEYS))
+    def use_projects_and_keys(self, projects: list[RandomCall], keys: list[RandomCall]) -> None:
+        works = [(self._act("projects", each), each.cancel_after) for each in projects]
+        works += [(self._act("api-keys", each), each.cancel_after) for each in keys]
         self.together(works)
 
     @rule(
-        accounts=doings("spend", "deactivate", "activate", "activate"), jobs=doings("run", "crash")
+        accounts=random_calls("spend", "deactivate", "activate", "activate"),
+        jobs=random_calls("run", "crash"),
     )
-    def accounts_and_jobs(self, accounts: list[Doing], jobs: list[Doing]) -> None:
-        works = [(self._account(each), each.cut) for each in accounts]
-        works += [(self._job(each), each.cut) for each in jobs]
+    def accounts_and_jobs(self, accounts: list[RandomCall], jobs: list[RandomCall]) -> None:
+        works = [(self._account(each), each.cancel_after) for each in accounts]
+        works += [(self._job(each), each.cancel_after) for each in jobs]
         self.together(works)
 
     async def check(self) -> None:
@@ -133,49 +139,55 @@ class Yard(Lives[PlatformApi]):
         opened = [each.sandbox_id for each in usages if each.end_time is None and _runs(each)]
         assert sorted(opened) == sorted(running)
 
-    async def _create(self, doing: Doing) -> None:
-        body: dict[str, Any] = {"name": f"{NAMES[doing.number % 3]}-{len(self.known[doing.what])}"}
-        if doing.what == "sandboxes":
+    async def _create(self, call: RandomCall) -> None:
+        body: dict[str, Any] = {"name": f"{NAMES[call.number % 3]}-{len(self.known[call.action])}"}
+        if call.action == "sandboxes":
             body |= {"template_id": self.template, "cpu_spec": 1, "memory_spec": 0.5}
-        made = await self._call(doing, "POST", f"/{doing.what}", json=body)
-        caller = self.callers[doing.number % 2]
-        self.known[doing.what] += [(caller, made[key]) for key in _IDS if key in made][:1]
+        made = await self._call(call, "POST", f"/{call.action}", json=body)
+        caller = self.callers[call.number % 2]
+        self.known[call.action] += [(caller, made[key]) for key in _IDS if key in made][:1]
 
-    async def _act(self, noun: str, doing: Doing) -> None:
+    async def _act(self, noun: str, call: RandomCall) -> None:
         if not self.known[noun]:
             return
-        caller, subject = self.known[noun][doing.number % len(self.known[noun])]
+        caller, subject = self.known[noun][call.number % len(self.known[noun])]
         path = f"/{noun}/{subject}"
-        match doing.what:
+        match call.action:
             case "rename":
-                body = {"name": NAMES[doing.number % 3]}
-                await self._call(doing, "PATCH", path, caller=caller, json=body)
+                body = {"name": NAMES[call.number % 3]}
+                await self._call(call, "PATCH", path, caller=caller, json=body)
             case "delete":
-                await self._call(doing, "DELETE", path, caller=caller)
+                await self._call(call, "DELETE", path, caller=caller)
             case action:
-                await self._call(doing, "POST", f"{path}/{action}", caller=caller)
+                await self._call(call, "POST", f"{path}/{action}", caller=caller)
 
-    async def _account(self, doing: Doing) -> None:
-        caller = self.callers[doing.number % 2]
-        if doing.what == "spend":
-            body = {"spend_threshold": f"{doing.number}.5"}
-            await self._call(doing, "PATCH", "/me", json=body)
+    async def _account(self, call: RandomCall) -> None:
+        caller = self.callers[call.number % 2]
+        if call.action == "spend":
+            body = {"spend_threshold": f"{call.number}.5"}
+            await self._call(call, "PATCH", "/me", json=body)
         else:
-            path = f"/admin/users/{caller.account_id}/{doing.what}"
-            await self._call(doing, "POST", path, caller=self.admin)
+            path = f"/admin/users/{caller.account_id}/{call.action}"
+            await self._call(call, "POST", path, caller=self.admin)
 
-    async def _job(self, doing: Doing) -> None:
-        if doing.what == "crash":
-            self.runtime.crash(doing.number)
-        part = self.api(doing).part
+    async def _job(self, call: RandomCall) -> None:
+        if call.action == "crash":
+            self.runtime.crash(call.number)
+        part = self.api(call).part
         for job in part.schedule:
             await part.runner.run(job)
 
     async def _call(
-        self, doing: Doing, method: str, path: str, *, caller: Caller | None = None, **options: Any
+        self,
+        call: RandomCall,
+        method: str,
+        path: str,
+        *,
+        caller: Caller | None = None,
+        **options: Any,
     ) -> dict[str, Any]:
-        caller = caller or self.callers[doing.number % 2]
-        answer = await self.api(doing).call(method, path, caller, **options)
+        caller = caller or self.callers[call.number % 2]
+        answer = await self.api(call).call(method, path, caller, **options)
         assert answer.status_code < 500 or answer.status_code == 503, answer.text
         made: dict[str, Any] = answer.json() if answer.is_success and answer.content else {}
         return made
@@ -190,10 +202,10 @@ def _runs(usage: Any) -> bool:
 
 @pytest.mark.parametrize("engine", SQL_ENGINES)
 def test_random_lives(migrated: MigratedEngines, engine: str) -> None:
-    run_lives(Yard, migrated, engine, examples=2, steps=10)
+    run_random_requests(Yard, migrated, engine, examples=2, steps=10)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("engine", SQL_ENGINES)
 def test_many_random_lives(migrated: MigratedEngines, engine: str) -> None:
-    run_lives(Yard, migrated, engine, examples=40, steps=40)
+    run_random_requests(Yard, migrated, engine, examples=40, steps=40)

@@ -13,7 +13,12 @@ from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.verification import verify
 from tests.support.e2b.double import E2bDouble, e2b_double
 from tests.support.platform.in_process import MigratedEngines
-from tests.support.platform.random_requests import Doing, Lives, doings, run_lives
+from tests.support.platform.random_requests import (
+    RandomCall,
+    RandomRequests,
+    random_calls,
+    run_random_requests,
+)
 from tests.support.previews.in_process import PreviewApi, preview_api
 from tests.support.storage.engines import SQL_ENGINES
 
@@ -23,7 +28,7 @@ PROJECTS = 3
 QUOTA = 2
 
 
-class Pages(Lives[PreviewApi]):
+class Pages(RandomRequests[PreviewApi]):
     double: E2bDouble
 
     async def begin(self) -> None:
@@ -39,7 +44,7 @@ class Pages(Lives[PreviewApi]):
         self.projects = [await api.project(self.caller, a="0") for _ in range(PROJECTS)]
         for number in range(QUOTA):
             for what in ("sync", "edit", "sync"):
-                await self._use(Doing(what, number, 0, None))
+                await self._use(RandomCall(what, number, 0, None))
 
     @asynccontextmanager
     async def replicas(self) -> AsyncIterator[list[PreviewApi]]:
@@ -58,28 +63,28 @@ class Pages(Lives[PreviewApi]):
                 for _ in range(1 if self.url is None else 2)
             ]
 
-    @rule(all_of_them=doings("sync", "sync", "sync", "edit", "edit", "status"))
-    def use(self, all_of_them: list[Doing]) -> None:
-        self.together([(self._use(each), each.cut) for each in all_of_them])
+    @rule(calls=random_calls("sync", "sync", "sync", "edit", "edit", "status"))
+    def use(self, calls: list[RandomCall]) -> None:
+        self.together([(self._use(each), each.cancel_after) for each in calls])
 
-    @rule(all_of_them=doings("sync", "sync", "trouble", "expire"))
-    def trouble(self, all_of_them: list[Doing]) -> None:
-        self.together([(self._use(each), each.cut) for each in all_of_them])
+    @rule(calls=random_calls("sync", "sync", "trouble", "expire"))
+    def trouble(self, calls: list[RandomCall]) -> None:
+        self.together([(self._use(each), each.cancel_after) for each in calls])
         self.double.calm()
 
     @rule(
-        ends=doings("archive", "unarchive", "unarchive", "delete"),
-        others=doings("sync", "edit", "jobs", "jobs"),
+        ends=random_calls("archive", "unarchive", "unarchive", "delete"),
+        others=random_calls("sync", "edit", "jobs", "jobs"),
     )
-    def end_projects(self, ends: list[Doing], others: list[Doing]) -> None:
-        self.together([(self._use(each), each.cut) for each in (*ends[:2], *others)])
+    def end_projects(self, ends: list[RandomCall], others: list[RandomCall]) -> None:
+        self.together([(self._use(each), each.cancel_after) for each in (*ends[:2], *others)])
 
-    @rule(others=doings("sync", "edit", "jobs"))
-    def deactivate(self, others: list[Doing]) -> None:
+    @rule(others=random_calls("sync", "edit", "jobs"))
+    def deactivate(self, others: list[RandomCall]) -> None:
         """The account in the middle of what it does, which is then active again."""
         path = f"/admin/users/{self.caller.account_id}"
         [api, *_] = self.apis
-        works = [(self._use(each), each.cut) for each in others]
+        works = [(self._use(each), each.cancel_after) for each in others]
         self.together([*works, (self._call(api, "POST", f"{path}/deactivate", self.admin), None)])
         self.run(self._call(api, "POST", f"{path}/activate", self.admin))
 
@@ -91,26 +96,26 @@ class Pages(Lives[PreviewApi]):
         running = await store.running(self.caller.account_id, at=utc_time(self.clock.now()))
         assert len(running.project_ids) <= QUOTA
 
-    async def _use(self, doing: Doing) -> None:
-        api, project = self.api(doing), self.projects[doing.number % PROJECTS]
+    async def _use(self, call: RandomCall) -> None:
+        api, project = self.api(call), self.projects[call.number % PROJECTS]
         path = f"/projects/{project}"
-        match doing.what:
+        match call.action:
             case "trouble":
-                self.double.inject(TROUBLE[doing.number % 4], WHERE[doing.number % 3], times=1)
+                self.double.inject(TROUBLE[call.number % 4], WHERE[call.number % 3], times=1)
             case "expire" if self.double.boxes:
-                self.double.end(self.double.boxes[doing.number % len(self.double.boxes)].sandbox_id)
+                self.double.end(self.double.boxes[call.number % len(self.double.boxes)].sandbox_id)
             case "jobs":
                 for job in api.previews.schedule:
                     await api.previews.runner.run(job)
             case "edit":
-                files = [{"path": "abc"[doing.number % 3], "content": str(doing)}]
+                files = [{"path": "abc"[call.number % 3], "content": str(call)}]
                 await self._call(api, "PUT", f"{path}/files", self.caller, json={"files": files})
             case "status":
                 await self._call(api, "GET", f"{path}/sandbox/status", self.caller)
             case "delete":
                 await self._call(api, "DELETE", path, self.caller)
             case "sync" | "archive" | "unarchive":
-                await self._call(api, "POST", f"{path}/{doing.what}", self.caller)
+                await self._call(api, "POST", f"{path}/{call.action}", self.caller)
 
     async def _call(self, api: PreviewApi, *arguments: Any, **options: Any) -> None:
         answer = await api.call(*arguments, **options)
@@ -119,10 +124,10 @@ class Pages(Lives[PreviewApi]):
 
 @pytest.mark.parametrize("engine", SQL_ENGINES)
 def test_random_lives(migrated: MigratedEngines, engine: str) -> None:
-    run_lives(Pages, migrated, engine, examples=2, steps=8)
+    run_random_requests(Pages, migrated, engine, examples=2, steps=8)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("engine", SQL_ENGINES)
 def test_many_random_lives(migrated: MigratedEngines, engine: str) -> None:
-    run_lives(Pages, migrated, engine, examples=30, steps=30)
+    run_random_requests(Pages, migrated, engine, examples=30, steps=30)

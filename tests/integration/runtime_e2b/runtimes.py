@@ -60,7 +60,7 @@ def machines_at(
         translate=translation,
         timeouts=timeouts or E2bTimeouts(),
     )
-    return Machines(folder, control, E2bPolicy(node))
+    return Machines(folder, control, E2bPolicy(node), clock=SystemClock())
 
 
 async def start(

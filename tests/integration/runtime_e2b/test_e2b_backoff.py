@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sandyard.kit.clock import SystemClock
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import translation
@@ -34,7 +35,7 @@ def machines(double: E2bMachines, tmp_path: Path, clock: ManualClock) -> Machine
         pool=double.pool(backoff),
         translate=translation,
     )
-    return Machines(tmp_path / "runtime", control, E2bPolicy("here"))
+    return Machines(tmp_path / "runtime", control, E2bPolicy("here"), clock=SystemClock())
 
 
 async def opened(machines: Machines) -> Session:

@@ -1,5 +1,5 @@
-"""What random lives of a part with an HTTP API have in common: callers at once, some cut off in the
-middle, and replicas that are opened anew on what the ones before left."""
+"""Random requests to a part with an HTTP API: concurrent calls, of which some are cancelled, and
+replicas that are closed and opened again on the same data."""
 
 import asyncio
 import tempfile
@@ -21,28 +21,30 @@ T = TypeVar("T")
 Api = TypeVar("Api", bound=PlatformApi)
 Work = Coroutine[Any, Any, None]
 
-CUTS = st.sampled_from([None, None, None, 1, 10, 50, 200, 1000])
-"""After how many turns of the event loop a call is cut off, if it is."""
+CANCELLATIONS = st.sampled_from([None, None, None, 1, 10, 50, 200, 1000])
+"""After how many turns of the event loop a call is cancelled; None if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
-    """What one caller does: which of the things that can be done, to the how-manieth subject, by
-    which replica, and when it is cut off."""
+class RandomCall:
+    """A call of one client: the action, the index of its subject, the replica that is called, and
+    after how many turns of the event loop the call is cancelled."""
 
-    what: str
+    action: str
     number: int
     replica: int
-    cut: int | None
+    cancel_after: int | None
 
 
-def doings(*whats: str) -> st.SearchStrategy[list[Doing]]:
-    """What some callers do at once."""
-    one = st.builds(Doing, st.sampled_from(whats), st.integers(0, 5), st.integers(0, 1), CUTS)
+def random_calls(*actions: str) -> st.SearchStrategy[list[RandomCall]]:
+    """Concurrent calls."""
+    one = st.builds(
+        RandomCall, st.sampled_from(actions), st.integers(0, 5), st.integers(0, 1), CANCELLATIONS
+    )
     return st.lists(one, min_size=1, max_size=6)
 
 
-class Lives(RuleBasedStateMachine, Generic[Api]):
+class RandomRequests(RuleBasedStateMachine, Generic[Api]):
     engine = "sqlite"
     migrated: MigratedEngines
 
@@ -91,11 +93,11 @@ class Lives(RuleBasedStateMachine, Generic[Api]):
         self.loop.close()
         self.folder.cleanup()
 
-    def api(self, doing: Doing) -> Api:
-        return self.apis[doing.replica % len(self.apis)]
+    def api(self, call: RandomCall) -> Api:
+        return self.apis[call.replica % len(self.apis)]
 
     def together(self, works: Sequence[tuple[Work, int | None]]) -> None:
-        """All at once; what fails in those that are not cut off is raised."""
+        """Runs all concurrently; raises what fails in those that are not cancelled."""
         self.run(_together(works))
 
     @rule()
@@ -112,11 +114,11 @@ class Lives(RuleBasedStateMachine, Generic[Api]):
 
 
 async def _together(works: Sequence[tuple[Work, int | None]]) -> None:
-    tasks = [asyncio.ensure_future(_cut(work, turns)) for work, turns in works]
+    tasks = [asyncio.ensure_future(_cancelled(work, turns)) for work, turns in works]
     await asyncio.gather(*tasks)
 
 
-async def _cut(work: Work, turns: int | None) -> None:
+async def _cancelled(work: Work, turns: int | None) -> None:
     task = asyncio.ensure_future(work)
     if turns is None:
         await task
@@ -129,8 +131,13 @@ async def _cut(work: Work, turns: int | None) -> None:
         raise error
 
 
-def run_lives(
-    machine: type[Lives[Any]], migrated: MigratedEngines, engine: str, *, examples: int, steps: int
+def run_random_requests(
+    machine: type[RandomRequests[Any]],
+    migrated: MigratedEngines,
+    engine: str,
+    *,
+    examples: int,
+    steps: int,
 ) -> None:
     machine.migrated, machine.engine = migrated, engine
     run_state_machine_as_test(

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from sandyard.kit.clock import SystemClock
 from sandyard.kit.errors import SandyardError
 from sandyard.previews.providers.errors import SandboxGoneError
 from sandyard.previews.providers.local import LocalPreviewProvider
@@ -56,7 +57,7 @@ def local_provider(
     kind: type[LocalPreviewProvider] = LocalPreviewProvider,
     limits: Limits = LIMITS,
 ) -> LocalPreviewProvider:
-    return kind(runtime, limits, node=node, url_of=_url_of)
+    return kind(runtime, limits, node=node, url_of=_url_of, clock=SystemClock())
 
 
 def _url_of(running: Running) -> str:

@@ -13,14 +13,14 @@ from sandyard.runtime.ports import Runtime
 from tests.support.runtime.runtimes import local_runtime, page_of_run
 
 
-class Asking(Protocol):
+class ApiCaller(Protocol):
     url: str
 
     def call(self, method: str, path: str, body: Any = None, *, expect: int = 200) -> Any: ...
 
 
 def tokens_path(preview_url: str) -> str:
-    """Where tokens for what is at this URL are made."""
+    """The API path that makes access tokens for this URL."""
     label = urlsplit(preview_url).netloc.partition(".")[0]
     target_id = label.partition("-")[2]
     noun = "sandboxes" if target_id.startswith("sbx") else "projects"
@@ -28,9 +28,9 @@ def tokens_path(preview_url: str) -> str:
 
 
 def page_of(
-    person: Asking, preview_url: str, path: str = "/", *, method: str = "GET", **options: Any
+    person: ApiCaller, preview_url: str, path: str = "/", *, method: str = "GET", **options: Any
 ) -> httpx.Response:
-    """What somebody who may sees there, of a server on this machine."""
+    """What an account that may open it sees there, of a server on this machine."""
     token = person.call("POST", tokens_path(preview_url), {}, expect=201)["token"]
     headers = {"Host": urlsplit(preview_url).netloc, "X-Access-Token": token}
     return httpx.request(method, person.url + path, headers=headers, timeout=20, **options)
@@ -38,7 +38,7 @@ def page_of(
 
 @dataclass(frozen=True, slots=True)
 class FoundProgram:
-    """A program itself, with or without a server."""
+    """A running program, reached through the runtime; needs no server."""
 
     runtime: Runtime
     running: Running

@@ -1,4 +1,4 @@
-"""People at a terminal, who call a running server and read their mail."""
+"""Accounts of a running server: they sign up, read their mail and call the API."""
 
 import os
 import ssl
@@ -19,7 +19,7 @@ PASSWORD = "correct horse battery"
 
 @dataclass
 class Person:
-    """Somebody at a terminal; `answers` are all that he was ever shown, with what he asked."""
+    """A caller of the API; `answers` has every request with its response."""
 
     url: str
     headers: dict[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Person:
 
 
 def mailed_token(server: ServerProcess, *, number: int) -> str:
-    """The token in the so-manieth mail, as soon as it is there."""
+    """The token in the mail with this number, counted from 1; waits for it."""
     deadline = time.monotonic() + 30
     while len(mails := read_outbox(server.data_dir)) < number:
         assert time.monotonic() < deadline, "the mail did not come"
@@ -70,7 +70,7 @@ def create_admin(server: ServerProcess, *arguments: str, password: str = PASSWOR
 
 
 def signed_up(server: ServerProcess, username: str, *, mail: int) -> Person:
-    """Somebody who has signed up, read the so-manieth mail and logged in."""
+    """An account that has signed up, verified with the mail of this number, and logged in."""
     person = Person(server.url, verify=server.verify)
     body = {"email": f"{username}@example.com", "username": username, "password": PASSWORD}
     person.call("POST", "/auth/signup", body, expect=202)
@@ -81,9 +81,9 @@ def signed_up(server: ServerProcess, username: str, *, mail: int) -> Person:
 
 
 def until(answers: Callable[[], Any], *, within_sec: float = 60) -> Any:
-    """The first answer that is something."""
+    """Waits for the first answer that is not empty; returns it."""
     deadline = time.monotonic() + within_sec
     while not (answer := answers()):
-        assert time.monotonic() < deadline, "it did not come to that"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.1)
     return answer

@@ -61,7 +61,7 @@ def test_a_rate_limit_after_a_lost_answer_leaves_no_lease_behind() -> None:
     ("outcomes", "error"),
     [([TOO_LONG], RateLimitedError), ([NEVER_SENT] * 9, ConnectionFailedError)],
 )
-def test_nothing_is_looked_for_where_nothing_can_be(
+def test_no_lost_lease_is_looked_for_after_a_definite_refusal(
     outcomes: list[Answer], error: type[Exception]
 ) -> None:
     script = Script(*outcomes)

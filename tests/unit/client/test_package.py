@@ -26,5 +26,5 @@ def test_it_needs_httpx_alone() -> None:
     assert others == {"httpx", "sandyard_client"}
 
 
-def test_it_is_typed() -> None:
+def test_the_client_is_marked_as_typed() -> None:
     assert (PACKAGE / "src" / "sandyard_client" / "py.typed").exists()

@@ -69,6 +69,6 @@ def test_each_call_gets_the_credential_that_it_needs() -> None:
         found.headers_for(Credential.ADMIN)
 
 
-def test_an_address_that_is_none_is_refused() -> None:
+def test_an_invalid_address_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="http://host:port"):
         Connection("localhost:8080")

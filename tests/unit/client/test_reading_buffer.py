@@ -20,7 +20,7 @@ def test_a_file_that_is_no_buffer_is_refused_and_kept(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_damage_that_shows_later_is_told_too(tmp_path: Path) -> None:
+def test_damage_found_while_reading_makes_the_buffer_unusable(tmp_path: Path) -> None:
     path = tmp_path / "readings.db"
     buffer = ReadingBuffer(path)
     buffer.add([reading(number) for number in range(500)])
@@ -40,7 +40,7 @@ def test_a_file_that_can_not_be_opened_is_told(tmp_path: Path, name: str) -> Non
         ReadingBuffer(tmp_path / name)
 
 
-def test_two_processes_may_share_it(tmp_path: Path) -> None:
+def test_two_processes_may_share_a_buffer(tmp_path: Path) -> None:
     one, other = ReadingBuffer(tmp_path / "readings.db"), ReadingBuffer(tmp_path / "readings.db")
     one.add([reading(1), reading(2)])
     other.add([reading(2), reading(3)])

@@ -36,7 +36,7 @@ SAFE = Request("POST", "/safe", is_repeatable=True)
         (answer(404), False, False),
     ],
 )
-def test_only_what_is_safe_is_sent_again(outcome: Answer | Lost, safe: bool, once: bool) -> None:
+def test_only_safe_requests_are_repeated(outcome: Answer | Lost, safe: bool, once: bool) -> None:
     assert may_repeat(SAFE, outcome) == safe
     assert may_repeat(ONCE, outcome) == once
 
@@ -45,7 +45,7 @@ def high(_least: float, most: float) -> float:
     return most
 
 
-def test_delays_double_up_to_a_bound_and_half_of_each_is_drawn() -> None:
+def test_delays_double_up_to_a_limit_with_jitter() -> None:
     policy = RetryPolicy(first_delay_sec=1, longest_delay_sec=8)
     longest = [delay_before(n, SENT, policy, now=NOW, draw=high) for n in range(1, 7)]
     assert longest == [1, 2, 4, 8, 8, 8]
@@ -100,14 +100,14 @@ def test_a_lost_answer_that_may_not_be_asked_for_again_is_uncertain() -> None:
     assert script.sent == [ONCE]
 
 
-def test_nobody_there_is_a_failed_connection() -> None:
+def test_a_request_that_was_never_sent_is_a_failed_connection() -> None:
     script = Script(*[NEVER_SENT] * 100)
     with pytest.raises(ConnectionFailedError) as failed:
         script.run(script.calls(within_sec=2).call(ONCE))
     assert not failed.value.was_sent
 
 
-def test_one_attempt_that_was_sent_leaves_it_open_what_became_of_it() -> None:
+def test_the_outcome_is_uncertain_if_one_attempt_was_sent() -> None:
     script = Script(SENT, *[NEVER_SENT] * 100)
     with pytest.raises(ConnectionFailedError) as failed:
         script.run(script.calls(within_sec=2).call(SAFE))
@@ -123,14 +123,14 @@ def test_a_refusal_after_a_lost_answer_leaves_it_open_whether_it_was_done() -> N
         assert refused.value.may_be_done == may_be_done
 
 
-def test_who_waits_is_told_why() -> None:
+def test_on_retry_gets_the_reason_of_each_retry() -> None:
     script = Script(NEVER_SENT, answer(503), answer(200))
     told: list[str] = []
     script.run(replace(script.calls(), on_retry=told.append).call(SAFE))
     assert told == ["refused", "HTTP_503: The server answered 503."]
 
 
-def test_what_is_no_sandyard_server_is_told_so() -> None:
+def test_a_response_without_json_is_an_unexpected_answer() -> None:
     script = Script(Answer(200, {}, b"<html>Welcome to the hotel</html>"))
     with pytest.raises(UnexpectedAnswerError, match="no JSON"):
         script.run(script.calls().json(SAFE))

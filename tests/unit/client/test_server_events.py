@@ -11,7 +11,7 @@ STREAM = (
 
 
 @pytest.mark.parametrize("size", [1, 7, len(STREAM)])
-def test_events_are_whole_however_they_are_cut(size: int) -> None:
+def test_events_are_parsed_from_pieces_of_any_size(size: int) -> None:
     events = ServerEvents()
     pieces = [STREAM[start : start + size] for start in range(0, len(STREAM), size)]
     assert [event for piece in pieces for event in events.feed(piece)] == [

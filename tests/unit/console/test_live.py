@@ -71,7 +71,7 @@ async def told(stream: AsyncIterator[bytes]) -> set[str]:
     ("account_id", "is_operator", "heard"),
     [(None, True, {"broker", "platform"}), ("ann", False, {"platform"})],
 )
-async def test_what_happened_since_it_was_drawn_is_told(
+async def test_a_page_is_notified_of_changes_since_it_was_rendered(
     account_id: str | None, is_operator: bool, heard: set[str]
 ) -> None:
     drawn = now_ms() - HOUR_MS
@@ -85,7 +85,7 @@ async def test_what_happened_since_it_was_drawn_is_told(
         assert await told(stream) == heard
 
 
-async def test_what_happens_later_is_told_and_what_was_before_is_not() -> None:
+async def test_a_page_is_notified_of_later_changes_only() -> None:
     log = Log(event("broker", now_ms() - HOUR_MS))
     stream = LiveChanges([log]).stream(listener_of(None), since_ms=now_ms())
     async with aclosing(stream):
@@ -138,7 +138,7 @@ async def test_streams_end_without_a_word_when_the_server_is_about_to_stop() -> 
             assert [piece async for piece in stream] == []
 
 
-def test_few_pages_are_told_at_once_and_many_one_after_another() -> None:
+def test_few_pages_are_notified_at_once_and_many_one_after_another() -> None:
     assert [pace_sec(20, number) for number in range(20)] == [0] * 20
     waits = [pace_sec(200, number) for number in range(200)]
     assert 4.9 < min(waits) < 5.2

@@ -13,14 +13,14 @@ from sandyard.gateway.credentials import (
 COOKIE = b"__Host-sandyard"
 
 
-def test_each_place_is_looked_at() -> None:
+def test_credentials_are_found_in_header_link_and_cookie() -> None:
     headers = [(b"cookie", b"a=1"), (b"cookie", COOKIE + b"=c"), (b"x-access-token", b"sat-h")]
     found = find_credentials(headers, b"x=1&sandyard_token=l%2E1")
     assert found == Credentials(header="sat-h", link="l.1", cookie="c")
     assert find_credentials([(b"x-access-token", b"its own")], b"") == Credentials()
 
 
-def test_two_of_one_kind_open_nothing() -> None:
+def test_two_credentials_of_one_kind_count_as_none() -> None:
     headers = [(b"cookie", COOKIE + b"=a; " + COOKIE + b"=b")]
     assert find_credentials(headers, b"sandyard_token=a&sandyard_token=b") == Credentials(
         link="", cookie=""
@@ -37,13 +37,13 @@ def test_two_of_one_kind_open_nothing() -> None:
         ([(b"x-access-token", b"own")], [(b"x-access-token", b"own")]),
     ],
 )
-def test_what_is_passed_on(
+def test_headers_are_forwarded_without_the_gateways_credentials(
     sent: list[tuple[bytes, bytes]], passed: list[tuple[bytes, bytes]]
 ) -> None:
     assert without_credentials(sent) == passed
 
 
-def test_a_query_keeps_everything_else_as_it_was() -> None:
+def test_a_query_without_the_link_keeps_everything_else() -> None:
     assert without_link(b"a=%41&sandyard_token=x&b&&c=") == b"a=%41&b&&c="
     assert without_link(b"sandyard_token=x") == b""
     assert without_link(b"q=sandyard_token") == b"q=sandyard_token"

@@ -18,7 +18,7 @@ from sandyard.gateway.domains import registrable_domain, share_cookies
         ("::1", None),
     ],
 )
-def test_what_somebody_registered(host: str, expected: str | None) -> None:
+def test_the_registrable_domain_of_a_host(host: str, expected: str | None) -> None:
     assert registrable_domain(host) == expected
 
 
@@ -33,5 +33,7 @@ def test_what_somebody_registered(host: str, expected: str | None) -> None:
         ("10.0.0.5", "sandboxes.internal", False),
     ],
 )
-def test_who_shares_cookies(api: str, domain: str, *, expected: bool) -> None:
+def test_hosts_below_one_registered_domain_share_cookies(
+    api: str, domain: str, *, expected: bool
+) -> None:
     assert share_cookies(api, domain) is expected

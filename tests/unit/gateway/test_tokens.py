@@ -28,7 +28,7 @@ def test_a_token_says_what_it_was_issued_for_until_its_last_second() -> None:
     assert TOKENS.read(token, now=GRANT.expires_at) is None
 
 
-def test_what_others_signed_or_changed_says_nothing() -> None:
+def test_a_token_that_was_changed_or_signed_by_others_is_refused() -> None:
     token = TOKENS.issue(GRANT)
     assert AccessTokens(["b" * 40]).read(token, now=NOW) is None
     assert TOKENS.read(token.removeprefix(PREFIX), now=NOW) is None
@@ -40,7 +40,7 @@ def test_what_others_signed_or_changed_says_nothing() -> None:
 @pytest.mark.parametrize(
     "changes", [{"exp": 10**12}, {"exp": 10**30}, {"exp": "soon"}, {"scp": ["x"]}, {"scp": 1}]
 )
-def test_one_that_is_signed_and_makes_no_sense_says_nothing(changes: dict[str, Any]) -> None:
+def test_a_signed_token_with_invalid_claims_is_refused(changes: dict[str, Any]) -> None:
     body = TOKENS.issue(GRANT).removeprefix(PREFIX)
     claims = jwt.decode(body, options={"verify_signature": False}) | changes
     signed = jwt.encode(claims, "a" * 40, algorithm="HS256")
@@ -54,7 +54,7 @@ def test_secrets_are_rotated() -> None:
     assert TOKENS.read(both.issue(GRANT), now=NOW) is None
 
 
-def test_a_cookie_is_for_one_port_and_is_no_token() -> None:
+def test_a_cookie_is_for_one_port_and_not_valid_as_a_token() -> None:
     cookie = TOKENS.issue_cookie(GRANT, TargetHost(3000, GRANT.target_id))
     read = TOKENS.read_cookie(cookie, now=NOW)
     assert read is not None

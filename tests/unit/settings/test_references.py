@@ -93,7 +93,7 @@ class TestSecretsManager:
             ("aws-secretsmanager:fields#other", "the secret fields has no key other"),
         ],
     )
-    def test_what_can_not_be_read_is_told_without_the_value(
+    def test_an_unreadable_reference_is_reported_without_its_value(
         self, monkeypatch: pytest.MonkeyPatch, reference: str, why: str
     ) -> None:
         client = boto3.client("secretsmanager")

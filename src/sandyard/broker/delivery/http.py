@@ -119,17 +119,12 @@ class WebhookStreamAnswer(BaseModel):
     model_config = example(part="broker", failing_since=None, last_error=None)
 
     part: str = Field(description="The part of the events")
-    failing_since: datetime | None
+    failing_since: datetime | None = Field(validation_alias="failing_since_ms")
     last_error: str | None
 
     @classmethod
     def of(cls, state: StreamState) -> Self:
-        since = state.failing_since_ms
-        return cls(
-            part=state.part,
-            failing_since=None if since is None else _time(since),
-            last_error=state.last_error,
-        )
+        return cls.model_validate(state, from_attributes=True)
 
 
 class WebhookStatusAnswer(WebhookAnswer):
@@ -161,22 +156,14 @@ class WebhookDeliveryAnswer(BaseModel):
     event_id: str
     kind: str
     subject: str
-    at: datetime
+    at: datetime = Field(validation_alias="at_ms")
     duration_ms: int
     status: int | None = Field(description="The receiver's status; null if there was no response")
     error: str | None = Field(description="null if it was delivered")
 
     @classmethod
     def of(cls, attempt: Attempt) -> Self:
-        return cls(
-            event_id=attempt.event_id,
-            kind=attempt.kind,
-            subject=attempt.subject,
-            at=_time(attempt.at_ms),
-            duration_ms=attempt.duration_ms,
-            status=attempt.status,
-            error=attempt.error,
-        )
+        return cls.model_validate(attempt, from_attributes=True)
 
 
 class WebhookDeliveryPage(PageAnswer):

@@ -95,7 +95,7 @@ class WaitingTicketAnswer(BaseModel):
 
     ticket_id: str
     track_id: str
-    idempotency_key: str
+    idempotency_key: str = Field(validation_alias="key")
     urgency: int = Field(description="0 is served first, 7 last")
     name_prefix: str = Field(description="Required prefix of the sandbox's name")
     client: str | None
@@ -107,17 +107,7 @@ class WaitingTicketAnswer(BaseModel):
 
     @classmethod
     def of(cls, ticket: Ticket) -> Self:
-        return cls(
-            ticket_id=ticket.ticket_id,
-            track_id=ticket.track_id,
-            idempotency_key=ticket.key,
-            urgency=ticket.urgency,
-            name_prefix=ticket.name_prefix,
-            client=ticket.client,
-            created_at=ticket.created_at,
-            asked_at=ticket.asked_at,
-            sandbox_id=ticket.sandbox_id,
-        )
+        return cls.model_validate(ticket, from_attributes=True)
 
 
 class WaitingTicketPage(PageAnswer):

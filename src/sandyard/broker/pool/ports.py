@@ -15,10 +15,9 @@ from sandyard.broker.pool.model import (
     Status,
     Tombstone,
 )
-from sandyard.broker.provider.autoscaling_model import Autoscaler
-from sandyard.broker.provider.model import ProviderBinding
-from sandyard.broker.queue.model import QueueOrder, Ticket
-from sandyard.broker.reservations.model import Calendar, Reservation
+from sandyard.broker.provider.ports import ProviderStateStore
+from sandyard.broker.queue.ports import TicketStore
+from sandyard.broker.reservations.ports import ReservationStore
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
@@ -36,7 +35,7 @@ class PoolCounts:
         return sum(self.by_status.values())
 
 
-class PoolStore(Protocol):
+class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
     """The pool, on an engine that many processes may share.
 
     On every engine, at every instant: a row is `allocated` exactly while its lease exists, no
@@ -140,56 +139,8 @@ class PoolStore(Protocol):
         """How many rows are in each state, now or up to 15 seconds ago."""
         ...
 
-    async def find_ticket(self, track_id: str, key: str) -> Ticket | None:
-        """The ticket of this track and key, as last committed."""
-        ...
-
-    async def find_tickets(self, keys: Sequence[tuple[str, str]]) -> Sequence[Ticket]:
-        """The existing tickets of these tracks and keys, as last committed, in no order."""
-        ...
-
-    async def tickets(self, *, limit: int, after: QueueOrder | None) -> Sequence[Ticket]:
-        """Tickets in queue order, after `after`, as last committed."""
-        ...
-
-    async def count_waiting(self, *, before: Ticket | None = None) -> int:
-        """How many tickets wait for a sandbox: all, or those ahead of `before`."""
-        ...
-
-    async def renew_tickets(self, tickets: Sequence[Ticket], *, asked_at: int) -> None:
-        """Record that their holders still wait; removed tickets stay removed."""
-        ...
-
-    async def open_reservations(self) -> Sequence[Reservation]:
-        """Reservations that have not ended, as last committed, in no order."""
-        ...
-
-    async def find_reservation(self, reservation_id: str) -> Reservation | None:
-        """The reservation, even after its end, as last committed."""
-        ...
-
-    async def reservations(
-        self, *, starts_before: int, ends_after: int, limit: int, cursor: str | None
-    ) -> Page[Reservation]:
-        """Reservations that overlap this time, ordered by their ends. A page before the last may be
-        short or empty."""
-        ...
-
     async def reserved_for(self, holder: str, *, limit: int) -> Sequence[Sandbox]:
         """Some of the rows reserved for this ticket or reservation, as last written."""
-        ...
-
-    async def find_calendar(self) -> Calendar | None:
-        """The calendar, which every new reservation changes, as last committed; None before the
-        first."""
-        ...
-
-    async def find_autoscaler(self) -> Autoscaler | None:
-        """The autoscaler's state, as last committed; None before its first run."""
-        ...
-
-    async def find_provider(self) -> ProviderBinding | None:
-        """The provider that the pool belongs to, as last committed."""
         ...
 
     async def check(self) -> None:

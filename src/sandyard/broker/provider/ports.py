@@ -1,9 +1,11 @@
-"""The port to the cloud provider."""
+"""The ports to the cloud provider, and to what the pool stores about it."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from sandyard.broker.pool.model import Listed
+from sandyard.broker.provider.autoscaling_model import Autoscaler
+from sandyard.broker.provider.model import ProviderBinding
 
 
 class Provider(Protocol):
@@ -37,3 +39,15 @@ class Provider(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class ProviderStateStore(Protocol):
+    """A part of `PoolStore`, with its promises: both change by `apply_together`."""
+
+    async def find_autoscaler(self) -> Autoscaler | None:
+        """The autoscaler's state, as last committed; None before its first run."""
+        ...
+
+    async def find_provider(self) -> ProviderBinding | None:
+        """The provider that the pool belongs to, as last committed."""
+        ...

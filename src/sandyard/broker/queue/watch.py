@@ -6,8 +6,8 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.model import Ticket
+from sandyard.broker.queue.ports import TicketStore
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
 
@@ -28,7 +28,7 @@ class Waiter:
 
 
 class TicketWatch:
-    def __init__(self, store: PoolStore, *, clock: Clock, renew_sec: float) -> None:
+    def __init__(self, store: TicketStore, *, clock: Clock, renew_sec: float) -> None:
         self._store = store
         self._clock = clock
         self._renew_sec = renew_sec

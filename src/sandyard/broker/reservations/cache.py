@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from sandyard.broker.pool.model import Claim
-from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.reservations.model import Reservation, in_turn
+from sandyard.broker.reservations.ports import ReservationStore
 from sandyard.kit.errors import UnavailableError
 
 _MAX_AGE_SEC = 1.0
@@ -16,7 +16,7 @@ class ReservationCache:
     itself, so an outdated list leases none of them to others; and before a claim fails because
     nothing is free, the list is read again (`with_newest`)."""
 
-    def __init__(self, store: PoolStore) -> None:
+    def __init__(self, store: ReservationStore) -> None:
         self._store = store
         self._known: Sequence[Reservation] | None = None
         self._read_at = 0.0

@@ -176,4 +176,4 @@ def _key(entity: Any) -> Item:
             return client_key(entity.name)
         case Reservation():
             return reservation_key(entity.reservation_id)
-    raise TypeError(f"{type(entity).__name__} is no item of the pool")
+    raise TypeError(f"{type(entity).__name__} is not an item of the pool")

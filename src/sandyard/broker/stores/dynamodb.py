@@ -7,6 +7,7 @@ state.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -129,32 +130,25 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         return {item["sandbox_id"] for item in items}
 
     async def confirm_listed(self, sandbox_ids: Sequence[str], *, now: int) -> None:
-        async def confirm(sandbox_id: str) -> None:
-            try:
-                await self._table.update(
-                    sandbox_key(sandbox_id),
-                    "SET last_synced = :now",
-                    {"now": now, **_UNUSED_VALUES},
-                    condition=_IS_UNUSED,
-                )
-            except ConditionFailedError:
-                return
-
-        await self._in_parallel([confirm(each) for each in sandbox_ids])
+        keys = [sandbox_key(each) for each in sandbox_ids]
+        values = {"now": now, **_UNUSED_VALUES}
+        await self._update_each(keys, "SET last_synced = :now", values, _IS_UNUSED)
 
     async def renew_tombstones(self, sandbox_ids: Sequence[str], *, kept_until: int) -> None:
-        async def renew(sandbox_id: str) -> None:
-            try:
-                await self._table.update(
-                    gone_key(sandbox_id),
-                    "SET kept_until = :until, #ttl = :until",
-                    {"until": kept_until},
-                    condition="attribute_exists(PK)",
-                )
-            except ConditionFailedError:
-                return
+        keys = [gone_key(each) for each in sandbox_ids]
+        change = "SET kept_until = :until, #ttl = :until"
+        await self._update_each(keys, change, {"until": kept_until}, "attribute_exists(PK)")
 
-        await self._in_parallel([renew(each) for each in sandbox_ids])
+    async def _update_each(
+        self, keys: Sequence[Item], change: str, values: Item, condition: str
+    ) -> None:
+        """Update the items that meet the condition."""
+
+        async def update(key: Item) -> None:
+            with suppress(ConditionFailedError):
+                await self._table.update(key, change, values, condition=condition)
+
+        await self._in_parallel([update(each) for each in keys])
 
     async def drop_tombstones(self, *, now: int) -> None:
         """DynamoDB removes them by their `ttl`; until then the conditions detect that they have

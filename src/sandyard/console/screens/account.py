@@ -30,15 +30,12 @@ _SHOWN_COSTS = 10
 
 
 def _platform(request: ConsoleRequest, path: str) -> str:
-    return request.signed_in.api.paths.platform + path
+    return request.api.paths.platform + path
 
 
-async def _show(request: ConsoleRequest) -> Response:
-    return await _page(request, made=None)
-
-
-async def _page(request: ConsoleRequest, *, made: dict[str, Any] | None) -> Response:
-    api = request.signed_in.api
+async def _show(request: ConsoleRequest, *, made: dict[str, Any] | None = None) -> Response:
+    """`made` is a key that was just created."""
+    api = request.api
     quota, keys, month, boxes, notes = await asyncio.gather(
         api.get(_platform(request, "/me/quota")),
         api.get(_platform(request, "/api-keys"), limit=100),
@@ -67,17 +64,17 @@ async def _make_key(request: ConsoleRequest) -> Response:
     body = {name: form[name] for name in ("name", "scope", "expires_at") if name in form}
     if "expires_at" in body:
         body["expires_at"] = instant(form, "expires_at").isoformat()
-    made = await request.signed_in.api.post(_platform(request, "/api-keys"), body)
-    return await _page(request, made=made)
+    made = await request.api.post(_platform(request, "/api-keys"), body)
+    return await _show(request, made=made)
 
 
 async def _act_on_key(request: ConsoleRequest) -> Response:
-    key_id, action = request.http.path_params["key_id"], request.http.path_params["action"]
+    key_id, action = request.path_params["key_id"], request.path_params["action"]
     path = _platform(request, f"/api-keys/{key_id}")
     if action == "delete":
-        await request.signed_in.api.call("DELETE", path)
+        await request.api.call("DELETE", path)
     elif action in ("activate", "deactivate"):
-        await request.signed_in.api.post(f"{path}/{action}")
+        await request.api.post(f"{path}/{action}")
     else:
         raise NotFoundError("There is no such action.")
     return await _show(request)
@@ -87,38 +84,34 @@ async def _change_password(request: ConsoleRequest) -> Response:
     """Ends every login of the account, including this one."""
     form = await request.form()
     body = {name: form.get(name, "") for name in ("current_password", "new_password")}
-    await request.signed_in.api.post(_platform(request, "/auth/password/change"), body)
-    response = request.redirect(LOGIN)
-    request.cookies.session.clear(response)
-    return response
+    await request.api.post(_platform(request, "/auth/password/change"), body)
+    return request.end_session(LOGIN)
 
 
 async def _delete(request: ConsoleRequest) -> Response:
     """Deletes the account with everything it has."""
     form = await request.form()
     body = {"password": form.get("password", "")}
-    await request.signed_in.api.post(_platform(request, "/me/delete"), body)
-    response = request.redirect(LOGIN + "?deleted=yes")
-    request.cookies.session.clear(response)
-    return response
+    await request.api.post(_platform(request, "/me/delete"), body)
+    return request.end_session(LOGIN + "?deleted=yes")
 
 
 async def _change_profile(request: ConsoleRequest) -> Response:
     form = await request.form()
     body: dict[str, Any] = {"full_name": form.get("full_name")}
     body["spend_threshold"] = form.get("spend_threshold")
-    await request.signed_in.api.call("PATCH", _platform(request, "/me"), body=body)
+    await request.api.call("PATCH", _platform(request, "/me"), body=body)
     return request.redirect(ACCOUNT)
 
 
 async def _read_all(request: ConsoleRequest) -> Response:
-    await request.signed_in.api.post(_platform(request, "/notifications/read-all"))
+    await request.api.post(_platform(request, "/notifications/read-all"))
     return await _show(request)
 
 
 async def _chart(request: ConsoleRequest) -> Response:
     """Cost per day of the month; a bill's days are in UTC."""
-    answer = await request.signed_in.api.get(_platform(request, "/billing/month-to-date"), by="day")
+    answer = await request.api.get(_platform(request, "/billing/month-to-date"), by="day")
     sums = {date.fromisoformat(each["key"][:10]): float(each["amount"]) for each in answer["sums"]}
     days = _month_up_to(max(sums)) if sums else []
     label = f"cost ({answer['currency']})"
@@ -136,9 +129,9 @@ def _month_up_to(last: date) -> list[date]:
 
 
 async def _events(request: ConsoleRequest) -> Response:
-    query = request.http.query_params
+    query = request.query
     filters = {name: query.get(name) for name in ("kind", "subject", "cursor")}
-    page = await request.signed_in.api.get(_platform(request, "/events"), limit=50, **filters)
+    page = await request.api.get(_platform(request, "/events"), limit=50, **filters)
     return request.page("account_events.html", **page)
 
 

@@ -12,7 +12,7 @@ _ROLES = {"make-admin": "admin", "make-user": "user"}
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    viewer, query = request.signed_in, request.http.query_params
+    viewer, query = request.signed_in, request.query
     platform = viewer.api.paths.platform
     users = None
     if viewer.account is not None and request.wants("users"):
@@ -23,7 +23,7 @@ async def _show(request: ConsoleRequest) -> Response:
 
 
 async def _act(request: ConsoleRequest) -> Response:
-    parameters, api = request.http.path_params, request.signed_in.api
+    parameters, api = request.path_params, request.api
     path = f"{api.paths.platform}/admin/users/{parameters['account_id']}"
     action = parameters["action"]
     if action in ("activate", "deactivate"):
@@ -36,7 +36,7 @@ async def _act(request: ConsoleRequest) -> Response:
 
 
 async def _broadcast(request: ConsoleRequest) -> Response:
-    form, api = await request.form(), request.signed_in.api
+    form, api = await request.form(), request.api
     body = {"title": form.get("title", ""), "message": form.get("message", "")}
     answer = await api.post(f"{api.paths.platform}/admin/notifications", body)
     return request.page("_counts.html", counts=answer)
@@ -44,7 +44,7 @@ async def _broadcast(request: ConsoleRequest) -> Response:
 
 async def _events(request: ConsoleRequest) -> Response:
     """Of the selected part; the Platform's include those of previews."""
-    viewer, query = request.signed_in, request.http.query_params
+    viewer, query = request.signed_in, request.query
     paths = viewer.api.paths
     sources = {
         "broker": f"{paths.broker}/admin/events",

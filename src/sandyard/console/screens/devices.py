@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from starlette.responses import JSONResponse, Response
 
-from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.console.app import ConsoleRequest, Screen, operator_screen
 from sandyard.console.gaps import Range, strip
 
 DEVICES = "/console/devices"
@@ -26,26 +26,26 @@ _MOST_SENSORS = 6
 
 
 def _path(request: ConsoleRequest, tail: str = "") -> str:
-    hardware_id = request.http.path_params["hardware_id"]
-    return f"{request.signed_in.api.paths.telemetry}/devices/{hardware_id}{tail}"
+    hardware_id = request.path_params["hardware_id"]
+    return f"{request.api.paths.telemetry}/devices/{hardware_id}{tail}"
 
 
 async def _list(request: ConsoleRequest) -> Response:
-    wanted = request.http.query_params.get("id", "").strip()
+    wanted = request.query.get("id", "").strip()
     if wanted:
         return request.redirect(f"{DEVICES}/{quote(wanted.upper(), safe='')}")
     return await _fleet(request, made=None)
 
 
 async def _fleet(request: ConsoleRequest, *, made: dict[str, Any] | None) -> Response:
-    api = request.signed_in.api
+    api = request.api
     telemetry = api.paths.telemetry
     listed, keys = await asyncio.gather(
         api.get(
             f"{telemetry}/devices",
             order="silent",
             limit=100,
-            cursor=request.http.query_params.get("cursor"),
+            cursor=request.query.get("cursor"),
         ),
         api.get(f"{telemetry}/api-keys", limit=50),
     )
@@ -64,27 +64,27 @@ async def _fleet(request: ConsoleRequest, *, made: dict[str, Any] | None) -> Res
 
 
 async def _make_key(request: ConsoleRequest) -> Response:
-    form, api = await request.form(), request.signed_in.api
+    form, api = await request.form(), request.api
     body = {"description": form["description"]} if "description" in form else {}
     made = await api.post(f"{api.paths.telemetry}/api-keys", body)
     return await _fleet(request, made=made)
 
 
 async def _revoke_key(request: ConsoleRequest) -> Response:
-    api = request.signed_in.api
-    key_id = request.http.path_params["key_id"]
+    api = request.api
+    key_id = request.path_params["key_id"]
     await api.call("DELETE", f"{api.paths.telemetry}/api-keys/{key_id}")
     return await _fleet(request, made=None)
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    api = request.signed_in.api
+    api = request.api
     device, history, latest = await asyncio.gather(
         api.get(_path(request)),
         api.get(_path(request, "/history"), limit=20),
         api.find(_path(request, "/latest")),
     )
-    query = request.http.query_params
+    query = request.query
     chosen = query.get("range", "24h")
     sensors = sorted(latest["sensors"]) if latest else []
     return request.page(
@@ -101,7 +101,7 @@ async def _show(request: ConsoleRequest) -> Response:
 
 async def _rename(request: ConsoleRequest) -> Response:
     name = (await request.form()).get("friendly_name")
-    await request.signed_in.api.call("PUT", _path(request), body={"friendly_name": name})
+    await request.api.call("PUT", _path(request), body={"friendly_name": name})
     return await _show(request)
 
 
@@ -118,9 +118,7 @@ async def _chart(request: ConsoleRequest) -> Response:
 
 async def _gaps(request: ConsoleRequest) -> Response:
     """When each sensor was silent, and when all of them were."""
-    device, found = await asyncio.gather(
-        request.signed_in.api.get(_path(request)), _series(request)
-    )
+    device, found = await asyncio.gather(request.api.get(_path(request)), _series(request))
     seconds = {name: [at / 1000 for at in mean] for name, mean in found.means.items()}
     sent = {at for each in seconds.values() for at in each}
     registered_at = datetime.fromisoformat(device["first_registered_at"]).timestamp()
@@ -144,12 +142,12 @@ class _Series:
 
 async def _series(request: ConsoleRequest) -> _Series:
     """For the requested sensors and range."""
-    query = request.http.query_params
+    query = request.query
     seconds, bucket, step = RANGES.get(query.get("range", ""), RANGES["24h"])
     to_ms = int(time.time() * 1000)
     metrics = list(dict.fromkeys(query.getlist("metric")))[:_MOST_SENSORS]
     within: dict[str, str | int] = {"from": to_ms - seconds * 1000, "to": to_ms, "bucket": bucket}
-    path, api = _path(request, "/series"), request.signed_in.api
+    path, api = _path(request, "/series"), request.api
     answers = await asyncio.gather(
         *(api.call("GET", path, query={"metric": metric, **within}) for metric in metrics)
     )
@@ -161,16 +159,12 @@ async def _series(request: ConsoleRequest) -> _Series:
     return _Series(means, to_ms, step, range(first, to_ms, step))
 
 
-def _for_operators(path: str, draw: Any, *methods: str) -> Screen:
-    return Screen(path, draw, methods=methods or ("GET",), for_operators=True)
-
-
 SCREENS = (
     Screen(DEVICES, _list, for_operators=True, is_shared=True),
-    _for_operators(DEVICES + "/keys", _make_key, "POST"),
-    _for_operators(DEVICES + "/keys/{key_id}", _revoke_key, "DELETE"),
-    _for_operators(ONE, _show),
-    _for_operators(ONE, _rename, "POST"),
-    _for_operators(ONE + "/chart", _chart),
-    _for_operators(ONE + "/gaps", _gaps),
+    operator_screen(DEVICES + "/keys", _make_key, "POST"),
+    operator_screen(DEVICES + "/keys/{key_id}", _revoke_key, "DELETE"),
+    operator_screen(ONE, _show),
+    operator_screen(ONE, _rename, "POST"),
+    operator_screen(ONE + "/chart", _chart),
+    operator_screen(ONE + "/gaps", _gaps),
 )

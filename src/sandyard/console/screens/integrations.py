@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.console.app import ConsoleRequest, operator_screen
 from sandyard.console.forms import whole_number
 from sandyard.console.screens.admin import ADMIN
 
@@ -14,7 +14,7 @@ SCOPES = ("allocate", "read", "operate", "admin")
 
 
 def _path(request: ConsoleRequest, tail: str) -> str:
-    return f"{request.signed_in.api.paths.broker}/admin/{tail}"
+    return f"{request.api.paths.broker}/admin/{tail}"
 
 
 async def _show(request: ConsoleRequest) -> Response:
@@ -22,7 +22,7 @@ async def _show(request: ConsoleRequest) -> Response:
 
 
 async def _page(request: ConsoleRequest, *, shown_once: str | None) -> Response:
-    api = request.signed_in.api
+    api = request.api
     clients, webhooks = await asyncio.gather(
         api.get(_path(request, "clients")), api.get(_path(request, "webhooks"))
     )
@@ -41,32 +41,32 @@ async def _make_client(request: ConsoleRequest) -> Response:
     body |= {name: form[name] for name in ("track_prefix", "rate") if name in form}
     if "max_leases" in form:
         body["max_leases"] = whole_number(form, "max_leases")
-    made = await request.signed_in.api.post(_path(request, "clients"), body)
+    made = await request.api.post(_path(request, "clients"), body)
     return await _page(request, shown_once=made["token"])
 
 
 async def _delete_client(request: ConsoleRequest) -> Response:
-    name = request.http.path_params["name"]
-    await request.signed_in.api.call("DELETE", _path(request, f"clients/{name}"))
+    name = request.path_params["name"]
+    await request.api.call("DELETE", _path(request, f"clients/{name}"))
     return await _show(request)
 
 
 async def _make_webhook(request: ConsoleRequest) -> Response:
     form = await request.form()
     body = {"url": form.get("url", ""), "kinds": form.get("kinds", "").split()}
-    made = await request.signed_in.api.post(_path(request, "webhooks"), body)
+    made = await request.api.post(_path(request, "webhooks"), body)
     return await _page(request, shown_once=made["secret"])
 
 
 async def _delete_webhook(request: ConsoleRequest) -> Response:
-    webhook_id = request.http.path_params["webhook_id"]
-    await request.signed_in.api.call("DELETE", _path(request, f"webhooks/{webhook_id}"))
+    webhook_id = request.path_params["webhook_id"]
+    await request.api.call("DELETE", _path(request, f"webhooks/{webhook_id}"))
     return await _show(request)
 
 
 async def _deliveries(request: ConsoleRequest) -> Response:
-    path = f"webhooks/{request.http.path_params['webhook_id']}"
-    api = request.signed_in.api
+    path = f"webhooks/{request.path_params['webhook_id']}"
+    api = request.api
     webhook, page = await asyncio.gather(
         api.get(_path(request, path)), api.get(_path(request, f"{path}/deliveries"), limit=50)
     )
@@ -74,22 +74,18 @@ async def _deliveries(request: ConsoleRequest) -> Response:
 
 
 async def _replay(request: ConsoleRequest) -> Response:
-    path = f"webhooks/{request.http.path_params['webhook_id']}/replay"
+    path = f"webhooks/{request.path_params['webhook_id']}/replay"
     body = {"event_id": (await request.form()).get("event_id", "")}
-    await request.signed_in.api.post(_path(request, path), body)
+    await request.api.post(_path(request, path), body)
     return await _deliveries(request)
 
 
-def _for_operators(path: str, draw: Any, *methods: str) -> Screen:
-    return Screen(INTEGRATIONS + path, draw, methods=methods or ("GET",), for_operators=True)
-
-
 SCREENS = (
-    _for_operators("", _show),
-    _for_operators("/clients", _make_client, "POST"),
-    _for_operators("/clients/{name}", _delete_client, "DELETE"),
-    _for_operators("/webhooks", _make_webhook, "POST"),
-    _for_operators("/webhooks/{webhook_id}", _deliveries),
-    _for_operators("/webhooks/{webhook_id}", _delete_webhook, "DELETE"),
-    _for_operators("/webhooks/{webhook_id}/replay", _replay, "POST"),
+    operator_screen(INTEGRATIONS + "", _show),
+    operator_screen(INTEGRATIONS + "/clients", _make_client, "POST"),
+    operator_screen(INTEGRATIONS + "/clients/{name}", _delete_client, "DELETE"),
+    operator_screen(INTEGRATIONS + "/webhooks", _make_webhook, "POST"),
+    operator_screen(INTEGRATIONS + "/webhooks/{webhook_id}", _deliveries),
+    operator_screen(INTEGRATIONS + "/webhooks/{webhook_id}", _delete_webhook, "DELETE"),
+    operator_screen(INTEGRATIONS + "/webhooks/{webhook_id}/replay", _replay, "POST"),
 )

@@ -12,11 +12,11 @@ WAITING = LABS + "/waiting"
 
 
 def _path(request: ConsoleRequest, tail: str) -> str:
-    return f"{request.signed_in.api.paths.broker}/admin/{tail}"
+    return f"{request.api.paths.broker}/admin/{tail}"
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    api = request.signed_in.api
+    api = request.api
     jobs, provider = await asyncio.gather(
         api.get(_path(request, "jobs")), api.get(_path(request, "provider"))
     )
@@ -24,14 +24,14 @@ async def _show(request: ConsoleRequest) -> Response:
 
 
 async def _run(request: ConsoleRequest) -> Response:
-    job = request.http.path_params["job"]
-    done = await request.signed_in.api.post(_path(request, f"jobs/{job}/run"))
+    job = request.path_params["job"]
+    done = await request.api.post(_path(request, f"jobs/{job}/run"))
     return request.page("_counts.html", title=done["job"], counts=done["counts"])
 
 
 async def _show_waiting(request: ConsoleRequest) -> Response:
-    cursor = request.http.query_params.get("cursor")
-    page = await request.signed_in.api.get(_path(request, "queue"), limit=50, cursor=cursor)
+    cursor = request.query.get("cursor")
+    page = await request.api.get(_path(request, "queue"), limit=50, cursor=cursor)
     return request.page(
         "lab_waiting.html", waiting=page["tickets"], next_cursor=page["next_cursor"]
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from sandyard.console.app import ConsoleRequest, Screen
+from sandyard.console.app import ConsoleRequest, Screen, operator_screen
 from sandyard.console.pages import lasting
 from sandyard.kit.errors import NotFoundError
 
@@ -65,7 +65,7 @@ FILTERS = ("status", "q", "cursor")
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    query = request.http.query_params
+    query = request.query
     filters = {name: query.get(name, "").strip() for name in FILTERS}
     if _ID.fullmatch(filters["q"]):  # its page exists also after the sandbox is deleted
         return request.redirect(f"{LABS}/sandboxes/{filters['q'].lower()}")
@@ -82,7 +82,7 @@ async def _show(request: ConsoleRequest) -> Response:
 
 
 async def _pool(request: ConsoleRequest) -> dict[str, Any]:
-    api = request.signed_in.api
+    api = request.api
     admin = api.paths.broker + "/admin"
     stats, history, queue, provider, reserved = await asyncio.gather(
         api.get(f"{admin}/stats"),
@@ -112,7 +112,7 @@ def exhausted_in(available: int, estimated_sec: int | None) -> str | None:
 
 async def _reserved_soon(request: ConsoleRequest) -> list[dict[str, Any]]:
     """The first reservations of the next day that are or will be filled."""
-    api, now = request.signed_in.api, int(time.time())
+    api, now = request.api, int(time.time())
     within = {"from": now, "to": now + _SOON_SEC}
     page = await api.call("GET", f"{api.paths.broker}/admin/reservations", query=within)
     to_come = [each for each in page["reservations"] if each["status"] in _TO_COME]
@@ -120,20 +120,20 @@ async def _reserved_soon(request: ConsoleRequest) -> list[dict[str, Any]]:
 
 
 async def _listed(request: ConsoleRequest, filters: dict[str, str]) -> dict[str, Any]:
-    api = request.signed_in.api
+    api = request.api
     path = f"{api.paths.broker}/admin/sandboxes"
     page: dict[str, Any] = await api.get(path, limit=50, **filters)
     return {name: page[name] for name in ("sandboxes", "next_cursor")}
 
 
 def _hours(request: ConsoleRequest) -> int:
-    chosen = request.http.query_params.get("hours", "24")
+    chosen = request.query.get("hours", "24")
     return int(chosen) if chosen in map(str, HOURS) else HOURS[-1]
 
 
 async def _chart(request: ConsoleRequest) -> Response:
     """The pool by state, or leases started; a step without a sample is a gap."""
-    api, hours = request.signed_in.api, _hours(request)
+    api, hours = request.api, _hours(request)
     step_minutes = max(1, hours * 60 // _POINTS)
     answer = await api.get(
         f"{api.paths.broker}/admin/history", hours=hours, step_minutes=step_minutes
@@ -141,7 +141,7 @@ async def _chart(request: ConsoleRequest) -> Response:
     samples = {each["at"]: each for each in answer["samples"]}
     times = range(min(samples), max(samples) + 1, step_minutes * 60) if samples else range(0)
     found = [samples.get(at) for at in times]
-    if request.http.path_params["chart"] == "leases":
+    if request.path_params["chart"] == "leases":
         values = [None if each is None else each["leases"] / step_minutes for each in found]
         series = [{"label": "leases per minute", "values": values}]
     else:
@@ -159,12 +159,8 @@ def _series(state: str, samples: Sequence[dict[str, Any] | None]) -> dict[str, A
     return {"label": state.replace("_", " "), "values": values, "colour": _COLOURS[state]}
 
 
-async def _show_sandbox(request: ConsoleRequest) -> Response:
-    return await _sandbox_page(request, notice=None)
-
-
-async def _sandbox_page(request: ConsoleRequest, *, notice: str | None) -> Response:
-    api, sandbox_id = request.signed_in.api, request.http.path_params["sandbox_id"]
+async def _show_sandbox(request: ConsoleRequest, *, notice: str | None = None) -> Response:
+    api, sandbox_id = request.api, request.path_params["sandbox_id"]
     path = f"{api.paths.broker}/admin/sandboxes/{sandbox_id}"
     history = await api.get(f"{path}/history", limit=100)
     sandbox = await api.find(path)
@@ -189,20 +185,20 @@ def _offered(sandbox: dict[str, Any] | None) -> list[str]:
 
 
 async def _act(request: ConsoleRequest) -> Response:
-    parameters = request.http.path_params
+    parameters = request.path_params
     action, sandbox_id = parameters["action"], parameters["sandbox_id"]
     if action not in ACTIONS:
         raise NotFoundError("There is no such action.")
     form = await request.form()
     call = _act_for_track if action in OF_TRACKS else _act_as_operator
     done = await call(request, sandbox_id, action, form.get("reason", "by an operator"))
-    return await _sandbox_page(request, notice=f"{done['name']}: {ACTIONS[action].lower()}. Done.")
+    return await _show_sandbox(request, notice=f"{done['name']}: {ACTIONS[action].lower()}. Done.")
 
 
 async def _act_as_operator(
     request: ConsoleRequest, sandbox_id: str, action: str, reason: str
 ) -> dict[str, Any]:
-    api = request.signed_in.api
+    api = request.api
     body = {"reason": reason} if action in WITH_REASON else None
     done: dict[str, Any] = await api.post(
         f"{api.paths.broker}/admin/sandboxes/{sandbox_id}/{action}", body
@@ -213,7 +209,7 @@ async def _act_as_operator(
 async def _act_for_track(
     request: ConsoleRequest, sandbox_id: str, action: str, reason: str
 ) -> dict[str, Any]:
-    api = request.signed_in.api
+    api = request.api
     row = await api.get(f"{api.paths.broker}/admin/sandboxes/{sandbox_id}")
     body = {"minutes": EXTENSION_MINUTES} if action == "extend" else {"reason": reason}
     done: dict[str, Any] = await api.post(
@@ -226,7 +222,7 @@ async def _act_for_track(
 
 async def _change_many(request: ConsoleRequest) -> Response:
     """Shows which would be changed; applies the change if the form confirms it."""
-    form, api = await request.form(), request.signed_in.api
+    form, api = await request.form(), request.api
     action, is_rehearsal = form.get("action", ""), "confirmed" not in form
     if action not in BULK:
         raise NotFoundError("There is no such action.")
@@ -244,14 +240,10 @@ def _bulk_body(action: str, form: dict[str, str]) -> dict[str, Any] | None:
     return body | {"until": int(time.time()) + HOLD_SEC} if action == "hold" else body
 
 
-def _for_operators(path: str, draw: Any, *methods: str) -> Screen:
-    return Screen(LABS + path, draw, methods=methods or ("GET",), for_operators=True)
-
-
 SCREENS = (
     Screen(LABS, _show, for_operators=True, is_shared=True),
-    _for_operators("/bulk", _change_many, "POST"),
-    _for_operators("/charts/{chart}", _chart),
-    _for_operators("/sandboxes/{sandbox_id}", _show_sandbox),
-    _for_operators("/sandboxes/{sandbox_id}/{action}", _act, "POST"),
+    operator_screen(LABS + "/bulk", _change_many, "POST"),
+    operator_screen(LABS + "/charts/{chart}", _chart),
+    operator_screen(LABS + "/sandboxes/{sandbox_id}", _show_sandbox),
+    operator_screen(LABS + "/sandboxes/{sandbox_id}/{action}", _act, "POST"),
 )

@@ -14,7 +14,7 @@ SIGNUP = "/console/signup"
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    wanted = next_page(request.http.query_params.get("next"))
+    wanted = next_page(request.query.get("next"))
     return request.page("login.html", error=None, next=wanted)
 
 
@@ -40,9 +40,7 @@ async def _log_in_by_token(request: ConsoleRequest) -> Response:
 
 
 async def _log_out(request: ConsoleRequest) -> Response:
-    response = request.redirect(LOGIN)
-    request.cookies.session.clear(response)
-    viewer = request.viewer
+    response, viewer = request.end_session(LOGIN), request.viewer
     if viewer is not None and viewer.login is not None:
         await viewer.api.post(viewer.api.paths.platform + "/auth/logout")
     return response
@@ -50,7 +48,7 @@ async def _log_out(request: ConsoleRequest) -> Response:
 
 async def _show_signup(request: ConsoleRequest) -> Response:
     """With the invitation from an email's link."""
-    filled = {"invitation": request.http.query_params.get("token", "")}
+    filled = {"invitation": request.query.get("token", "")}
     return request.page("signup.html", error=None, is_sent=False, filled=filled)
 
 

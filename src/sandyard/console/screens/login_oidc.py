@@ -19,7 +19,7 @@ CALLBACK = BEGIN + "/callback"
 
 
 async def _begin(request: ConsoleRequest) -> Response:
-    wanted = next_page(request.http.query_params.get("next"))
+    wanted = next_page(request.query.get("next"))
     api = request.viewers.anonymous(request.http)
     try:
         begun = await api.post(api.paths.platform + "/auth/oidc/begin")
@@ -38,7 +38,7 @@ async def _come_back(request: ConsoleRequest) -> Response:
 
 
 async def _finish(request: ConsoleRequest) -> Response:
-    sent, flow = request.http.query_params, request.cookies.flow.read(request.http)
+    sent, flow = request.query, request.cookies.flow.read(request.http)
     if flow is None or not _is_same(sent.get("state", ""), flow.state):
         return refused(request, _NOT_BEGUN, None)
     if "error" in sent or not sent.get("code"):  # do not show the provider's text

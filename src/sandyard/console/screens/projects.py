@@ -15,29 +15,29 @@ ONE = PROJECTS + "/{project_id}"
 
 
 def _path(request: ConsoleRequest, tail: str = "") -> str:
-    project_id = request.http.path_params["project_id"]
-    return f"{request.signed_in.api.paths.platform}/projects/{project_id}{tail}"
+    project_id = request.path_params["project_id"]
+    return f"{request.api.paths.platform}/projects/{project_id}{tail}"
 
 
 async def _list(request: ConsoleRequest) -> Response:
-    api = request.signed_in.api
-    cursor = request.http.query_params.get("cursor")
+    api = request.api
+    cursor = request.query.get("cursor")
     page = await api.get(f"{api.paths.platform}/projects", limit=50, cursor=cursor)
     return request.page("projects.html", **page)
 
 
 async def _create(request: ConsoleRequest) -> Response:
-    api, name = request.signed_in.api, (await request.form()).get("name", "")
+    api, name = request.api, (await request.form()).get("name", "")
     made = await api.post(f"{api.paths.platform}/projects", {"name": name})
     return request.redirect(f"{PROJECTS}/{made['project_id']}")
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    api = request.signed_in.api
+    api = request.api
     project, files, status = await asyncio.gather(
         api.get(_path(request)), api.get(_path(request, "/files")), _status(request)
     )
-    chosen = request.http.query_params.get("file")
+    chosen = request.query.get("file")
     shown = [each for each in files["files"] if each["path"] == chosen] or files["files"]
     return request.page(
         "project.html",
@@ -53,7 +53,7 @@ async def _show(request: ConsoleRequest) -> Response:
 async def _status(request: ConsoleRequest) -> dict[str, Any] | None:
     """None while the preview runtime is unavailable."""
     try:
-        answer: dict[str, Any] = await request.signed_in.api.get(_path(request, "/sandbox/status"))
+        answer: dict[str, Any] = await request.api.get(_path(request, "/sandbox/status"))
     except ApiError:
         return None
     return answer
@@ -63,7 +63,7 @@ async def _link(request: ConsoleRequest, status: dict[str, Any] | None) -> str |
     """The link that opens the running preview in a frame."""
     if status is None or status["status"] != "running":
         return None
-    made = await request.signed_in.api.post(_path(request, "/tokens"), {"scopes": ["view"]})
+    made = await request.api.post(_path(request, "/tokens"), {"scopes": ["view"]})
     return None if made["url"] is None else str(made["url"])
 
 
@@ -72,14 +72,14 @@ async def _save(request: ConsoleRequest) -> Response:
     path = form.get("path", "")
     change = {"path": path, "content": form.get("content", ""), "encoding": "utf-8"}
     body = {"files": [change], "expected_version": whole_number(form, "version")}
-    await request.signed_in.api.call("PUT", _path(request, "/files"), body=body)
+    await request.api.call("PUT", _path(request, "/files"), body=body)
     if "show" in form:
-        await request.signed_in.api.post(_path(request, "/sync"))
+        await request.api.post(_path(request, "/sync"))
     return await _show(request)
 
 
 async def _act(request: ConsoleRequest) -> Response:
-    action, api = request.http.path_params["action"], request.signed_in.api
+    action, api = request.path_params["action"], request.api
     if action == "sync":
         await api.post(_path(request, "/sync"))
     elif action == "stop":

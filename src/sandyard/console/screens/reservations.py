@@ -15,14 +15,14 @@ _DAY_SEC = 86_400
 
 
 def _path(request: ConsoleRequest, tail: str = "") -> str:
-    return f"{request.signed_in.api.paths.broker}/admin/reservations{tail}"
+    return f"{request.api.paths.broker}/admin/reservations{tail}"
 
 
 async def _show(request: ConsoleRequest) -> Response:
     """The page determines the days, as they begin and end in its viewer's time zone."""
     now = int(time.time())
     within = {"from": now - _DAY_SEC, "to": now + _DAYS * _DAY_SEC, "limit": 100}
-    found = await request.signed_in.api.call("GET", _path(request), query=within)
+    found = await request.api.call("GET", _path(request), query=within)
     rows = [each for each in found["reservations"] if each["status"] != "cancelled"]
     return request.page("reservations.html", days=_DAYS, rows=rows)
 
@@ -33,13 +33,13 @@ async def _make(request: ConsoleRequest) -> Response:
     names = ("track_prefix", "client", "name_prefix", "note")
     body |= {name: form[name] for name in names if name in form}
     body |= {name: int(instant(form, name).timestamp()) for name in ("from", "to") if name in form}
-    await request.signed_in.api.post(_path(request), body)
+    await request.api.post(_path(request), body)
     return await _show(request)
 
 
 async def _cancel(request: ConsoleRequest) -> Response:
-    reservation_id = request.http.path_params["reservation_id"]
-    await request.signed_in.api.call("DELETE", _path(request, f"/{reservation_id}"))
+    reservation_id = request.path_params["reservation_id"]
+    await request.api.call("DELETE", _path(request, f"/{reservation_id}"))
     return await _show(request)
 
 

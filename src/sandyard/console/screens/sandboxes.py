@@ -21,12 +21,12 @@ CHARTED = ("cpu", "memory", "storage")
 
 
 def _path(request: ConsoleRequest, tail: str = "") -> str:
-    sandbox_id = request.http.path_params["sandbox_id"]
-    return f"{request.signed_in.api.paths.platform}/sandboxes/{sandbox_id}{tail}"
+    sandbox_id = request.path_params["sandbox_id"]
+    return f"{request.api.paths.platform}/sandboxes/{sandbox_id}{tail}"
 
 
 async def _list(request: ConsoleRequest) -> Response:
-    api, query = request.signed_in.api, request.http.query_params
+    api, query = request.api, request.query
     filters = {name: query.get(name) for name in FILTERS}
     listed, quota = await asyncio.gather(
         api.get(f"{api.paths.platform}/sandboxes", limit=50, **filters),
@@ -43,7 +43,7 @@ async def _list(request: ConsoleRequest) -> Response:
 
 
 async def _gallery(request: ConsoleRequest) -> Response:
-    api, query = request.signed_in.api, request.http.query_params
+    api, query = request.api, request.query
     platform = api.paths.platform
     templates, projects = await asyncio.gather(
         api.get(f"{platform}/templates", limit=100, q=query.get("q")),
@@ -64,7 +64,7 @@ def _order(template: dict[str, Any]) -> tuple[bool, ...]:
 
 
 async def _create(request: ConsoleRequest) -> Response:
-    form, api = await request.form(), request.signed_in.api
+    form, api = await request.form(), request.api
     body: dict[str, Any] = {
         name: form[name] for name in ("name", "template_id", "project_id") if name in form
     }
@@ -79,8 +79,8 @@ async def _create(request: ConsoleRequest) -> Response:
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    api = request.signed_in.api
-    sandbox_id = request.http.path_params["sandbox_id"]
+    api = request.api
+    sandbox_id = request.path_params["sandbox_id"]
     sandbox, variables, history, month = await asyncio.gather(
         api.get(_path(request)),
         api.get(_path(request, "/env")),
@@ -97,7 +97,7 @@ async def _show(request: ConsoleRequest) -> Response:
 
 
 async def _act(request: ConsoleRequest) -> Response:
-    action, api = request.http.path_params["action"], request.signed_in.api
+    action, api = request.path_params["action"], request.api
     if action == "recycle":
         await api.call("DELETE", _path(request))
     elif action in ("start", "stop"):
@@ -113,7 +113,7 @@ async def _open(request: ConsoleRequest) -> Response:
     """Redirects to its page, with a link that is valid for an hour."""
     form = await request.form()
     body = {"port": int(form["port"])} if form.get("port", "").isdigit() else {}
-    made = await request.signed_in.api.post(_path(request, "/tokens"), body)
+    made = await request.api.post(_path(request, "/tokens"), body)
     return Response(status_code=303, headers={"Location": made["url"]})
 
 
@@ -121,19 +121,19 @@ async def _set_variable(request: ConsoleRequest) -> Response:
     form = await request.form()
     body = {"value": form.get("value", ""), "secret": "secret" in form}
     path = _path(request, f"/env/{form.get('name', '')}")
-    await request.signed_in.api.call("PUT", path, body=body)
+    await request.api.call("PUT", path, body=body)
     return await _show(request)
 
 
 async def _remove_variable(request: ConsoleRequest) -> Response:
-    path = _path(request, f"/env/{request.http.path_params['name']}")
-    await request.signed_in.api.call("DELETE", path)
+    path = _path(request, f"/env/{request.path_params['name']}")
+    await request.api.call("DELETE", path)
     return await _show(request)
 
 
 async def _chart(request: ConsoleRequest) -> Response:
     """Resource usage, in the form of the page's chart."""
-    answer = await request.signed_in.api.get(_path(request, "/metrics"), bucket="15s")
+    answer = await request.api.get(_path(request, "/metrics"), bucket="15s")
     buckets = answer["metrics"]
     return JSONResponse(
         {
@@ -148,35 +148,33 @@ async def _chart(request: ConsoleRequest) -> Response:
 
 
 async def _files(request: ConsoleRequest) -> Response:
-    sandbox, files = await asyncio.gather(
-        request.signed_in.api.get(_path(request)), _listed(request)
-    )
-    folder = request.http.query_params.get("path") or WORKSPACE
+    sandbox, files = await asyncio.gather(request.api.get(_path(request)), _listed(request))
+    folder = request.query.get("path") or WORKSPACE
     return request.page("sandbox_files.html", sandbox=sandbox, folder=folder, files=files)
 
 
 async def _tree(request: ConsoleRequest) -> Response:
     """One level of the tree; a folder is loaded when it is opened."""
-    sandbox_id, files = request.http.path_params["sandbox_id"], await _listed(request)
+    sandbox_id, files = request.path_params["sandbox_id"], await _listed(request)
     return request.page("_tree.html", sandbox_id=sandbox_id, files=files)
 
 
 async def _listed(request: ConsoleRequest) -> list[dict[str, Any]]:
     """The contents of the requested folder, folders first."""
-    folder = request.http.query_params.get("path") or WORKSPACE
-    listed = await request.signed_in.api.get(_path(request, "/files/list"), path=folder)
+    folder = request.query.get("path") or WORKSPACE
+    listed = await request.api.get(_path(request, "/files/list"), path=folder)
     return sorted(listed["files"], key=lambda each: (each["kind"] != "folder", each["name"]))
 
 
 async def _ports(request: ConsoleRequest) -> Response:
     """The listening ports; loaded on demand, as the query counts as use of the sandbox."""
-    found = await request.signed_in.api.get(_path(request, "/ports"))
-    sandbox_id = request.http.path_params["sandbox_id"]
+    found = await request.api.get(_path(request, "/ports"))
+    sandbox_id = request.path_params["sandbox_id"]
     return request.page("_ports.html", ports=found["ports"], sandbox_id=sandbox_id)
 
 
 async def _terminal(request: ConsoleRequest) -> Response:
-    sandbox = await request.signed_in.api.get(_path(request))
+    sandbox = await request.api.get(_path(request))
     return request.pages.terminal(request.http, request.signed_in, sandbox=sandbox)
 
 

@@ -5,7 +5,7 @@ because credentials are read from the store each time, by one statement, and nev
 """
 
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from starlette.requests import Request
 
@@ -109,14 +109,14 @@ class AccessGuard:
         return logins.issue(
             account_id=account.account_id,
             token_version=account.token_version,
-            now=self._now(),
+            now=utc_time(self._clock.now()),
             key_id=principal.key_id,
             until=principal.expires_at,
         )
 
     async def by_token(self, token: str, logins: Logins) -> Principal:
         """LoginRequiredError if the token is not valid, or no longer."""
-        claim = logins.read(token, now=self._now())
+        claim = logins.read(token, now=utc_time(self._clock.now()))
         account = await self._credentials.find_account(claim.account_id) if claim else None
         if claim is None or account is None or not account.has_login(claim.token_version):
             raise LoginRequiredError
@@ -134,18 +134,20 @@ class AccessGuard:
             await self._require_key(principal.key_id)
             return
         account = await self._credentials.find_account(principal.account_id)
-        is_over = principal.expires_at is None or principal.expires_at <= self._now()
+        is_over = principal.expires_at is None or principal.expires_at <= utc_time(
+            self._clock.now()
+        )
         if account is None or is_over or not account.has_login(principal.token_version):
             raise LoginRequiredError
 
     async def _require_key(self, key_id: str) -> KeyCredential:
         key = await self._credentials.find_key_by_id(key_id)
-        if key is None or not key.holds_at(self._now()):
+        if key is None or not key.holds_at(utc_time(self._clock.now())):
             raise LoginRequiredError
         return key
 
     async def _by_key(self, api_key: str) -> Principal:
-        now = self._now()
+        now = utc_time(self._clock.now())
         key = await self._credentials.find_key(hash_api_key(api_key))
         if key is None or not key.holds_at(now):
             raise LoginRequiredError
@@ -153,9 +155,6 @@ class AccessGuard:
         if key.last_used_at is None or key.last_used_at <= due:
             await self._credentials.touch_key(key.key_id, now=now, unless_after=due)
         return _principal_of(key)
-
-    def _now(self) -> datetime:
-        return utc_time(self._clock.now())
 
 
 def _principal_of(key: KeyCredential) -> Principal:

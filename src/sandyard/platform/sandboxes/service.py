@@ -111,7 +111,7 @@ class Sandboxes:
         """Create a sandbox from a template that the account may use, in one of its projects. Raises
         SandboxNameTakenError, SandboxesLimitError."""
         quota = CountQuota(ResourceKind.SANDBOXES, by.account_id, self._policy.per_account)
-        cause, sandbox_id = self._cause(by.actor), self._ids.sandbox()
+        cause, sandbox_id = Cause.by(by.actor, self._clock), self._ids.sandbox()
 
         async def decide() -> Transition[Sandbox]:
             return create_sandbox(
@@ -148,7 +148,7 @@ class Sandboxes:
         ]
 
     async def change(self, sandbox_id: str, changes: Changes, *, by: Principal) -> Sandbox:
-        cause = self._cause(by.actor)
+        cause = Cause.by(by.actor, self._clock)
 
         async def decide() -> tuple[Sandbox, Transition[Sandbox] | None]:
             sandbox = await self.get(sandbox_id, account_id=by.account_id)
@@ -157,7 +157,7 @@ class Sandboxes:
             return sandbox, update_sandbox(
                 sandbox,
                 changes,
-                template=await self._template_of(sandbox),
+                template=await self._templates.find_template(by.account_id, sandbox.template_id),
                 project=await self._store.find_project(by.account_id, sandbox.project_id),
                 target=await self._store.find_project(by.account_id, target),
                 cause=cause,
@@ -224,7 +224,7 @@ class Sandboxes:
                 sandbox,
                 ids=self._ids.new(),
                 prices=self._policy.prices,
-                cause=self._cause(by.actor),
+                cause=Cause.by(by.actor, self._clock),
             )
 
         made = await apply_decision(decide, self._apply_all, busy=SandboxChangedError)
@@ -269,16 +269,23 @@ class Sandboxes:
     async def _begin_start(self, sandbox_id: str, by: Principal) -> Sandbox:
         async def decide() -> tuple[Sandbox, Template | None, Transition[Sandbox] | None]:
             sandbox = await self.get(sandbox_id, account_id=by.account_id)
-            template = await self._template_of(sandbox)
+            template = await self._templates.find_template(by.account_id, sandbox.template_id)
             decided = partial(
                 start_sandbox,
                 sandbox,
                 node=self._policy.node,
                 template=template,
                 project=await self._store.find_project(by.account_id, sandbox.project_id),
-                quota=await self._store.check_quota(self._quota_request(sandbox)),
+                quota=await self._store.check_quota(
+                    QuotaRequest(
+                        account_id=sandbox.owner_account_id,
+                        cpu=sandbox.cpu_spec,
+                        memory_gb=sandbox.memory_spec,
+                        quota=self._policy.quota,
+                    )
+                ),
             )
-            if decided(cause=self._cause(by.actor)) is None:
+            if decided(cause=Cause.by(by.actor, self._clock)) is None:
                 self._require_here(sandbox)
                 return sandbox, template, None
             if await self._files.recover(sandbox, actor=by.actor):
@@ -286,7 +293,7 @@ class Sandboxes:
             await self._files.require(sandbox)
             await self._runtime.check()
             # Decided again: a start dated before a slow check would be taken for lost.
-            return sandbox, template, decided(cause=self._cause(by.actor))
+            return sandbox, template, decided(cause=Cause.by(by.actor, self._clock))
 
         sandbox, template, begun = await apply_decision(
             decide, self._apply, busy=SandboxChangedError
@@ -333,20 +340,6 @@ class Sandboxes:
 
     def _require_here(self, sandbox: Sandbox) -> None:
         require_here(sandbox.node, node=self._policy.node, error=SandboxElsewhereError)
-
-    async def _template_of(self, sandbox: Sandbox) -> Template | None:
-        return await self._templates.find_template(sandbox.owner_account_id, sandbox.template_id)
-
-    def _quota_request(self, sandbox: Sandbox) -> QuotaRequest:
-        return QuotaRequest(
-            account_id=sandbox.owner_account_id,
-            cpu=sandbox.cpu_spec,
-            memory_gb=sandbox.memory_spec,
-            quota=self._policy.quota,
-        )
-
-    def _cause(self, actor: str) -> Cause:
-        return Cause.by(actor, self._clock)
 
 
 async def _until_forgotten(lines: AsyncIterator[str]) -> AsyncIterator[str]:

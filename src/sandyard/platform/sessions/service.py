@@ -30,7 +30,7 @@ class Sessions:
         self._activity = activity
         self._node = node
 
-    async def find_sandbox(self, sandbox_id: str, *, account_id: str) -> Sandbox:
+    async def get_sandbox(self, sandbox_id: str, *, account_id: str) -> Sandbox:
         """SandboxUnknownError if it is not this account's."""
         is_id = is_resource_id("sbx", sandbox_id)
         found = await self._sandboxes.find(sandbox_id, account_id=account_id) if is_id else None
@@ -41,7 +41,7 @@ class Sessions:
     async def open(self, sandbox_id: str, *, account_id: str) -> Session:
         """A session in a running sandbox of this account. SandboxUnknownError, NotRunningError,
         SandboxElsewhereError."""
-        return await self.into(await self.find_sandbox(sandbox_id, account_id=account_id))
+        return await self.into(await self.get_sandbox(sandbox_id, account_id=account_id))
 
     async def into(self, sandbox: Sandbox) -> Session:
         """A session in this sandbox, without an access check. Raises NotRunningError,
@@ -59,7 +59,7 @@ class Sessions:
         """Record the sandbox as used, until cancelled."""
         while True:
             with retried_later("note-use", sandbox_id):
-                sandbox = await self.find_sandbox(sandbox_id, account_id=account_id)
+                sandbox = await self.get_sandbox(sandbox_id, account_id=account_id)
                 await self._activity.note(sandbox)
             await asyncio.sleep(NOTED_SEC)
 

@@ -50,7 +50,10 @@ def open_e2b_runtime(
         translate=translation,
     )
     machines = E2bMachines(
-        folder, control, E2bPolicy(node, template=e2b.e2b_template, port=e2b.e2b_port)
+        folder,
+        control,
+        E2bPolicy(node, template=e2b.e2b_template, port=e2b.e2b_port),
+        clock=clock,
     )
     archives = ArchiveFolder(folder / "archives")
     return ProgramRunner(machines, RunFolders(folder), archives, _timeouts(settings), clock)

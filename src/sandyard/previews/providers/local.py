@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from sandyard.kit.clock import Clock, SystemClock, utc_time
+from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.ids import holder_id
 from sandyard.kit.node import require_here
@@ -66,13 +66,13 @@ class LocalPreviewProvider:
         *,
         node: str,
         url_of: Callable[[Running], str],
-        clock: Clock | None = None,
+        clock: Clock,
     ) -> None:
         self._runtime = runtime
         self._limits = limits
         self._node = node
         self._url_of = url_of
-        self._clock = clock or SystemClock()
+        self._clock = clock
 
     def make_attempt_id(self) -> str:
         return f"{holder_id()}{_ON_NODE}{self._node}"

@@ -276,7 +276,11 @@ def _snapshot_id(body: Any) -> str:
 
 
 def _snapshot_names(page: Any) -> set[str]:
-    return {name for each in page for name in (each["snapshotID"], *each["names"])}
+    return {name for each in page for name in _names(each)}
+
+
+def _names(snapshot: Any) -> tuple[str, ...]:
+    return (snapshot["snapshotID"], *(snapshot.get("names") or ()))
 
 
 def _measurements(body: Any) -> list[Measurement]:
@@ -287,7 +291,7 @@ def _measurements(body: Any) -> list[Measurement]:
             cpu_used_pct=float(each["cpuUsedPct"]),
             memory_bytes=int(each["memUsed"]),
         )
-        for each in body
+        for each in body or ()
     ]
 
 

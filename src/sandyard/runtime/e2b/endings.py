@@ -5,11 +5,11 @@ An end is recorded before anything is done, so that a later process can complete
 
 import asyncio
 import re
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.e2b.connections import Connections
 from sandyard.runtime.e2b.control import E2bControl
@@ -45,21 +45,23 @@ class Endings:
         snapshots: SnapshotRecords,
         *,
         node: str,
+        clock: Clock,
     ) -> None:
         self._control = control
         self._connections = connections
         self._snapshots = snapshots
         self._node = node
+        self._clock = clock
 
     async def end(
         self, folder: E2bRunFolder, reason: EndReason, *, code: int | None = None
     ) -> Ended:
         """End a running machine."""
-        return await self._close(folder, reason, ended_at=time.time(), code=code)
+        return await self._close(folder, reason, ended_at=self._clock.now(), code=code)
 
     async def end_paused_or_gone(self, folder: E2bRunFolder, up: Up) -> Ended:
         """Record the end of a machine that E2B has paused or lost: by its deadline, or killed."""
-        now = time.time()
+        now = self._clock.now()
         if now >= up.deadline_at - _CLOCK_SKEW_SEC:
             return await self._close(folder, "timeout", ended_at=min(now, up.deadline_at))
         seen_at = max(up.created_at, folder.last_heartbeat_at())
@@ -106,7 +108,7 @@ class Endings:
                 raise E2bUnavailableError(reason="it was paused meanwhile") from error
             return replace(ended, snapshot_error="E2B has it no more")
         except UnavailableError as error:
-            if time.time() - ended.ended_at < self._control.timeouts.snapshot_retry_sec:
+            if self._clock.now() - ended.ended_at < self._control.timeouts.snapshot_retry_sec:
                 raise
             return replace(ended, snapshot_error=error.message)
 
@@ -122,7 +124,7 @@ class Endings:
         size = (await machine.usage()).workspace_bytes
         name = _NOT_A_NAME.sub("-", str(folder.run_id).lower())
         snapshot_id = await self._control.take_snapshot(sandbox_id, name=name)
-        snapshot = Snapshot(snapshot_id, size, time.time())
+        snapshot = Snapshot(snapshot_id, size, self._clock.now())
         self._snapshots.add(snapshot)
         return snapshot
 

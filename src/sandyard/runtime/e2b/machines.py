@@ -1,12 +1,12 @@
 """`machine_ports.Machines` at E2B. Its state is on disk here and in the metadata there."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.e2b.connections import Connections
 from sandyard.runtime.e2b.control import E2bControl, Measurement
@@ -65,13 +65,18 @@ class OpenEgress:
 
 
 class E2bMachines:
-    def __init__(self, folder: Path, control: E2bControl, policy: E2bPolicy) -> None:
+    def __init__(
+        self, folder: Path, control: E2bControl, policy: E2bPolicy, *, clock: Clock
+    ) -> None:
         self._control = control
         self._policy = policy
+        self._clock = clock
         self._folders = RunFolders(folder.absolute())
         self._snapshots = SnapshotRecords(folder.absolute() / "snapshots")
         self._connections = Connections(control)
-        self._endings = Endings(control, self._connections, self._snapshots, node=policy.node)
+        self._endings = Endings(
+            control, self._connections, self._snapshots, node=policy.node, clock=clock
+        )
 
     async def check(self) -> None:
         await self._control.check()
@@ -110,7 +115,7 @@ class E2bMachines:
     async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
         folder, sandbox_id = self._require_up(run_id)
         try:
-            lifetime_sec = deadline_at - time.time()
+            lifetime_sec = deadline_at - self._clock.now()
             await self._control.set_timeout(sandbox_id, lifetime_sec=lifetime_sec)
             deadline_at = (await self._control.get(sandbox_id)).end_at.timestamp()
         except E2bGoneError as error:
@@ -193,7 +198,7 @@ class E2bMachines:
         return E2bRunFolder(self._folders.path_of(run_id), run_id)
 
     async def _make(self, folder: E2bRunFolder, spec: MachineSpec) -> MachineRecord:
-        now = time.time()
+        now = self._clock.now()
         machine = MachineRecord(created_at=now, deadline_at=now + spec.lifetime_sec)
         await asyncio.to_thread(folder.write_machine, machine)
         sandbox = await self._make_sandbox(folder, spec)

@@ -200,7 +200,7 @@ async def test_where_nothing_creates_them_what_is_missing_is_told_once(
     await kept.check()
 
 
-async def test_that_none_is_missing_any_more_is_told_of_a_pool_that_was_never_low(
+async def test_a_pool_that_was_never_low_also_reports_when_nothing_is_missing_any_more(
     kept: Kept,
 ) -> None:
     kept.provider.can_create = False
@@ -225,7 +225,7 @@ async def test_it_tells_when_the_pool_is_low_empty_and_well_again(kept: Kept) ->
     await kept.check()
 
 
-async def test_syncs_that_keep_failing_are_told_of(kept: Kept) -> None:
+async def test_repeated_failures_of_sync_are_reported(kept: Kept) -> None:
     sync = new_sync(
         kept.store,
         kept.provider,

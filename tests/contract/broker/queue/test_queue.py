@@ -251,7 +251,7 @@ class LateQueue:
         return [] if self._looks == 1 else await self._store.tickets(limit=limit, after=after)
 
 
-async def test_a_ticket_that_came_between_a_look_and_its_write_is_seen_after_it(
+async def test_a_ticket_queued_between_the_read_and_the_write_is_served_after_it(
     yard: Yard,
 ) -> None:
     await yard.queued("a", "b")
@@ -387,7 +387,9 @@ async def test_who_waits_again_while_the_job_runs_is_the_next(yard: Yard) -> Non
     assert await yard.served("first") == "lab-00000"
 
 
-async def test_who_queues_looks_once_more_at_what_is_free(yard: Yard) -> None:
+async def test_sandboxes_freed_while_a_ticket_is_written_are_assigned_to_the_queue(
+    yard: Yard,
+) -> None:
     """What became free after the claim that found nothing, and before the ticket was written."""
 
     class Late:

@@ -62,7 +62,7 @@ def test_a_sandbox_that_is_stale_by_an_operator_is_deleted_by_its_name_alone(
         "auto-delete-stale?dry_run=maybe",
     ],
 )
-def test_a_filter_that_is_none_deletes_nothing(server: ServerProcess, call: str) -> None:
+def test_an_invalid_filter_deletes_nothing(server: ServerProcess, call: str) -> None:
     answer = send(server, "POST", f"/v1/admin/{call}", [admin_token(server)])
     assert_error(answer, 400, "INVALID_CURSOR" if "cursor" in call else "INVALID_REQUEST")
 

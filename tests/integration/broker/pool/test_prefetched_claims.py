@@ -69,7 +69,7 @@ async def test_a_batch_is_one_statement_and_few_read_ahead(
     await check_invariants(store)
 
 
-async def test_who_has_a_lease_is_told_of_it_and_the_others_need_no_locks_for_that(
+async def test_a_repeat_returns_its_lease_and_the_other_claims_need_no_locks(
     store: SqlPoolStore, database: CountingDatabase
 ) -> None:
     await fill(store, 100)

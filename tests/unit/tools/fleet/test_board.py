@@ -68,7 +68,7 @@ def test_only_what_was_never_sent_is_fresh() -> None:
     assert (again.batch_ids, again.fresh) == (batch.batch_ids, 0)
 
 
-def test_a_board_tells_once_that_it_has_booted_again() -> None:
+def test_a_board_reports_a_reboot_once() -> None:
     sender, reboots = board(300, reorder=0.3), []
     while batch := sender.next_batch():
         reboots.append(batch.reboot)

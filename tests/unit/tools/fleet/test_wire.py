@@ -100,7 +100,7 @@ async def test_a_server_in_trouble_is_asked_again_when_it_says(status: int) -> N
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 413])
-async def test_a_refusal_is_told_with_its_status(status: int) -> None:
+async def test_a_refusal_is_reported_with_its_status(status: int) -> None:
     answer = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status
     async with wire_to(SlowServer(answer)) as wire:
         with pytest.raises(ServerRefusedError, match=str(status)):

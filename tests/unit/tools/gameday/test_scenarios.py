@@ -52,13 +52,13 @@ def test_the_pool_has_a_sandbox_for_every_track_unless_the_scenario_says_how_man
     assert Load(10).pool_for(few, 20) == few.pool
 
 
-def test_an_engine_that_a_scenario_does_not_apply_to_is_told() -> None:
+def test_an_engine_that_a_scenario_does_not_apply_to_is_reported() -> None:
     outcome = CliRunner().invoke(command, ["throttling"])
     assert outcome.exit_code == 1
     assert "does not apply to sqlite" in outcome.output
 
 
-def test_a_missing_engine_is_told() -> None:
+def test_a_missing_engine_is_reported() -> None:
     arguments = ["task-killed", "--engine", "postgresql"]
     outcome = CliRunner().invoke(command, arguments, env={"DATABASE_URL": None})
     assert outcome.exit_code == 1

@@ -63,7 +63,7 @@ class _Request(Principal):
         return actor("system", "gateway")
 
 
-class Sessions(Protocol):
+class SessionOpener(Protocol):
     async def session(self, run_id: RunId) -> Session:
         """Like `Runtime.session`."""
         ...
@@ -74,7 +74,7 @@ class SandboxTargets:
         self,
         store: SandboxStore,
         sandboxes: Sandboxes,
-        sessions: Sessions,
+        sessions: SessionOpener,
         *,
         node: str,
         program_port: int,

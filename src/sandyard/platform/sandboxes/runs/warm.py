@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.sandboxes.model import DEFAULT_CPU, DEFAULT_MEMORY_GB, Sandbox
 from sandyard.platform.sandboxes.ports import WarmTemplates
-from sandyard.platform.sandboxes.runs.program import default_program
+from sandyard.platform.sandboxes.runs.program import default_program, limits_of
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.model import Limits, Program, RunId, Running
 from sandyard.runtime.programs.warm import WarmPool, WarmRuns
@@ -40,9 +40,7 @@ class WarmSandboxes:
         if template is None or not template.warm_machines:
             return None
         pool = self._pool(template)
-        limits = self._limits(
-            sandbox.cpu_spec, sandbox.memory_spec, lifetime_sec=sandbox.max_running_seconds
-        )
+        limits = limits_of(sandbox, self._processes, self._storage_bytes)
         wanted = WarmPool(pool.name, program, limits, count=0)
         if program.snapshot_id or program.environment or wanted.version != pool.version:
             return None
@@ -52,20 +50,14 @@ class WarmSandboxes:
         await self._runs.close()
 
     def _pool(self, template: Template) -> WarmPool:
-        cpu = max(DEFAULT_CPU, template.min_cpu_required)
         memory_gb = max(DEFAULT_MEMORY_GB, template.min_memory_required)
-        return WarmPool(
-            template.template_id,
-            default_program(template),
-            self._limits(cpu, memory_gb, lifetime_sec=0),
-            template.warm_machines,
-        )
-
-    def _limits(self, cpu: float, memory_gb: float, *, lifetime_sec: float) -> Limits:
-        return Limits(
-            cpu=cpu,
+        limits = Limits(
+            cpu=max(DEFAULT_CPU, template.min_cpu_required),
             memory_bytes=int(memory_gb * GIGABYTE),
             processes=self._processes,
             storage_bytes=self._storage_bytes,
-            max_running_sec=lifetime_sec,
+            max_running_sec=0,
+        )
+        return WarmPool(
+            template.template_id, default_program(template), limits, template.warm_machines
         )

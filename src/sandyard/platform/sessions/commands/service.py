@@ -131,7 +131,7 @@ class Commands:
         self, sandbox_id: str, command: Command, account_id: str
     ) -> tuple[Processes, Command]:
         """Its processes, with the command as it is run there."""
-        sandbox = await self._sessions.find_sandbox(sandbox_id, account_id=account_id)
+        sandbox = await self._sessions.get_sandbox(sandbox_id, account_id=account_id)
         session = await self._sessions.into(sandbox)
         variables = await self._variables.of_sandbox(sandbox)
         complete = replace(command, environment={**variables, **command.environment})

@@ -107,7 +107,7 @@ def create_terminal_router(
     @routes.post("/tokens", "Create a token for a terminal", 404, status_code=201)
     async def create_terminal_token(caller: Caller, sandbox_id: SandboxId) -> TerminalTokenAnswer:
         """Pass it as `?token=` to open this sandbox's terminal, within a minute."""
-        await sessions.find_sandbox(sandbox_id, account_id=caller.account_id)
+        await sessions.get_sandbox(sandbox_id, account_id=caller.account_id)
         return TerminalTokenAnswer.of(await tokens.issue(sandbox_id, caller))
 
     async def principal_of(websocket: WebSocket, query: TerminalQuery) -> Principal:
