@@ -14,7 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from sandyard.kit.clock import Clock
-from sandyard.kit.errors import SandyardError
+from sandyard.kit.errors import InvalidError, NotFoundError, UnavailableError
+from sandyard.runtime.errors import (
+    NotRunningError,
+    RunNotFoundError,
+    StartFailedError,
+    StillRunningError,
+)
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running, Starting
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.records.run_folder import RunFolders
@@ -84,9 +90,13 @@ class WarmRuns:
     async def close(self) -> None:
         """End all waiting runs, if this process maintains them."""
         if self._has_kept:
-            with suppress(SandyardError, TimeoutError):
+            try:
                 async with asyncio.timeout(_ENDED_WITHIN_SEC):
                     await self._end(await self._run_ids())
+            except (UnavailableError, TimeoutError) as error:
+                # The next server finds them, or their deadline ends them.
+                extra = {"action": "warm", "reason": str(error)}
+                logger.warning("warm machines could not be ended", extra=extra)
 
     async def _run_ids(self) -> Sequence[RunId]:
         return await asyncio.to_thread(self._folders.run_ids, "warm")
@@ -102,7 +112,7 @@ class WarmRuns:
         now = self._clock.now()
         try:
             moved = await self._runtime.extend(run_id, deadline_at=now + limits.max_running_sec)
-        except SandyardError:  # it has just ended
+        except (NotRunningError, RunNotFoundError):  # it has just ended
             return None
         running = Running(to, found.port, now, moved.deadline_at)
         await asyncio.to_thread(self._folders.hand_over, run_id, running, limits)
@@ -124,12 +134,12 @@ class WarmRuns:
         limits = replace(pool.limits, max_running_sec=_LIFETIME_SEC)
         try:
             await self._runtime.start(run_id, pool.program, limits)
-        except SandyardError as error:
+        except (StartFailedError, InvalidError, NotFoundError, UnavailableError) as error:
             logger.warning(
                 "a warm machine could not be started",
                 extra={"action": "warm", "template_id": pool.name, "reason": error.message},
             )
-            with suppress(SandyardError):
+            with suppress(StillRunningError):
                 await self._runtime.forget(run_id)
             return False
         return True
@@ -158,7 +168,7 @@ class WarmRuns:
         await asyncio.gather(*map(self._forget, ours))
 
     async def _forget(self, run_id: RunId) -> None:
-        with suppress(SandyardError):
+        with suppress(RunNotFoundError, StillRunningError):
             ended = await self._runtime.stop(run_id)
             await self._runtime.forget(run_id)
             if isinstance(ended, Ended) and ended.snapshot is not None:

@@ -95,7 +95,7 @@ async def receive(channel: socket.socket) -> Packet | None:
             await readable(channel.fileno())
 
 
-async def connect(path: str) -> socket.socket:
+def connect(path: str) -> socket.socket:
     """A connection to the packet socket at this path. Raises OSError."""
     channel = packet_socket()
     try:

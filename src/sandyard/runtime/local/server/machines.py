@@ -31,7 +31,7 @@ from sandyard.runtime.local.server.record_changes import changes_by, has_ended, 
 from sandyard.runtime.local.server.session import LocalSession
 from sandyard.runtime.local.server.spawn_supervisor import spawn_supervisor
 from sandyard.runtime.local.server.specs import Specs
-from sandyard.runtime.local.server.supervisor_client import Channel
+from sandyard.runtime.local.server.supervisor_client import SupervisorClient
 from sandyard.runtime.local.server.supervisor_forks import FORKS
 from sandyard.runtime.local.server.uids import Uids
 from sandyard.runtime.local.storage.shared_files import BLANKS, remove_unused
@@ -116,8 +116,8 @@ class LocalMachines:
         folder = self._folder_of(run_id)
         if not folder.says_up():
             await self._require_up(run_id)
-        channel = self._channel(run_id, folder)
-        return LocalSession(channel, has_root=self._enforcement.has_root)
+        client = self._client(run_id, folder)
+        return LocalSession(client, has_root=self._enforcement.has_root)
 
     async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
         await self._require_up(run_id)
@@ -135,7 +135,7 @@ class LocalMachines:
 
     async def sample(self, run_id: RunId) -> Sample:
         await self._require_up(run_id)
-        packet = await self._channel(run_id).ask("sample", {})
+        packet = await self._client(run_id).ask("sample", {})
         return Sample(**packet.message["result"])
 
     async def workspace_bytes(self, run_id: RunId) -> int:
@@ -143,7 +143,7 @@ class LocalMachines:
 
     async def pack(self, run_id: RunId, to: Path) -> bool:
         await self._require_up(run_id)
-        (await self._channel(run_id).ask("pack", {"to": str(to)})).close()
+        (await self._client(run_id).ask("pack", {"to": str(to)})).close()
         return True
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
@@ -152,7 +152,7 @@ class LocalMachines:
 
     @asynccontextmanager
     async def egress(self, run_id: RunId) -> AsyncIterator[Egress]:
-        async with self._channel(run_id).open() as request:
+        async with self._client(run_id).open() as request:
             packet = await request("open_egress", {})
             yield _LocalEgress(packet.message["result"]["environment"], request)
 
@@ -161,7 +161,7 @@ class LocalMachines:
     ) -> None:
         await self._require_up(run_id)
         asked = {"network": network, "rules": asdict(rules)}
-        (await self._channel(run_id).ask("set_network", asked)).close()
+        (await self._client(run_id).ask("set_network", asked)).close()
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
         found = await _in_thread(self._folder_of(run_id).egress)
@@ -182,7 +182,7 @@ class LocalMachines:
     def _folder_of(self, run_id: RunId) -> LocalRunFolder:
         return LocalRunFolder(self.records.path_of(run_id))
 
-    def _channel(self, run_id: RunId, folder: LocalRunFolder | None = None) -> Channel:
+    def _client(self, run_id: RunId, folder: LocalRunFolder | None = None) -> SupervisorClient:
         async def explain(error: OSError) -> NoReturn:
             """A machine that can't be reached has ended, or is about to say so."""
             with suppress(TimeoutError):
@@ -191,7 +191,7 @@ class LocalMachines:
                         await asyncio.sleep(_POLL_SEC)
             raise RuntimeUnavailableError(reason=str(error)) from error
 
-        return Channel((folder or self._folder_of(run_id)).path, explain)
+        return SupervisorClient((folder or self._folder_of(run_id)).path, explain, as_root=False)
 
     async def _require_up(self, run_id: RunId) -> Up:
         machine = await self.find(run_id)

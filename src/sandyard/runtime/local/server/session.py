@@ -15,7 +15,7 @@ from sandyard.runtime.local.ipc.packets import Packet, writable
 from sandyard.runtime.local.jail.bubblewrap import UID_INSIDE
 from sandyard.runtime.local.server.pipes import lines_of, whole_content, write_whole
 from sandyard.runtime.local.server.session_processes import LocalProcesses
-from sandyard.runtime.local.server.supervisor_client import FULL, Channel
+from sandyard.runtime.local.server.supervisor_client import FULL, SupervisorClient
 from sandyard.runtime.model import FileChanges, path_parts
 from sandyard.runtime.sessions.model import FileChange, FileInfo, absolute_path
 from sandyard.runtime.sessions.ports import PortConnection
@@ -25,34 +25,34 @@ _READ_BYTES = 1 << 20
 
 class LocalSession:
     def __init__(
-        self, channel: Channel, *, has_root: bool = False, owner: int | None = None
+        self, client: SupervisorClient, *, has_root: bool = False, owner: int | None = None
     ) -> None:
-        self._channel = channel
+        self._client = client
         self._has_root = has_root
-        self.files = LocalFiles(channel, owner)
-        self.processes = LocalProcesses(channel, channel.of_root() if has_root else None)
-        self.ports = LocalPorts(channel)
+        self.files = LocalFiles(client, owner)
+        self.processes = LocalProcesses(client, client.of_root() if has_root else None)
+        self.ports = LocalPorts(client)
 
     def as_root(self, *, for_user: bool = False) -> "LocalSession | None":
         if not self._has_root:
             return None
         owner = UID_INSIDE if for_user else None
-        return LocalSession(self._channel.of_root(), has_root=True, owner=owner)
+        return LocalSession(self._client.of_root(), has_root=True, owner=owner)
 
 
 class LocalFiles:
-    def __init__(self, channel: Channel, owner: int | None = None) -> None:
+    def __init__(self, client: SupervisorClient, owner: int | None = None) -> None:
         """`owner` gets the files that root makes."""
-        self._channel = channel
+        self._client = client
         self._given = {} if owner is None else {"owner": owner}
 
     async def stat(self, path: str) -> FileInfo:
-        packet = await self._channel.ask("stat_file", {"path": absolute_path(path)})
+        packet = await self._client.ask("stat_file", {"path": absolute_path(path)})
         return _info(packet)
 
     async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
         arguments = {"path": absolute_path(path), "depth": depth}
-        packet = await self._channel.ask("list_folder", arguments)
+        packet = await self._client.ask("list_folder", arguments)
         [pipe] = packet.descriptors
         content = b"".join([piece async for piece in whole_content(pipe)])
         return [FileInfo(**json.loads(line)) for line in content.splitlines()]
@@ -60,7 +60,7 @@ class LocalFiles:
     async def read(
         self, path: str, *, offset: int = 0, limit: int | None = None
     ) -> AsyncIterator[bytes]:
-        packet = await self._channel.ask("open_file", {"path": absolute_path(path)})
+        packet = await self._client.ask("open_file", {"path": absolute_path(path)})
         [descriptor] = packet.descriptors
         try:
             left = limit
@@ -78,7 +78,7 @@ class LocalFiles:
     async def write(
         self, path: str, content: AsyncIterator[bytes], *, mode: int | None = None
     ) -> FileInfo:
-        async with self._channel.open() as request:
+        async with self._client.open() as request:
             arguments = {"path": absolute_path(path), "mode": mode, **self._given}
             packet = await request("create_file", arguments)
             [descriptor] = packet.descriptors
@@ -90,7 +90,7 @@ class LocalFiles:
 
     async def set_attributes(self, path: str, attributes: Mapping[str, str]) -> FileInfo:
         arguments = {"path": absolute_path(path), "attributes": dict(attributes)}
-        return _info(await self._channel.ask("set_attributes", arguments))
+        return _info(await self._client.ask("set_attributes", arguments))
 
     async def apply(self, changes: FileChanges) -> None:
         for path in (*changes.deleted, *changes.written):
@@ -100,18 +100,18 @@ class LocalFiles:
 
     async def make_folder(self, path: str) -> bool:
         arguments = {"path": absolute_path(path), **self._given}
-        packet = await self._channel.ask("make_folder", arguments)
+        packet = await self._client.ask("make_folder", arguments)
         return bool(packet.message["result"])
 
     async def move(self, source: str, target: str) -> FileInfo:
         arguments = {"source": absolute_path(source), "target": absolute_path(target)}
-        return _info(await self._channel.ask("move", arguments))
+        return _info(await self._client.ask("move", arguments))
 
     async def remove(self, path: str) -> None:
-        await self._channel.ask("remove", {"path": absolute_path(path)})
+        await self._client.ask("remove", {"path": absolute_path(path)})
 
     async def read_tar(self, path: str) -> AsyncIterator[bytes]:
-        packet = await self._channel.ask("read_tar", {"path": absolute_path(path)})
+        packet = await self._client.ask("read_tar", {"path": absolute_path(path)})
         [pipe] = packet.descriptors
         async for piece in whole_content(pipe):
             yield piece
@@ -125,7 +125,7 @@ class LocalFiles:
         reader, writer = os.pipe2(os.O_CLOEXEC)
         feeding = asyncio.ensure_future(_feed(writer, content))
         try:
-            await self._channel.ask(operation, arguments, descriptors=(reader,))
+            await self._client.ask(operation, arguments, descriptors=(reader,))
         finally:
             os.close(reader)  # a remaining writer gets a broken pipe
             await feeding
@@ -134,7 +134,7 @@ class LocalFiles:
         self, path: str, *, recursive: bool = False, ready: asyncio.Event | None = None
     ) -> AsyncIterator[FileChange]:
         arguments = {"path": absolute_path(path), "recursive": recursive}
-        packet = await self._channel.ask("watch", arguments)
+        packet = await self._client.ask("watch", arguments)
         [pipe] = packet.descriptors
         if ready is not None:
             ready.set()
@@ -143,14 +143,14 @@ class LocalFiles:
 
 
 class LocalPorts:
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, client: SupervisorClient) -> None:
+        self._client = client
 
     async def listening(self) -> Sequence[int]:
-        return [int(port) for port in (await self._channel.ask("ports", {})).message["result"]]
+        return [int(port) for port in (await self._client.ask("ports", {})).message["result"]]
 
     async def connect(self, port: int) -> PortConnection:
-        packet = await self._channel.ask("connect", {"port": port})
+        packet = await self._client.ask("connect", {"port": port})
         [descriptor] = packet.descriptors
         made = socket.socket(fileno=descriptor)
         try:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from sandyard.runtime import errors
-from sandyard.runtime.local.server.supervisor_client import Channel
+from sandyard.runtime.local.server.supervisor_client import SupervisorClient
 from sandyard.runtime.sessions.model import (
     Command,
     Output,
@@ -20,9 +20,9 @@ _HOME_OF_ROOT = "/root"
 
 
 class LocalProcesses:
-    def __init__(self, channel: Channel, root: Channel | None = None) -> None:
+    def __init__(self, client: SupervisorClient, root: SupervisorClient | None = None) -> None:
         """`root` is for commands run as root, if there is one."""
-        self._channel = channel
+        self._client = client
         self._root = root
 
     async def start(self, command: Command) -> Process:
@@ -46,15 +46,15 @@ class LocalProcesses:
             yield _process(result["process"])
 
     async def list(self) -> Sequence[Process]:
-        packet = await self._channel.ask("processes", {})
+        packet = await self._client.ask("processes", {})
         return [_process(each) for each in packet.message["result"]]
 
     async def get(self, process_id: str) -> Process:
-        return _process((await self._channel.ask("get", {"id": process_id})).message["result"])
+        return _process((await self._client.ask("get", {"id": process_id})).message["result"])
 
     async def wait(self, process_id: str, *, timeout_sec: float | None = None) -> Process:
         arguments = {"id": process_id, "timeout_sec": timeout_sec}
-        return _process((await self._channel.ask("wait", arguments)).message["result"])
+        return _process((await self._client.ask("wait", arguments)).message["result"])
 
     async def output(
         self, process_id: str, *, offset: int = 0, follow: bool = False
@@ -62,7 +62,7 @@ class LocalProcesses:
         is_over = False
         while not is_over:
             arguments = {"id": process_id, "offset": offset, "wait": follow}
-            packet = await self._channel.ask("output", arguments)
+            packet = await self._client.ask("output", arguments)
             result = packet.message["result"]
             is_over = result["is_over"] or (not follow and not packet.data)
             for output in _outputs(result, packet.data):
@@ -72,23 +72,23 @@ class LocalProcesses:
     async def write_input(self, process_id: str, data: bytes) -> None:
         for begin in range(0, len(data), _INPUT_BYTES):
             piece = data[begin : begin + _INPUT_BYTES]
-            await self._channel.ask("input", {"id": process_id}, data=piece)
+            await self._client.ask("input", {"id": process_id}, data=piece)
 
     async def close_input(self, process_id: str) -> None:
-        await self._channel.ask("close_input", {"id": process_id})
+        await self._client.ask("close_input", {"id": process_id})
 
     async def resize(self, process_id: str, size: TerminalSize) -> None:
         arguments = {"id": process_id, "columns": size.columns, "rows": size.rows}
-        await self._channel.ask("resize", arguments)
+        await self._client.ask("resize", arguments)
 
     async def signal(self, process_id: str, number: int) -> None:
-        await self._channel.ask("signal", {"id": process_id, "signal": number})
+        await self._client.ask("signal", {"id": process_id, "signal": number})
 
-    def _by(self, user: str | None) -> Channel:
+    def _by(self, user: str | None) -> SupervisorClient:
         if user == _ROOT and self._root is not None:
             return self._root
         if user in (None, _USER):
-            return self._channel
+            return self._client
         known = "`user` or `root`" if self._root is not None else "`user`; it has no root"
         raise errors.CommandRefusedError(f"In this sandbox commands run as {known}.")
 

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,20 +31,21 @@ _REFUSALS: dict[str, type[SandyardError]] = {
     )
 }
 
+Request = Callable[..., Awaitable[Packet]]
 OnFailure = Callable[[OSError], Awaitable[NoReturn]]
 """Raises the error for a supervisor that can't be reached: an end, or an outage."""
 
 
-class Channel:
+class SupervisorClient:
     """Sends requests to the supervisor of one machine; one connection for each."""
 
-    def __init__(self, folder: Path, on_failure: OnFailure, *, as_root: bool = False) -> None:
+    def __init__(self, folder: Path, on_failure: OnFailure, *, as_root: bool) -> None:
         self._folder = folder
         self._on_failure = on_failure
         self._as_root = as_root
 
-    def of_root(self) -> "Channel":
-        return Channel(self._folder, self._on_failure, as_root=True)
+    def of_root(self) -> "SupervisorClient":
+        return SupervisorClient(self._folder, self._on_failure, as_root=True)
 
     async def ask(
         self,
@@ -53,46 +55,46 @@ class Channel:
         data: bytes = b"",
         descriptors: tuple[int, ...] = (),
     ) -> Packet:
-        async with self.open() as request:
-            return await request(operation, arguments, data=data, descriptors=descriptors)
+        """The answer. Raises the machine's refusals."""
+        with await self._connect() as channel:
+            return await self._request(channel, operation, arguments, data, descriptors)
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Callable[..., Awaitable[Packet]]]:
-        """One connection for related requests. Raises the machine's refusals."""
+    async def open(self) -> AsyncIterator[Request]:
+        """One connection for related requests."""
+        with await self._connect() as channel:
+            yield partial(self._request, channel)
+
+    async def _request(
+        self,
+        channel: socket.socket,
+        operation: str,
+        arguments: dict[str, Any],
+        data: bytes = b"",
+        descriptors: tuple[int, ...] = (),
+    ) -> Packet:
         try:
-            channel = await self._connect()
+            message = {"op": operation, "arguments": arguments, "as_root": self._as_root}
+            await send(channel, message, data, descriptors)
+            packet = await receive(channel)
         except OSError as error:
             await self._on_failure(error)
-
-        async def request(
-            operation: str,
-            arguments: dict[str, Any],
-            *,
-            data: bytes = b"",
-            descriptors: tuple[int, ...] = (),
-        ) -> Packet:
-            try:
-                message = {"op": operation, "arguments": arguments, "as_root": self._as_root}
-                await send(channel, message, data, descriptors)
-                packet = await receive(channel)
-            except OSError as error:
-                await self._on_failure(error)
-            if packet is None:
-                await self._on_failure(ConnectionResetError("the supervisor has gone"))
-            raise_refusal(packet)
-            return packet
-
-        with channel:
-            yield request
+        if packet is None:
+            await self._on_failure(ConnectionResetError("the supervisor has gone"))
+        raise_refusal(packet)
+        return packet
 
     async def _connect(self) -> socket.socket:
         """Through the folder's descriptor: its path may be too long for a socket."""
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            near = f"/proc/self/fd/{folder}/{SOCKET}"
-            return await connect(near if HAS_PROC else str(self._folder / SOCKET))
-        finally:
-            os.close(folder)
+            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                near = f"/proc/self/fd/{folder}/{SOCKET}"
+                return connect(near if HAS_PROC else str(self._folder / SOCKET))
+            finally:
+                os.close(folder)
+        except OSError as error:
+            await self._on_failure(error)
 
 
 def raise_refusal(packet: Packet) -> None:

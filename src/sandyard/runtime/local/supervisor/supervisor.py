@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.errors import SandyardError
 from sandyard.runtime.errors import (
     OverLimitError,
     RestoreFailedError,
@@ -89,7 +88,7 @@ class Supervisor:
             processes.kill_descendants(os.getpid())
             self._record_failure(error)
             return
-        except (SandyardError, OSError) as error:
+        except OSError as error:
             self._record_failure(StartFailedError(f"The machine could not be created: {error}"))
             raise
         try:
