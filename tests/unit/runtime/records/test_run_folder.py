@@ -20,10 +20,10 @@ ENDED = Ended(
 )
 OWNER = {"kind": "sandbox", "id": "box", "attempt": "1"}
 # As the first version wrote them; a supervisor of that version may still run.
-FIRST_VERSION = {
+RECORDS_ON_DISK = {
     "running": {
         "owner": OWNER,
-        "url": "http://127.0.0.1:8080",
+        "port": 8080,
         "started_at": 10.5,
         "deadline_at": 70.5,
     },
@@ -41,8 +41,8 @@ FIRST_VERSION = {
 }
 
 
-def test_records_of_the_first_version_are_read(tmp_path: Path) -> None:
-    for name, record in FIRST_VERSION.items():
+def test_records_of_earlier_releases_are_read(tmp_path: Path) -> None:
+    for name, record in RECORDS_ON_DISK.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(record))
     assert RunFolder(tmp_path).running() == RUNNING
     assert RunFolder(tmp_path).ended() == ENDED
