@@ -1,4 +1,4 @@
-"""`BasicFiles` of the machine that this process runs in, by the operations of the local agent."""
+"""`BasicFiles` of the machine that this process runs in, by the operations of the guest."""
 
 import asyncio
 import errno
@@ -15,9 +15,9 @@ from sandyard.runtime.errors import (
     StorageFullError,
     TooManyFilesError,
 )
-from sandyard.runtime.local.agent import files as agent_files
-from sandyard.runtime.local.agent.answers import Answer, RefusedError
-from sandyard.runtime.local.agent.paths import Paths
+from sandyard.runtime.guest import RefusedError, files
+from sandyard.runtime.guest.paths import Paths
+from sandyard.runtime.local.agent.answers import Answer
 from sandyard.runtime.local.agent.watch import watch
 from sandyard.runtime.sessions.model import WORKSPACE, FileChange, FileInfo, absolute_path
 
@@ -31,16 +31,16 @@ class SystemFiles:
     """With the rights of this process."""
 
     async def stat(self, path: str) -> FileInfo:
-        return await _file(agent_files.stat_file, path=absolute_path(path))
+        return await _file(files.stat_file, path=absolute_path(path))
 
     async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
-        found = await _call(agent_files.list_folder, path=absolute_path(path), depth=depth)
-        return [FileInfo(**json.loads(line)) for line in await asyncio.to_thread(_lines, found)]
+        found = await _call(files.list_folder, path=absolute_path(path), depth=depth)
+        return [FileInfo(**info) for info in found]
 
     async def read(
         self, path: str, *, offset: int = 0, limit: int | None = None
     ) -> AsyncIterator[bytes]:
-        [descriptor] = (await _call(agent_files.open_file, path=absolute_path(path))).descriptors
+        _, descriptor = await _call(files.open_file, path=absolute_path(path))
         try:
             end = None if limit is None else offset + limit
             while end is None or offset < end:
@@ -56,32 +56,32 @@ class SystemFiles:
     async def write(
         self, path: str, content: AsyncIterator[bytes], *, mode: int | None = None
     ) -> FileInfo:
-        draft = await _call(agent_files.create_file, path=absolute_path(path), mode=mode)
+        whole = absolute_path(path)
+        created, descriptor = await _call(files.create_file, path=whole, mode=mode)
         try:
-            with os.fdopen(draft.descriptors[0], "wb", buffering=0) as file:
+            with os.fdopen(descriptor, "wb", buffering=0) as file:
                 async for piece in content:
                     with _errors():
                         await asyncio.to_thread(_write_all, file.fileno(), piece)
-            return await _file(agent_files.commit_file, **draft.result)
+            return await _file(files.commit_file, **created)
         except BaseException:
             with suppress(OSError):
-                agent_files.discard_file(_PATHS, draft=draft.result["draft"])
+                files.discard_file(_PATHS, draft=created["draft"])
             raise
 
     async def set_attributes(self, path: str, attributes: Mapping[str, str]) -> FileInfo:
         whole = absolute_path(path)
-        return await _file(agent_files.set_attributes, path=whole, attributes=dict(attributes))
+        return await _file(files.set_attributes, path=whole, attributes=dict(attributes))
 
     async def make_folder(self, path: str) -> bool:
-        made = await _call(agent_files.make_folder, path=absolute_path(path))
-        return bool(made.result)
+        return bool(await _call(files.make_folder, path=absolute_path(path)))
 
     async def move(self, source: str, target: str) -> FileInfo:
         ends = {"source": absolute_path(source), "target": absolute_path(target)}
-        return await _file(agent_files.move, **ends)
+        return await _file(files.move, **ends)
 
     async def remove(self, path: str) -> None:
-        await _call(agent_files.remove, path=absolute_path(path))
+        await _call(files.remove, path=absolute_path(path))
 
     async def watch(
         self, path: str, *, recursive: bool = False, ready: asyncio.Event | None = None
@@ -102,13 +102,12 @@ class SystemFiles:
 
 
 async def _file(operation: Any, **arguments: Any) -> FileInfo:
-    return FileInfo(**(await _call(operation, **arguments)).result)
+    return FileInfo(**await _call(operation, **arguments))
 
 
-async def _call(operation: Any, **arguments: Any) -> Answer:
+async def _call(operation: Any, **arguments: Any) -> Any:
     with _errors():
-        answer: Answer = await asyncio.to_thread(operation, _PATHS, **arguments)
-    return answer
+        return await asyncio.to_thread(operation, _PATHS, **arguments)
 
 
 @contextmanager
@@ -131,15 +130,6 @@ def _run(watched: Answer) -> None:
     with suppress(BrokenPipeError):
         assert watched.then is not None  # noqa: S101 - it follows every watch
         watched.then()
-
-
-def _lines(listed: Answer) -> Sequence[bytes]:
-    writing = Thread(target=listed.then)
-    writing.start()
-    with os.fdopen(listed.descriptors[0], "rb") as pipe:
-        *lines, _end = pipe.read().split(b"\n")
-    writing.join()
-    return lines
 
 
 def _write_all(descriptor: int, piece: bytes) -> None:
