@@ -28,7 +28,7 @@ from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import lab_seconds
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker, RateLimit
-from sandyard.broker.probes.claims import ClaimProbes, ProbedClaims
+from sandyard.broker.probes.claims import CallProber, ClaimChecker
 from sandyard.broker.probes.ports import Prober
 from sandyard.broker.probes.probers import prober_of
 from sandyard.broker.provider.client import HttpProvider
@@ -198,9 +198,9 @@ def _claims(
         lab_seconds(settings.lease_max_hours),
         lab_seconds(settings.hold_hours),
     )
-    probes = probed = None
+    start_prober = checker = None
     if prober is not None and settings.probe_at_claim:
-        probes = ClaimProbes(prober, _PROBE_AT_CLAIM_SEC)
+        start_prober = partial(CallProber.start, prober, _PROBE_AT_CLAIM_SEC)
     leases = Leases(
         store,
         clock=clock,
@@ -209,11 +209,11 @@ def _claims(
         hold_sec=hold_sec,
         changes=changes,
         reservations=reservations,
-        begin_check=None if probes is None else probes.begin,
+        begin_check=start_prober,
     )
-    if probes is not None:
-        probed = ProbedClaims(
-            store, leases, probes, clock=clock, hold_sec=hold_sec, assigner=assigner
+    if start_prober is not None:
+        checker = ClaimChecker(
+            store, leases, start_prober, clock=clock, hold_sec=hold_sec, assigner=assigner
         )
     service = Broker(
         store,
@@ -225,7 +225,7 @@ def _claims(
         queue=queue,
         reservations=reservations,
         changes=changes,
-        check_claimed=None if probed is None else probed.check,
+        check_claimed=checker and checker.check,
     )
     return service, leases
 
