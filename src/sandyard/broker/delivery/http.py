@@ -6,13 +6,19 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Body, Path, Response
 from pydantic import BaseModel, Field, StrictBool
 
-from sandyard.broker.delivery.model import Attempt, StreamState
 from sandyard.broker.delivery.webhook_model import Webhook
 from sandyard.broker.delivery.webhooks import Webhooks
 from sandyard.broker.http.parameters import operator_routes
 from sandyard.kit.http.direct import Check
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example, strict_example
+from sandyard.kit.http.schemas import (
+    AttributesAnswer,
+    Cursor,
+    Limit,
+    PageAnswer,
+    example,
+    strict_example,
+)
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import NO_NUL, pattern
 
@@ -115,16 +121,12 @@ def _shown(webhook: Webhook) -> dict[str, object]:
     }
 
 
-class WebhookStreamAnswer(BaseModel):
+class WebhookStreamAnswer(AttributesAnswer):
     model_config = example(part="broker", failing_since=None, last_error=None)
 
     part: str = Field(description="The part of the events")
     failing_since: datetime | None = Field(validation_alias="failing_since_ms")
     last_error: str | None
-
-    @classmethod
-    def of(cls, state: StreamState) -> Self:
-        return cls.model_validate(state, from_attributes=True)
 
 
 class WebhookStatusAnswer(WebhookAnswer):
@@ -142,7 +144,7 @@ class WebhookList(BaseModel):
     webhooks: list[WebhookAnswer]
 
 
-class WebhookDeliveryAnswer(BaseModel):
+class WebhookDeliveryAnswer(AttributesAnswer):
     model_config = example(
         event_id="01a3185c50000000012f9a4c1b",
         kind="lease.created",
@@ -160,10 +162,6 @@ class WebhookDeliveryAnswer(BaseModel):
     duration_ms: int
     status: int | None = Field(description="The receiver's status; null if there was no response")
     error: str | None = Field(description="null if it was delivered")
-
-    @classmethod
-    def of(cls, attempt: Attempt) -> Self:
-        return cls.model_validate(attempt, from_attributes=True)
 
 
 class WebhookDeliveryPage(PageAnswer):
