@@ -1,7 +1,8 @@
 """Operators' calls for clients of the Broker."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Body, Path, Response
@@ -139,15 +140,9 @@ class ClientAnswer(BaseModel):
     @classmethod
     def of(cls, found: tuple[Client, Sequence[TokenUse]]) -> Self:
         client, uses = found
-        return cls(
-            name=client.name,
-            scopes=client.scopes.split(","),
-            track_prefix=client.track_prefix,
-            rate=client.rate,
-            max_leases=client.max_leases,
-            created_at=_time(client.created_at),
-            tokens=[ClientTokenAnswer.of(each) for each in uses],
-        )
+        shown = {"name": client.name, "scopes": client.scopes.split(",")}
+        tokens = [ClientTokenAnswer.of(each) for each in uses]
+        return cls.model_validate(asdict(client) | shown | {"tokens": tokens})
 
 
 class ClientList(BaseModel):
@@ -210,7 +205,3 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
 
 def _seconds(at: datetime | None) -> int | None:
     return None if at is None else int(at.timestamp())
-
-
-def _time(at: int) -> datetime:
-    return datetime.fromtimestamp(at, UTC)

@@ -1,6 +1,7 @@
 """Operators' calls for webhooks and their deliveries."""
 
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Body, Path, Response
@@ -92,8 +93,9 @@ class WebhookAnswer(BaseModel):
     created_at: datetime
 
     @classmethod
-    def of(cls, webhook: Webhook) -> Self:
-        return cls.model_validate(_shown(webhook))
+    def of(cls, webhook: Webhook, **others: object) -> Self:
+        shown = {"kinds": webhook.kind_list, "created_at": webhook.created_at_ms}
+        return cls.model_validate(asdict(webhook) | shown | others)
 
 
 class NewWebhookAnswer(WebhookAnswer):
@@ -103,22 +105,6 @@ class NewWebhookAnswer(WebhookAnswer):
     )
 
     secret: str = Field(description="Signs the requests; shown only once")
-
-    @classmethod
-    def of(cls, webhook: Webhook) -> Self:
-        return cls.model_validate({**_shown(webhook), "secret": webhook.secret})
-
-
-def _shown(webhook: Webhook) -> dict[str, object]:
-    return {
-        "webhook_id": webhook.webhook_id,
-        "url": webhook.url,
-        "kinds": list(webhook.kind_list),
-        "note": webhook.note,
-        "is_enabled": webhook.is_enabled,
-        "disabled_reason": webhook.disabled_reason,
-        "created_at": _time(webhook.created_at_ms),
-    }
 
 
 class WebhookStreamAnswer(AttributesAnswer):
@@ -188,9 +174,8 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
     async def get_webhook(webhook_id: WebhookId) -> WebhookStatusAnswer:
         """With the current error, if it fails."""
         webhook, streams = await webhooks.get(webhook_id)
-        return WebhookStatusAnswer.model_validate(
-            {**_shown(webhook), "streams": [WebhookStreamAnswer.of(each) for each in streams]}
-        )
+        shown = [WebhookStreamAnswer.of(each) for each in streams]
+        return WebhookStatusAnswer.of(webhook, streams=shown)
 
     @routes.patch("/{webhook_id}", "Change a webhook", 404)
     async def change_webhook(
@@ -236,7 +221,3 @@ def _add_secret_and_deliveries(routes: GuardedRoutes, webhooks: Webhooks) -> Non
         """The attempts of the last seven days, newest first."""
         page = await webhooks.attempts(webhook_id, limit=limit, cursor=cursor)
         return WebhookDeliveryPage.of(page, WebhookDeliveryAnswer.of)
-
-
-def _time(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)

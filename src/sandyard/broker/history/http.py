@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from sandyard.broker.clients.guards import AdminGuard
 from sandyard.broker.history.model import MINUTE_SEC, PoolSample
-from sandyard.broker.history.monitor import Monitor, ProviderStatus
+from sandyard.broker.history.monitor import Monitor
 from sandyard.broker.history.service import History, PoolHistory
 from sandyard.broker.http.parameters import operator_routes
 from sandyard.kit.http.schemas import AttributesAnswer, Cursor, Limit, PageAnswer, example
@@ -135,7 +135,7 @@ class PoolJobRunAnswer(BaseModel):
     counts: Mapping[str, int] = Field(description="Its counts")
 
 
-class PoolProviderAnswer(BaseModel):
+class PoolProviderAnswer(AttributesAnswer):
     model_config = example(
         address="https://csp.example.com",
         dialect="generic",
@@ -157,19 +157,6 @@ class PoolProviderAnswer(BaseModel):
     retry_at: float | None = Field(description="When it will be called again")
     sync_failures: int = Field(description="Consecutive failed syncs")
     synced_at: float | None = Field(description="When a sync last completed")
-
-    @classmethod
-    def of(cls, status: ProviderStatus) -> Self:
-        return cls(
-            address=status.address,
-            dialect=status.dialect,
-            circuit=status.circuit.state,
-            failures=status.circuit.failures,
-            opened_at=status.circuit.opened_at,
-            retry_at=status.retry_at,
-            sync_failures=status.sync_failures,
-            synced_at=status.synced_at,
-        )
 
 
 def create_monitor_router(
