@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from sandyard.runtime import errors
-from sandyard.runtime.local.server.supervisor_client import SupervisorClient
+from sandyard.runtime.local.client.supervisor_client import SupervisorClient
 from sandyard.runtime.sessions.model import (
     Command,
     Output,

@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import Any
 
 from sandyard.runtime import errors
+from sandyard.runtime.local.client.pipes import lines_of, whole_content, write_whole
+from sandyard.runtime.local.client.session_processes import LocalProcesses
+from sandyard.runtime.local.client.supervisor_client import FULL, SupervisorClient
 from sandyard.runtime.local.ipc.packets import Packet, writable
 from sandyard.runtime.local.jail.bubblewrap import UID_INSIDE
-from sandyard.runtime.local.server.pipes import lines_of, whole_content, write_whole
-from sandyard.runtime.local.server.session_processes import LocalProcesses
-from sandyard.runtime.local.server.supervisor_client import FULL, SupervisorClient
 from sandyard.runtime.model import FileChanges, path_parts
 from sandyard.runtime.sessions.model import FileChange, FileInfo, absolute_path
 from sandyard.runtime.sessions.ports import PortConnection
