@@ -140,7 +140,7 @@ def _function_role(scope: Construct, what: str, group: logs.LogGroup) -> iam.Rol
 
 def secret_variables(part: str) -> tuple[str, ...]:
     """The settings that a part requires to start on a shared engine."""
-    return tuple(secret.variable for secret in get_spec(part).secrets)
+    return tuple(secret.upper() for secret in get_spec(part).secrets)
 
 
 _RANDOM = secretsmanager.SecretStringGenerator(

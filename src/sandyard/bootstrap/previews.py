@@ -244,6 +244,7 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
 def open_e2b_provider(e2b: E2bSettings, pool: HttpPool) -> RemotePreviewProvider:
     control = E2bControl(
         e2b_key(e2b, needed_for="PREVIEW_PROVIDER=e2b"),
+        domain=e2b.e2b_domain,
         api_url=e2b.e2b_api_url,
         sandbox_url=e2b.e2b_sandbox_url,
         pool=pool,

@@ -55,7 +55,23 @@ async def _never() -> None:
     pass
 
 
-class Secret(Sequence[str]):
+class _Values(Sequence[str]):
+    _values: tuple[str, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        return self._values[index]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class Secret(_Values):
     """The currently valid values of a setting, replaced as a whole on rotation. The first is the
     primary one."""
 
@@ -79,43 +95,19 @@ class Secret(Sequence[str]):
         await self.reload()
         return self.accepts(sent)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        return self._values[index]
-
-    def __len__(self) -> int:
-        return len(self._values)
-
     def __repr__(self) -> str:
         return f"Secret({len(self._values)} values)"
 
 
-class AnyOf(Sequence[str]):
+class AnyOf(_Values):
     """The values of several secrets."""
 
     def __init__(self, *secrets: Sequence[str]) -> None:
         self._secrets = secrets
 
     @property
-    def _values(self) -> tuple[str, ...]:
+    def _values(self) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(value for secret in self._secrets for value in secret)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
-        return self._values[index]
-
-    def __len__(self) -> int:
-        return len(self._values)
 
 
 def as_secret(values: Sequence[str]) -> Secret:

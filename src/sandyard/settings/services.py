@@ -10,6 +10,7 @@ from sandyard.settings.fields import URL, Section, Token
 _NAME = pattern(r"^[A-Za-z0-9_.-]{3,255}$", "must be 3 to 255 letters, digits, _, . and -")
 _TABLE = pattern(r"^[A-Za-z0-9_.-]{3,249}$", "must be 3 to 249 letters, digits, _, . and -")
 """The name of its event table is derived from it."""
+_HOST = pattern(r"^[A-Za-z0-9.-]+(:[0-9]{1,5})?$", "must be a domain such as example.com")
 _REGION = pattern(r"^[A-Za-z0-9-]{1,63}$", "must be a region such as us-east-1")
 _Name = Annotated[str, Field(pattern=_NAME)]
 
@@ -18,10 +19,17 @@ class E2bSettings(Section):
     """E2B, for sandboxes or previews that run there."""
 
     e2b_api_key: Token = Field(None, description="API key for E2B.")
-    e2b_api_url: URL | None = Field(None, description="URL of the control API. Unset: E2B's own.")
+    e2b_domain: str = Field(
+        "e2b.app",
+        pattern=_HOST,
+        description="Domain of E2B: its control API is `api.` of it, its sandboxes are below it.",
+    )
+    e2b_api_url: URL | None = Field(
+        None, description="URL of the control API. Unset: that of `E2B_DOMAIN`."
+    )
     e2b_sandbox_url: URL | None = Field(
         None,
-        description="URL of the sandboxes' file API. Unset: E2B's own.",
+        description="URL of the sandboxes' file API. Unset: that of `E2B_DOMAIN`.",
     )
     e2b_template: str = Field("base", description="E2B template for sandboxes and previews.")
     e2b_port: int = Field(

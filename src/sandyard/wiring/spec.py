@@ -1,13 +1,12 @@
 """Metadata of a part that is available before it is built, without heavy imports."""
 
-import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from sandyard.wiring.engines import SqlEngine
     from sandyard.wiring.part import Part
 
-Store = Literal["sql", "dynamodb"]
 Listen = Callable[[Any], AbstractAsyncContextManager[str]]
 """Serves an ASGI application on a free local port; yields its URL."""
 
@@ -29,26 +27,6 @@ Counting = Callable[[str, int | None], AbstractContextManager[Callable[[int], No
 
 P = TypeVar("P")
 R = TypeVar("R")
-
-
-def new_secret() -> str:
-    return secrets.token_urlsafe(32)
-
-
-@dataclass(frozen=True, slots=True)
-class SecretSpec:
-    """A secret that a part can't start without."""
-
-    setting: str
-    """Its name in the part's own settings section."""
-    make: Callable[[], str] = new_secret
-    """Generates one at the first start on an embedded engine."""
-    missing: str = "must be set"
-    """The error if a shared engine has none: each replica would generate its own."""
-
-    @property
-    def variable(self) -> str:
-        return self.setting.upper()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,26 +128,6 @@ def _call(path: str, *arguments: Any, **named: Any) -> Any:
     return imported(path)(*arguments, **named)
 
 
-def _sql(_settings: "Settings") -> Store:
-    return "sql"
-
-
-def _no_notes(_context: WelcomeContext) -> Mapping[str, str]:
-    return {}
-
-
-def _no_examples(_context: WelcomeContext) -> Iterator[str]:
-    return iter(())
-
-
-def _nothing(_settings: "Settings") -> Sequence[str]:
-    return ()
-
-
-def _no_reason(_settings: "Settings") -> str | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class PartSpec:
     """The description of a part: what commands and the server know of it before it is built."""
@@ -193,20 +151,22 @@ class PartSpec:
     built after the port is open; earlier calls to it wait."""
     needs: tuple[str, ...] = ()
     """The parts that it is built on."""
-    secrets: tuple[SecretSpec, ...] = ()
-    store: Callable[["Settings"], Store] = _sql
+    secrets: tuple[str, ...] = ()
+    """The secrets of its own settings section that it can't start without."""
+    store_setting: str | None = None
+    """The setting of its own section that selects SQL or DynamoDB; None: always SQL."""
     tables: Callable[["Settings"], Tables] | None = None
     """Its DynamoDB tables."""
     check_settings: Callable[["Settings", Path], Awaitable[None]] | None = None
     """Raises if the stored data must not be served with these settings."""
-    one_process: Callable[["Settings"], str | None] = _no_reason
+    one_process: Callable[["Settings"], str | None] = lambda _settings: None
     """The setting that prevents several processes from serving the part, and why."""
-    missing: Callable[["Settings"], Sequence[str]] = _nothing
+    missing: Callable[["Settings"], Sequence[str]] = lambda _settings: ()
     """What this machine lacks for it, each with what does not work without it; the part starts
     anyway."""
-    notes: Callable[[WelcomeContext], Mapping[str, str]] = _no_notes
+    notes: Callable[[WelcomeContext], Mapping[str, str]] = lambda _context: {}
     """Lines of the welcome text, besides the engine."""
-    examples: Callable[[WelcomeContext], Iterator[str]] = _no_examples
+    examples: Callable[[WelcomeContext], Iterable[str]] = lambda _context: ()
     """Commands to paste, under a line that describes them."""
 
     @property
@@ -214,9 +174,13 @@ class PartSpec:
         """The name of its SQLite file in the data dir, if it is embedded."""
         return f"{self.name}.db"
 
+    def is_on_dynamodb(self, settings: "Settings") -> bool:
+        chosen = self.store_setting and getattr(self.own_settings(settings), self.store_setting)
+        return chosen == "dynamodb"
+
     def is_embedded(self, settings: "Settings") -> bool:
         """Whether its data is in the data dir, and so belongs to one process."""
-        return settings.server.database_url is None and self.store(settings) == "sql"
+        return settings.server.database_url is None and not self.is_on_dynamodb(settings)
 
     def has_data(self, settings: "Settings", data_dir: Path) -> bool:
         """Whether there is something to open: a shared engine, or its file in the data dir."""

@@ -26,9 +26,10 @@ from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
     Sandbox,
+    StartFacts,
     Status,
+    approve_start,
     create_sandbox,
-    start_sandbox,
     update_sandbox,
 )
 from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
@@ -105,16 +106,15 @@ class Life:
             before = await self.look()
             account_id = before.owner_account_id
             request = QuotaRequest(account_id, before.cpu_spec, before.memory_spec, quota)
-            transition = start_sandbox(
+            facts = StartFacts(
                 before,
-                node="n",
-                template=await template_of(self.api, before),
-                project=await self.store.find_project(account_id, before.project_id),
-                quota=await self.store.check_quota(request),
-                cause=cause(now),
+                await template_of(self.api, before),
+                await self.store.find_project(account_id, before.project_id),
             )
-            if transition is None:
+            approved = approve_start(facts, await self.store.check_quota(request))
+            if approved is None:
                 return False
+            transition = approved.begin(node="n", cause=cause(now))
             if await self.store.apply(transition):
                 self.attempt = transition.result.attempt
                 return True

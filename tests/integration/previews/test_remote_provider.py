@@ -192,8 +192,8 @@ async def test_each_trouble_is_told_as_what_it_is_and_never_as_gone(
         "unauthorized": ProviderKeyRefusedError,
         "rate_limited": ProviderRateLimitedError,
         "error": ProviderFailedError,
-        "unavailable": ProviderFailedError,
-        "nonsense": ProviderFailedError,
+        "unavailable": ProviderUnreachableError if operation in INSIDE[1:] else ProviderFailedError,
+        "nonsense": ProviderFailedError if operation in INSIDE else ProviderTroubleError,
         "drop": ProviderUnreachableError,
     }
     for kind, expected in kinds.items():

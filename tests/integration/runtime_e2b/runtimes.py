@@ -54,6 +54,7 @@ def machines_at(
 ) -> Machines:
     control = E2bControl(
         api_key,
+        domain="e2b.app",
         api_url=double.url,
         sandbox_url=double.url,
         pool=double.pool(Backoff(first_sec=0.01, longest_sec=0.05)),

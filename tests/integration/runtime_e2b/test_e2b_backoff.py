@@ -30,6 +30,7 @@ def machines(double: E2bMachines, tmp_path: Path, clock: ManualClock) -> Machine
     backoff = Backoff(first_sec=100, longest_sec=200, now=clock.now, chance=lambda: 1.0)
     control = E2bControl(
         API_KEY,
+        domain="e2b.app",
         api_url=double.url,
         sandbox_url=double.url,
         pool=double.pool(backoff),

@@ -144,6 +144,7 @@ def connect_to(
 ) -> RemotePreviewProvider:
     control = E2bControl(
         api_key,
+        domain="e2b.app",
         api_url=api_url or double.url,
         sandbox_url=sandbox_url or double.url,
         pool=double.pool(backoff or Backoff(first_sec=0.01, longest_sec=0.05)),

@@ -73,9 +73,7 @@ def test_a_part_has_each_of_its_jobs_once() -> None:
 def test_every_secret_is_a_setting_of_its_part(settings: Settings) -> None:
     for spec in PARTS:
         for secret in spec.secrets:
-            assert getattr(spec.own_settings(settings), secret.setting) is None, "no default"
-            assert len(secret.make()) >= 32
-            assert secret.make() != secret.make()
+            assert getattr(spec.own_settings(settings), secret) is None, "no default"
 
 
 def test_every_section_of_the_settings_is_of_the_server_or_some_part() -> None:

@@ -62,6 +62,7 @@ def test_every_mistake_is_a_line_that_names_its_variable(monkeypatch: pytest.Mon
         ("DDB_EVENTS_TABLE_NAME", "a/b"),
         ("DDB_GSI1_NAME", "a b"),
         ("AWS_REGION", "../x"),
+        ("E2B_DOMAIN", "https://e2b.app"),
         *(
             (name, value)
             for name in ("DDB_ENDPOINT_URL", "CSP_BASE_URL", "PUBLIC_URL", "E2B_API_URL")

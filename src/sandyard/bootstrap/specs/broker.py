@@ -7,16 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandyard.wiring.job_specs.broker import JOBS
-from sandyard.wiring.spec import (
-    BuildContext,
-    PartSpec,
-    SecretSpec,
-    Store,
-    WelcomeContext,
-    get_part,
-    imported,
-    lazy,
-)
+from sandyard.wiring.spec import BuildContext, PartSpec, WelcomeContext, get_part, imported, lazy
 
 if TYPE_CHECKING:
     from sandyard.broker.delivery.logs import OpenLog
@@ -56,10 +47,6 @@ def _other_logs(settings: "Settings", data_dir: Path) -> "Mapping[str, OpenLog]"
         for spec in selected_parts(settings)
         if spec.name != "broker"
     }
-
-
-def _store(settings: "Settings") -> Store:
-    return settings.broker.pool_store
 
 
 async def _check_settings(settings: "Settings", data_dir: Path) -> None:
@@ -102,8 +89,8 @@ BROKER = PartSpec(
         "sandyard.broker.reservations.http",
     ),
     jobs=JOBS,
-    secrets=(SecretSpec("broker_api_token"), SecretSpec("broker_admin_token")),
-    store=_store,
+    secrets=("broker_api_token", "broker_admin_token"),
+    store_setting="pool_store",
     migrations=partial(imported, "sandyard.broker.stores.sql:MIGRATIONS"),
     tables=lazy("sandyard.broker.wiring.pool:open_pool_table"),
     verify=lazy("sandyard.broker.wiring.part:verify_broker"),

@@ -9,14 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandyard.wiring.job_specs.platform import JOBS
-from sandyard.wiring.spec import (
-    BuildContext,
-    PartSpec,
-    SecretSpec,
-    WelcomeContext,
-    imported,
-    lazy,
-)
+from sandyard.wiring.spec import BuildContext, PartSpec, WelcomeContext, imported, lazy
 
 if TYPE_CHECKING:
     from sandyard.platform.wiring.part import PlatformPart
@@ -118,7 +111,7 @@ PLATFORM = PartSpec(
         "sandyard.platform.billing.http",
     ),
     jobs=JOBS,
-    secrets=(SecretSpec("jwt_secret"), SecretSpec("gateway_secret"), SecretSpec("secrets_key")),
+    secrets=("jwt_secret", "gateway_secret", "secrets_key"),
     engine=_engine,
     migrations=partial(imported, "sandyard.platform.schema.migrations:MIGRATIONS"),
     verify=lazy("sandyard.platform.wiring.commands:verify_platform_data"),

@@ -6,14 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.wiring.spec import (
-    BuildContext,
-    JobSpec,
-    PartSpec,
-    get_part,
-    imported,
-    lazy,
-)
+from sandyard.wiring.spec import BuildContext, JobSpec, PartSpec, get_part, imported, lazy
 
 if TYPE_CHECKING:
     from sandyard.bootstrap.previews import PreviewsPart

@@ -5,18 +5,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sandyard.wiring.job_specs.telemetry import JOBS
-from sandyard.wiring.spec import (
-    BuildContext,
-    PartSpec,
-    SecretSpec,
-    Store,
-    WelcomeContext,
-    imported,
-    lazy,
-)
+from sandyard.wiring.spec import BuildContext, PartSpec, WelcomeContext, imported, lazy
 
 if TYPE_CHECKING:
-    from sandyard.settings import Settings
     from sandyard.telemetry.wiring.part import TelemetryPart
 
 
@@ -29,10 +20,6 @@ async def _build(context: BuildContext) -> "TelemetryPart":
         registry=context.registry,
         clock=context.clock,
     )
-
-
-def _store(settings: "Settings") -> Store:
-    return settings.telemetry.telemetry_store
 
 
 def _examples(context: WelcomeContext) -> Iterator[str]:
@@ -53,8 +40,8 @@ TELEMETRY = PartSpec(
         "sandyard.telemetry.http.events",
     ),
     jobs=JOBS,
-    secrets=(SecretSpec("telemetry_admin_token"), SecretSpec("api_key_pepper")),
-    store=_store,
+    secrets=("telemetry_admin_token", "api_key_pepper"),
+    store_setting="telemetry_store",
     migrations=partial(imported, "sandyard.telemetry.stores.sql:MIGRATIONS"),
     tables=lazy("sandyard.telemetry.wiring.part:open_telemetry_tables"),
     verify=lazy("sandyard.telemetry.wiring.part:verify_telemetry"),

@@ -139,14 +139,14 @@ class E2bSandboxes:
         by: Principal,
     ) -> SandboxView:
         try:
-            made = await self._sandboxes.create(new, by=by)
+            made = await self._sandboxes.create(new, template=template, by=by)
         except SandboxNameTakenError:
             return await self._made_before(new.name, by=by)
-        sandbox_id = made.sandbox_id
+        sandbox_id = made.sandbox.sandbox_id
         try:
             for variable, value in variables.items():
                 await self._variables.set(sandbox_id, variable, value, is_secret=True, by=by)
-            started = await self._sandboxes.start(sandbox_id, by=by)
+            started = await self._sandboxes.start(sandbox_id, facts=made, by=by)
             await self._launcher.launch(started, template)
         except BaseException:  # also if the caller has gone
             await asyncio.shield(self._sandboxes.recycle(sandbox_id, by=by))

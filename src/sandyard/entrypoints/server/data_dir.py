@@ -3,8 +3,9 @@
 import errno
 import fcntl
 import os
+import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
@@ -16,7 +17,7 @@ from pydantic import SecretStr
 from sandyard.bootstrap.registry import selected_parts
 from sandyard.kit.errors import SandyardError
 from sandyard.settings import Settings, SettingsError, tokens
-from sandyard.wiring.spec import PartSpec, SecretSpec
+from sandyard.wiring.spec import PartSpec
 
 
 class DataDirInUseError(SandyardError):
@@ -90,7 +91,7 @@ def with_secrets(settings: Settings, data_dir: Path) -> Settings:
         if part.is_embedded(settings):
             settings = _with_stored_secrets(settings, part, missing, data_dir)
         else:
-            mistakes += [f"{secret.variable}: {secret.missing}" for secret in missing]
+            mistakes += [f"{secret.upper()}: must be set" for secret in missing]
     mistakes += _shared_tokens(settings)
     if mistakes:
         raise SettingsError("\n".join(mistakes))
@@ -98,13 +99,10 @@ def with_secrets(settings: Settings, data_dir: Path) -> Settings:
 
 
 def _with_stored_secrets(
-    settings: Settings, part: PartSpec, missing: Sequence[SecretSpec], data_dir: Path
+    settings: Settings, part: PartSpec, missing: Sequence[str], data_dir: Path
 ) -> Settings:
     stored = {
-        secret.setting: SecretStr(
-            _stored_secret(secret_file(data_dir, secret.setting), secret.make)
-        )
-        for secret in missing
+        secret: SecretStr(_stored_secret(secret_file(data_dir, secret))) for secret in missing
     }
     section = part.own_settings(settings)
     changed: dict[str, Any] = {part.settings[0]: section.model_copy(update=stored)}
@@ -114,21 +112,20 @@ def _with_stored_secrets(
 def secret_tokens(settings: Settings, setting: str) -> tuple[str, ...]:
     """The valid tokens for this secret."""
     return next(
-        _tokens(settings, part, secret)
+        _tokens(settings, part, setting)
         for part in selected_parts(settings)
-        for secret in part.secrets
-        if secret.setting == setting
+        if setting in part.secrets
     )
 
 
-def _tokens(settings: Settings, part: PartSpec, secret: SecretSpec) -> tuple[str, ...]:
-    return tokens(getattr(part.own_settings(settings), secret.setting))
+def _tokens(settings: Settings, part: PartSpec, secret: str) -> tuple[str, ...]:
+    return tokens(getattr(part.own_settings(settings), secret))
 
 
 def _shared_tokens(settings: Settings) -> Iterator[str]:
     """A line for each secret that shares a token with another."""
     given = [
-        (secret.variable, set(_tokens(settings, part, secret)))
+        (secret.upper(), set(_tokens(settings, part, secret)))
         for part in selected_parts(settings)
         for secret in part.secrets
     ]
@@ -141,12 +138,13 @@ def secret_file(data_dir: Path, name: str) -> Path:
     return data_dir / "secrets" / name
 
 
-def _stored_secret(path: Path, make: Callable[[], str]) -> str:
+def _stored_secret(path: Path) -> str:
+    """Generated at the first start."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
         draft = path.with_suffix(".new")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(make())
+            file.write(secrets.token_urlsafe(32))
         draft.replace(path)
     return path.read_text().strip()

@@ -101,7 +101,7 @@ class OtelTracing:
                 await app(scope, receive, send)
             return
         context = Context() if caller is None else _remote(caller)
-        with self.root(_method(scope), context, SpanKind.SERVER) as active:
+        with self.span(_method(scope), context, SpanKind.SERVER) as active:
 
             async def send_and_end(message: Message) -> None:
                 _describe(active.span, scope)
@@ -118,12 +118,10 @@ class OtelTracing:
 
     def job(self, name: str, run: Callable[[], Awaitable[R]]) -> Callable[[], Awaitable[R]]:
         async def traced_run() -> R:
-            if (parent := _current()) is not None:
-                with self.child(parent, f"job {name}", SpanKind.INTERNAL):
-                    return await run()
-            if not self.is_chosen():
+            parent = _current()
+            if parent is None and not self.is_chosen():
                 return await run()
-            with self.root(f"job {name}", Context(), SpanKind.INTERNAL):
+            with self.span(f"job {name}", parent or Context(), SpanKind.INTERNAL):
                 return await run()
 
         return traced_run
@@ -132,17 +130,17 @@ class OtelTracing:
         return (_send_traceparent,)
 
     @contextmanager
-    def root(self, name: str, context: Context, kind: SpanKind) -> Iterator[_Active]:
-        active = _Active(self._tracer.start_span(name, context, kind), None)
-        trace_id = trace.format_trace_id(active.span.get_span_context().trace_id)
-        with log_context(trace_id=trace_id), _under_way(active):
+    def span(self, name: str, parent: _Active | Context, kind: SpanKind) -> Iterator[_Active]:
+        """A span below an open one, or the first of this process in a trace."""
+        if isinstance(parent, _Active):
+            span = self._tracer.start_span(name, parent.context, kind)
+            with _under_way(_Active(span, parent.root)) as active:
+                yield active
+            return
+        span = self._tracer.start_span(name, parent, kind)
+        trace_id = trace.format_trace_id(span.get_span_context().trace_id)
+        with log_context(trace_id=trace_id), _under_way(_Active(span, None)) as active:
             yield active
-
-    @contextmanager
-    def child(self, parent: _Active, name: str, kind: SpanKind) -> Iterator[Span]:
-        span = self._tracer.start_span(name, parent.context, kind)
-        with _under_way(_Active(span, parent.root)):
-            yield span
 
     def remember(self, span: Span, key: Hashable) -> None:
         self._written[key] = trace.set_span_in_context(span, Context())
@@ -182,26 +180,25 @@ class _TracedPort:
         follows = self._about.follows
 
         def call(*arguments: Any, **named: Any) -> Awaitable[Any]:
-            parent = _current()
-            if parent is not None:
+            parent = _current() or (follows and self._tracing.find_written(follows(arguments)))
+            if parent:
                 return self._call(parent, name, function, arguments, named)
-            context = follows and self._tracing.find_written(follows(arguments))
-            if context:
-                return self._follow(context, name, function, arguments, named)
             return function(*arguments, **named)
 
         return call
 
     async def _call(
         self,
-        parent: _Active,
+        parent: _Active | Context,
         name: str,
         function: Callable[..., Awaitable[Any]],
         arguments: Sequence[Any],
         named: dict[str, Any],
     ) -> Any:
         about = self._about
-        with self._tracing.child(parent, self._label(name, arguments), _KINDS[about.kind]) as span:
+        label = f"{about.name}.{name}" if about.label is None else about.label(arguments)
+        with self._tracing.span(label, parent, _KINDS[about.kind]) as active:
+            span = active.span
             span.set_attributes(about.attributes or {})
             result = await function(*arguments, **named)
             written = (about.written or {}).get(name, _nothing)
@@ -210,33 +207,16 @@ class _TracedPort:
                 self._tracing.remember(span, event.key)
             return result
 
-    async def _follow(
-        self,
-        context: Context,
-        name: str,
-        function: Callable[..., Awaitable[Any]],
-        arguments: Sequence[Any],
-        named: dict[str, Any],
-    ) -> Any:
-        label = self._label(name, arguments)
-        with self._tracing.root(label, context, _KINDS[self._about.kind]) as active:
-            active.span.set_attributes(self._about.attributes or {})
-            return await function(*arguments, **named)
-
-    def _label(self, name: str, arguments: Sequence[Any]) -> str:
-        about = self._about
-        return f"{about.name}.{name}" if about.label is None else about.label(arguments)
-
 
 def _nothing(_arguments: Sequence[Any], _result: Any) -> Iterable[Written]:
     return ()
 
 
 @contextmanager
-def _under_way(active: _Active) -> Iterator[None]:
+def _under_way(active: _Active) -> Iterator[_Active]:
     token = _active.set(active)
     try:
-        yield
+        yield active
     except BaseException as error:
         active.end(error)
         raise

@@ -96,7 +96,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     ) -> SandboxAnswer:
         """Creates a sandbox from a template, in a project. It runs after it is started."""
         made = await sandboxes.create(body.new(), by=caller)
-        return SandboxAnswer.of(PricedSandbox(made, Decimal(0), sandboxes.currency))
+        return SandboxAnswer.of(PricedSandbox(made.sandbox, Decimal(0), sandboxes.currency))
 
     @routes.get("", "List sandboxes")
     async def list_sandboxes(

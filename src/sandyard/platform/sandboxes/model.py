@@ -262,37 +262,52 @@ def update_sandbox(
     return changed(sandbox, after, "sandbox.updated", cause, preconditions=tuple(states))
 
 
-def start_sandbox(
-    sandbox: Sandbox,
-    *,
-    node: str,
-    template: Template | None,
-    project: ProjectState | None,
-    quota: QuotaCheck,
-    cause: Cause,
-) -> Transition[Sandbox] | None:
-    """A new attempt; None if it is already starting or running. With a snapshot it needs no
-    template."""
+@dataclass(frozen=True, slots=True)
+class StartFacts:
+    """A sandbox, and what its start depends on, as they were read."""
+
+    sandbox: Sandbox
+    template: Template | None
+    project: ProjectState | None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovedStart:
+    """A sandbox that may be started, as long as the preconditions hold."""
+
+    sandbox: Sandbox
+    preconditions: tuple[ProjectState, QuotaCheck]
+
+    def begin(self, *, node: str, cause: Cause) -> Transition[Sandbox]:
+        """A new attempt. Its node counts as alive at the time of `cause`."""
+        after = replace(
+            self.sandbox,
+            status=Status.STARTING,
+            status_reason=None,
+            attempt=self.sandbox.attempt + 1,
+            node=node,
+            preview_url=None,
+            timeout_at=None,
+            last_seen_at=cause.at,
+            updated_at=cause.at,
+        )
+        return changed(
+            self.sandbox, after, "sandbox.starting", cause, preconditions=self.preconditions
+        )
+
+
+def approve_start(facts: StartFacts, quota: QuotaCheck) -> ApprovedStart | None:
+    """None if it is already starting or running. With a snapshot it needs no template."""
+    sandbox = facts.sandbox
     _require_not_recycled(sandbox)
     if sandbox.is_active:
         return None
     if sandbox.latest_snapshot_id is None:
-        require_usable(template, sandbox.owner_account_id)
-    state = require_writable(project)
+        require_usable(facts.template, sandbox.owner_account_id)
+    state = require_writable(facts.project)
     if quota.exceeded:
         raise QuotaExceededError(details=dict(quota.exceeded))
-    after = replace(
-        sandbox,
-        status=Status.STARTING,
-        status_reason=None,
-        attempt=sandbox.attempt + 1,
-        node=node,
-        preview_url=None,
-        timeout_at=None,
-        last_seen_at=cause.at,
-        updated_at=cause.at,
-    )
-    return changed(sandbox, after, "sandbox.starting", cause, preconditions=(state, quota))
+    return ApprovedStart(sandbox, (state, quota))
 
 
 def require_files_here(sandbox: Sandbox, *, node: str, has_snapshot: bool) -> None:

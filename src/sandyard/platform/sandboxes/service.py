@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
@@ -16,7 +15,13 @@ from sandyard.kit.node import require_here
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.listings.model import Listing
-from sandyard.platform.quotas.model import CountQuota, QuotaRequest, ResourceKind, Resources
+from sandyard.platform.quotas.model import (
+    CountQuota,
+    QuotaCheck,
+    QuotaRequest,
+    ResourceKind,
+    Resources,
+)
 from sandyard.platform.sandboxes.errors import (
     NeverStartedError,
     SandboxChangedError,
@@ -28,11 +33,13 @@ from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
     PricedSandbox,
+    ProjectState,
     Sandbox,
     SandboxFilter,
+    StartFacts,
     Status,
+    approve_start,
     create_sandbox,
-    start_sandbox,
     update_sandbox,
 )
 from sandyard.platform.sandboxes.network.enforcement import SandboxNetworks
@@ -107,25 +114,30 @@ class Sandboxes:
     def currency(self) -> str:
         return self._policy.prices.currency
 
-    async def create(self, new: NewSandbox, *, by: Principal) -> Sandbox:
-        """Create a sandbox from a template that the account may use, in one of its projects. Raises
-        SandboxNameTakenError, SandboxesLimitError."""
+    async def create(
+        self, new: NewSandbox, *, by: Principal, template: Template | None = None
+    ) -> StartFacts:
+        """Create a sandbox from a template that the account may use, in one of its projects.
+        `template` is the new sandbox's, if it was read already. Raises SandboxNameTakenError,
+        SandboxesLimitError."""
         quota = CountQuota(ResourceKind.SANDBOXES, by.account_id, self._policy.per_account)
         cause, sandbox_id = Cause.by(by.actor, self._clock), self._ids.sandbox()
+        used = template or await self._templates.find_template(by.account_id, new.template_id)
 
-        async def decide() -> Transition[Sandbox]:
-            return create_sandbox(
+        async def decide() -> tuple[ProjectState | None, Transition[Sandbox]]:
+            project = await self._store.find_project(by.account_id, new.project_id)
+            return project, create_sandbox(
                 new,
                 sandbox_id=sandbox_id,
                 account_id=by.account_id,
-                template=await self._templates.find_template(by.account_id, new.template_id),
-                project=await self._store.find_project(by.account_id, new.project_id),
+                template=used,
+                project=project,
                 quota=await self._store.read_count_quota(quota),
                 cause=cause,
             )
 
-        made = await apply_decision(decide, self._store.apply, busy=SandboxChangedError)
-        return made.result
+        project, made = await apply_decision(decide, self._apply, busy=SandboxChangedError)
+        return StartFacts(made.result, used, project)
 
     async def get(self, sandbox_id: str, *, account_id: str | None) -> Sandbox:
         """The account's sandbox; any account's with None. SandboxUnknownError."""
@@ -172,15 +184,18 @@ class Sandboxes:
         """The outgoing traffic and refusals of its last run."""
         return await self._networks.report(await self._with_logs(sandbox_id, account_id))
 
-    async def start(self, sandbox_id: str, *, by: Principal) -> Sandbox:
+    async def start(
+        self, sandbox_id: str, *, by: Principal, facts: StartFacts | None = None
+    ) -> Sandbox:
         """Returns the sandbox, running; or still `starting`, if that takes longer than the wait.
+        `facts` are what `create` has just read of it.
 
         Concurrent calls start one program. Raises QuotaExceededError, or what kept the program from
         listening; then the sandbox is `stopped`, with the reason. Raises SandboxElsewhereError if
         another node runs it, or has its files.
         """
         async with self._locks.of(by.account_id):  # its starts share one quota
-            sandbox = await self._begin_start(sandbox_id, by)
+            sandbox = await self._begin_start(sandbox_id, by, facts)
         return await self._until_started(sandbox)
 
     async def stop(self, sandbox_id: str, *, by: Principal) -> Sandbox:
@@ -266,41 +281,49 @@ class Sandboxes:
         """Drop the starts in progress; the next server continues them."""
         await self._starts.close()
 
-    async def _begin_start(self, sandbox_id: str, by: Principal) -> Sandbox:
-        async def decide() -> tuple[Sandbox, Template | None, Transition[Sandbox] | None]:
-            sandbox = await self.get(sandbox_id, account_id=by.account_id)
-            template = await self._templates.find_template(by.account_id, sandbox.template_id)
-            decided = partial(
-                start_sandbox,
-                sandbox,
-                node=self._policy.node,
-                template=template,
-                project=await self._store.find_project(by.account_id, sandbox.project_id),
-                quota=await self._store.check_quota(
-                    QuotaRequest(
-                        account_id=sandbox.owner_account_id,
-                        cpu=sandbox.cpu_spec,
-                        memory_gb=sandbox.memory_spec,
-                        quota=self._policy.quota,
-                    )
-                ),
-            )
-            if decided(cause=Cause.by(by.actor, self._clock)) is None:
+    async def _begin_start(
+        self, sandbox_id: str, by: Principal, known: StartFacts | None
+    ) -> Sandbox:
+        async def decide() -> tuple[StartFacts, Transition[Sandbox] | None]:
+            nonlocal known
+            facts = known or await self._read_facts(sandbox_id, by.account_id)
+            known = None  # a second decision reads again
+            sandbox = facts.sandbox
+            approved = approve_start(facts, await self._check_quota(sandbox))
+            if approved is None:
                 self._require_here(sandbox)
-                return sandbox, template, None
+                return facts, None
             if await self._files.recover(sandbox, actor=by.actor):
                 return await decide()
             await self._files.require(sandbox)
             await self._runtime.check()
-            # Decided again: a start dated before a slow check would be taken for lost.
-            return sandbox, template, decided(cause=Cause.by(by.actor, self._clock))
+            # The time is read last: a start dated before a slow check would be taken for lost.
+            cause = Cause.by(by.actor, self._clock)
+            return facts, approved.begin(node=self._policy.node, cause=cause)
 
-        sandbox, template, begun = await apply_decision(
-            decide, self._apply, busy=SandboxChangedError
-        )
+        facts, begun = await apply_decision(decide, self._apply, busy=SandboxChangedError)
         if begun is not None:
-            self._starts.begin(sandbox, begun.result.attempt, template, actor=by.actor)
-        return sandbox
+            attempt = begun.result.attempt
+            self._starts.begin(facts.sandbox, attempt, facts.template, actor=by.actor)
+        return facts.sandbox
+
+    async def _read_facts(self, sandbox_id: str, account_id: str) -> StartFacts:
+        sandbox = await self.get(sandbox_id, account_id=account_id)
+        return StartFacts(
+            sandbox,
+            await self._templates.find_template(account_id, sandbox.template_id),
+            await self._store.find_project(account_id, sandbox.project_id),
+        )
+
+    async def _check_quota(self, sandbox: Sandbox) -> QuotaCheck:
+        return await self._store.check_quota(
+            QuotaRequest(
+                account_id=sandbox.owner_account_id,
+                cpu=sandbox.cpu_spec,
+                memory_gb=sandbox.memory_spec,
+                quota=self._policy.quota,
+            )
+        )
 
     async def _apply(self, decided: tuple[Any, ...]) -> bool:
         """The last is the transition, or None."""

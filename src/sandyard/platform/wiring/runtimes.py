@@ -44,6 +44,7 @@ def open_e2b_runtime(
     folder = data_dir / "runtime-e2b"
     control = E2bControl(
         e2b_key(e2b, needed_for="SANDBOX_RUNTIME=e2b"),
+        domain=e2b.e2b_domain,
         api_url=e2b.e2b_api_url,
         sandbox_url=e2b.e2b_sandbox_url,
         pool=pool,

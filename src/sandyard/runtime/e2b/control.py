@@ -18,7 +18,7 @@ from sandyard.runtime.remote.machines import MachineAccess, MachineInfo
 T = TypeVar("T")
 State = Literal["running", "paused", "gone"]
 SHORTEST_SEC = 1
-_DOMAIN = "e2b.app"
+_JSON_STATUSES = (404, 500)
 _PAGE = 100
 _GATHER_SEC = 0.005
 
@@ -50,6 +50,7 @@ class E2bControl:
         self,
         api_key: str,
         *,
+        domain: str,
         api_url: str | None,
         sandbox_url: str | None,
         pool: HttpPool,
@@ -57,15 +58,20 @@ class E2bControl:
         timeouts: E2bTimeouts = E2bTimeouts(),
         repeats: int = 0,
     ) -> None:
-        """The default is E2B's own URLs. Failed calls are raised as `translate` says. `repeats` is
-        how often an idempotent call is repeated after a 429 or 5xx."""
+        """The URLs default to those of the domain. Failed calls are raised as `translate` says.
+        `repeats` is how often an idempotent call is repeated after a 429 or 5xx."""
         self.sandbox_url = sandbox_url
+        self._domain = domain
         self.translate = translate
         self.timeouts = timeouts
         self._repeats = repeats
         self._pool = pool
         self._api = HttpCaller(
-            pool, api_url or f"https://api.{_DOMAIN}", {"X-API-Key": api_key}, pool.backoff
+            pool,
+            api_url or f"https://api.{domain}",
+            {"X-API-Key": api_key},
+            pool.backoff,
+            json_statuses=_JSON_STATUSES,
         )
         self._end_times = EndTimes(self._get_end_time, self._list_end_times, gather_sec=_GATHER_SEC)
 
@@ -90,7 +96,7 @@ class E2bControl:
         }
         timeout_sec = self.timeouts.create_sec
         body = await self._call("POST", "/v2/sandboxes", json=order, timeout_sec=timeout_sec)
-        return self._parsed(_access, body)
+        return self._parsed(self._access, body)
 
     async def connect(
         self, sandbox_id: str, *, lifetime_sec: float = SHORTEST_SEC
@@ -104,7 +110,7 @@ class E2bControl:
             repeats=True,
             gone=True,
         )
-        return self._parsed(_access, body)
+        return self._parsed(self._access, body)
 
     def envd(self, access: MachineAccess) -> Envd:
         url = self.sandbox_url or f"https://{access.host(envd.PORT)}"
@@ -119,7 +125,7 @@ class E2bControl:
     async def get(self, sandbox_id: str) -> MachineInfo:
         """Raises the translation of `gone`."""
         body = await self._call("GET", f"/sandboxes/{sandbox_id}", repeats=True, gone=True)
-        return self._parsed(_info, body)
+        return self._parsed(self._info, body)
 
     async def state(self, sandbox_id: str) -> State:
         try:
@@ -186,7 +192,7 @@ class E2bControl:
         quoted = urlencode({quote(key): quote(value) for key, value in metadata.items()})
         params |= {"metadata": quoted, "limit": _PAGE}
         async for page in self._raw_pages("/v2/sandboxes", params):
-            yield self._parsed(_infos, page)
+            yield self._parsed(self._infos, page)
 
     async def _raw_pages(self, path: str, params: dict[str, Any]) -> AsyncIterator[Any]:
         token = None
@@ -250,25 +256,25 @@ class E2bControl:
         except CallError as error:
             raise self.translate(error) from error
 
+    def _access(self, body: Any) -> MachineAccess:
+        token = body.get("envdAccessToken") or ""
+        return MachineAccess(str(body["sandboxID"]), self._domain_of(body), token=str(token))
 
-def _access(body: Any) -> MachineAccess:
-    domain, token = body.get("domain") or _DOMAIN, body.get("envdAccessToken") or ""
-    return MachineAccess(str(body["sandboxID"]), str(domain), token=str(token))
+    def _infos(self, page: Any) -> list[MachineInfo]:
+        return [self._info(each) for each in page]
 
+    def _info(self, body: Any) -> MachineInfo:
+        return MachineInfo(
+            machine_id=str(body["sandboxID"]),
+            domain=self._domain_of(body),
+            metadata=dict(body.get("metadata") or {}),
+            started_at=_time(body["startedAt"]),
+            end_at=_time(body["endAt"]),
+            state="paused" if body.get("state") == "paused" else "running",
+        )
 
-def _info(body: Any) -> MachineInfo:
-    return MachineInfo(
-        machine_id=str(body["sandboxID"]),
-        domain=str(body.get("domain") or _DOMAIN),
-        metadata=dict(body.get("metadata") or {}),
-        started_at=_time(body["startedAt"]),
-        end_at=_time(body["endAt"]),
-        state="paused" if body.get("state") == "paused" else "running",
-    )
-
-
-def _infos(page: Any) -> list[MachineInfo]:
-    return [_info(each) for each in page]
+    def _domain_of(self, body: Any) -> str:
+        return str(body.get("domain") or self._domain)
 
 
 def _snapshot_id(body: Any) -> str:

@@ -7,12 +7,12 @@ import base64
 import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from io import BytesIO
 from secrets import token_hex
 from typing import Any
 
-from sandyard.runtime.remote.errors import CallError
+from sandyard.runtime.remote.errors import CallError, Trouble
 from sandyard.runtime.remote.http import HttpCaller, error_of, parsing
 
 PORT = 49983
@@ -26,6 +26,12 @@ _STREAM = {
 }
 _PLAIN_PATH = re.compile(r"[^\"%\\\x00-\x1f\x7f]+")
 """A path that is preserved as the file name in a multipart body."""
+_PROXY_STATUSES: Mapping[int | None, Trouble] = {
+    502: "unreachable",
+    503: "unreachable",
+    504: "timeout",
+}
+"""How a call of Connect fails if the proxy in front of envd responds instead."""
 _FILES_AT_ONCE = 50
 _BYTES_AT_ONCE = 16 << 20
 
@@ -40,9 +46,10 @@ class Envd:
 
     async def call(self, method: str, message: Message, *, within_sec: float | None) -> Any:
         """A unary call, such as `process.Process/SendInput`; returns its response message."""
-        response = await self._caller.call(
-            "POST", f"/{method}", json=message, within_sec=within_sec
-        )
+        with _connect_errors():
+            response = await self._caller.call(
+                "POST", f"/{method}", json=message, within_sec=within_sec
+            )
         with parsing():
             return response.json()
 
@@ -57,15 +64,16 @@ class Envd:
             "POST", f"/{method}", data=framed, headers=headers, within_sec=within_sec
         )
         async with aclosing(pieces):
-            async for flags, content in _frames(pieces):
-                with parsing():
-                    message = json.loads(content or b"{}")
-                    failure = message.get("error") if flags & _LAST else None
-                if failure:
-                    raise error_of(failure)
-                if flags & _LAST:
-                    return
-                yield message
+            with _connect_errors():
+                async for flags, content in _frames(pieces):
+                    with parsing():
+                        message = json.loads(content or b"{}")
+                        failure = message.get("error") if flags & _LAST else None
+                    if failure:
+                        raise error_of(failure)
+                    if flags & _LAST:
+                        return
+                    yield message
         raise CallError("unreachable", f"{method} was interrupted")
 
     async def upload(self, files: Mapping[str, bytes], *, within_sec: float | None) -> None:
@@ -112,6 +120,17 @@ def uploads(files: Mapping[str, bytes]) -> Iterator[Sequence[str]]:
         size += len(files[path])
     if together:
         yield together
+
+
+@contextmanager
+def _connect_errors() -> Iterator[None]:
+    try:
+        yield
+    except CallError as error:
+        trouble = _PROXY_STATUSES.get(error.status)
+        if error.code or trouble is None:
+            raise
+        raise CallError(trouble, error.reason, status=error.status) from error
 
 
 async def _frames(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:

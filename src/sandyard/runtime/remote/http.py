@@ -2,7 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+)
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,12 +83,21 @@ class Reply:
 
 class HttpCaller:
     def __init__(
-        self, pool: HttpPool, url: str, headers: Mapping[str, str], backoff: Backoff
+        self,
+        pool: HttpPool,
+        url: str,
+        headers: Mapping[str, str],
+        backoff: Backoff,
+        *,
+        json_statuses: Collection[int] = (),
     ) -> None:
+        """`json_statuses` are those that the service only sends with JSON: a response without it
+        comes from something else, and says nothing."""
         self._pool = pool
         self._url = url.rstrip("/")
         self._headers = dict(headers)
         self._backoff = backoff
+        self._json_statuses = json_statuses
 
     async def call(
         self, method: str, path: str, *, within_sec: float | None, **request: Any
@@ -121,7 +138,7 @@ class HttpCaller:
                     )
                     if not HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
                         async with response:
-                            raise await _failure(response)
+                            raise await _failure(response, self._json_statuses)
         except CallError as error:
             if error.refusal is not None:
                 wait_sec = error.named_retry_after
@@ -171,7 +188,7 @@ def error_of(body: Mapping[str, Any], *, status: int | None = None) -> CallError
     return CallError(_CODES.get(code, "other"), f"{code}: {message}", status=status, code=code)
 
 
-async def _failure(response: "ClientResponse") -> CallError:
+async def _failure(response: "ClientResponse", json_statuses: Collection[int]) -> CallError:
     status, content = response.status, await response.read()
     try:
         body = json.loads(content)
@@ -183,6 +200,8 @@ async def _failure(response: "ClientResponse") -> CallError:
     trouble = _STATUSES.get(status) or ("failed" if status >= 500 else "other")
     if status == HTTPStatus.BAD_GATEWAY and _NOT_THERE in message:
         trouble = "unreachable"
+    if body is None and status in json_statuses:
+        trouble = "other"
     return CallError(
         trouble,
         f"{status}: {message[:300]}",

@@ -1,8 +1,8 @@
-"""How each fault is injected and removed."""
+"""How each fault is turned on and off."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Protocol
 
 from sandyard.tools.gameday.errors import GameDayError
 from sandyard.tools.gameday.model import Fault
@@ -14,83 +14,66 @@ _AHEAD_SEC = 60.0
 """Longer than a job's lease, so that jobs are taken from a healthy holder."""
 ADDED = 500
 
-Step = Callable[[Stage], Awaitable[None]]
+
+class Switch(Protocol):
+    """Turns a fault on or off."""
+
+    async def __call__(self, stage: Stage, *, is_on: bool) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Injection:
-    begin: Step
-    end: Step
+async def _outage(stage: Stage, *, is_on: bool) -> None:
+    await stage.change_provider(outage="error" if is_on else "none")
 
 
-async def _nothing(_stage: Stage) -> None:
+async def _exhaustion(stage: Stage, *, is_on: bool) -> None:
     """The load itself is the fault."""
-
-
-async def _add_sandboxes(stage: Stage) -> None:
+    if is_on:
+        return
     answer = await stage.client.post(f"{stage.provider.url}/_sim/sandboxes", json={"count": ADDED})
     answer.raise_for_status()
     (await stage.admin("POST", "sync")).raise_for_status()
 
 
-async def _cut(stage: Stage) -> None:
-    if stage.engine.connection is None:
+async def _deletions_time_out(stage: Stage, *, is_on: bool) -> None:
+    await stage.change_provider(delete_latency=_LONGER_THAN_ANY_TIMEOUT_SEC if is_on else 0.0)
+
+
+async def _server_killed(stage: Stage, *, is_on: bool) -> None:
+    server = stage.servers[-1]
+    await (server.kill() if is_on else server.start())
+
+
+async def _engine_away(stage: Stage, *, is_on: bool) -> None:
+    connection = stage.engine.connection
+    if connection is None:
         raise GameDayError("engine-away needs an engine that servers connect to.")
-    stage.engine.connection.cut()
+    connection.cut() if is_on else connection.mend()
 
 
-async def _mend(stage: Stage) -> None:
-    if stage.engine.connection is not None:
-        stage.engine.connection.mend()
-
-
-async def _throttle(stage: Stage) -> None:
+async def _throttled(stage: Stage, *, is_on: bool) -> None:
     if stage.engine.throttle is None:
         raise GameDayError("throttling needs DynamoDB.")
-    stage.engine.throttle.share = _THROTTLED_SHARE
+    stage.engine.throttle.share = _THROTTLED_SHARE if is_on else 0.0
 
 
-async def _serve_all(stage: Stage) -> None:
-    if stage.engine.throttle is not None:
-        stage.engine.throttle.share = 0.0
-
-
-async def _fill(stage: Stage) -> None:
+async def _disk_full(stage: Stage, *, is_on: bool) -> None:
     if stage.disk is not None:
-        await asyncio.to_thread(stage.disk.fill)
+        await asyncio.to_thread(stage.disk.fill if is_on else stage.disk.free)
 
 
-async def _free(stage: Stage) -> None:
-    if stage.disk is not None:
-        stage.disk.free()
-
-
-async def _skew(stage: Stage) -> None:
+async def _clock_skew(stage: Stage, *, is_on: bool) -> None:
     if stage.clock is None:
         raise GameDayError("clock-skew needs an engine that two servers share.")
-    stage.clock.set(_AHEAD_SEC)
+    stage.clock.set(_AHEAD_SEC if is_on else 0.0)
 
 
-async def _set_right(stage: Stage) -> None:
-    if stage.clock is not None:
-        stage.clock.set(0.0)
-
-
-INJECTIONS: Mapping[Fault, Injection] = {
-    Fault.PROVIDER_OUTAGE: Injection(
-        lambda stage: stage.change_provider(outage="error"),
-        lambda stage: stage.change_provider(outage="none"),
-    ),
-    Fault.POOL_EXHAUSTION: Injection(_nothing, _add_sandboxes),
-    Fault.DELETIONS_TIME_OUT: Injection(
-        lambda stage: stage.change_provider(delete_latency=_LONGER_THAN_ANY_TIMEOUT_SEC),
-        lambda stage: stage.change_provider(delete_latency=0.0),
-    ),
-    Fault.SERVER_KILLED: Injection(
-        lambda stage: stage.servers[-1].kill(), lambda stage: stage.servers[-1].start()
-    ),
-    Fault.ENGINE_AWAY: Injection(_cut, _mend),
-    Fault.THROTTLED: Injection(_throttle, _serve_all),
-    Fault.DISK_FULL: Injection(_fill, _free),
-    Fault.CLOCK_SKEW: Injection(_skew, _set_right),
+SWITCHES: Mapping[Fault, Switch] = {
+    Fault.PROVIDER_OUTAGE: _outage,
+    Fault.POOL_EXHAUSTION: _exhaustion,
+    Fault.DELETIONS_TIME_OUT: _deletions_time_out,
+    Fault.SERVER_KILLED: _server_killed,
+    Fault.ENGINE_AWAY: _engine_away,
+    Fault.THROTTLED: _throttled,
+    Fault.DISK_FULL: _disk_full,
+    Fault.CLOCK_SKEW: _clock_skew,
 }

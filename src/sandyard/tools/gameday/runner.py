@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from sandyard.tools.gameday.audit import give_all_back, verified
 from sandyard.tools.gameday.errors import GameDayError
-from sandyard.tools.gameday.faults import ADDED, INJECTIONS
+from sandyard.tools.gameday.faults import ADDED, SWITCHES
 from sandyard.tools.gameday.load import Tracks
 from sandyard.tools.gameday.model import Fault, Load, Scenario
 from sandyard.tools.gameday.prometheus import firing_alerts
@@ -78,16 +78,16 @@ async def _under_load(
 
 
 async def _phases(scenario: Scenario, load: Load, watch: _Watch, supplies: list[Supply]) -> None:
-    injection, quarter = INJECTIONS[scenario.fault], load.seconds / 4
+    switch, quarter = SWITCHES[scenario.fault], load.seconds / 4
     await asyncio.sleep(quarter)
     watch.phase = "fault"
-    await injection.begin(watch.stage)
+    await switch(watch.stage, is_on=True)
     await asyncio.sleep(2 * quarter)
     for _ in range(LONGER_FOR_ALERTS_SEC):
         if watch.has_seen(scenario.alerts):
             break
         await asyncio.sleep(1)
-    await injection.end(watch.stage)
+    await switch(watch.stage, is_on=False)
     watch.phase = "recovery"
     if scenario.fault is Fault.POOL_EXHAUSTION:
         supplies.append(Supply(watch.tracks.elapsed, supplies[0].total + ADDED))

@@ -19,7 +19,13 @@ from sandyard.platform.sandboxes.errors import (
     SandboxBusyError,
     SandboxRecycledError,
 )
-from sandyard.platform.sandboxes.model import ProjectState, Sandbox, Status, start_sandbox
+from sandyard.platform.sandboxes.model import (
+    ProjectState,
+    Sandbox,
+    StartFacts,
+    Status,
+    approve_start,
+)
 from sandyard.platform.sandboxes.runs.end_model import End
 from sandyard.platform.sandboxes.runs.model import (
     Started,
@@ -189,16 +195,10 @@ async def test_a_project_that_ended_since_it_was_read_takes_no_sandbox(
 async def started_with(box: Life, project: ProjectState, now: datetime) -> Transition[Sandbox]:
     before = await box.look()
     request = QuotaRequest(before.owner_account_id, 1, 1, AMPLE)
-    transition = start_sandbox(
-        before,
-        node="n",
-        template=await template_of(box.api, before),
-        project=project,
-        quota=await box.store.check_quota(request),
-        cause=cause(now),
-    )
-    assert transition is not None
-    return transition
+    facts = StartFacts(before, await template_of(box.api, before), project)
+    approved = approve_start(facts, await box.store.check_quota(request))
+    assert approved is not None
+    return approved.begin(node="n", cause=cause(now))
 
 
 async def test_a_stale_decision_writes_nothing_at_all(api: PlatformApi) -> None:

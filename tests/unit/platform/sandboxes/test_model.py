@@ -26,9 +26,10 @@ from sandyard.platform.sandboxes.errors import (
 from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
+    StartFacts,
     Status,
+    approve_start,
     create_sandbox,
-    start_sandbox,
     update_sandbox,
 )
 from tests.unit.platform.sandboxes.examples import (
@@ -86,9 +87,8 @@ def update(sandbox: Any, values: Any, template: Any = TEMPLATE, project: Any = P
 
 
 def start(sandbox: Any, template: Any = TEMPLATE, project: Any = PROJECT, quota: Any = FREE) -> Any:
-    return start_sandbox(
-        sandbox, node="n", template=template, project=project, quota=quota, cause=by()
-    )
+    approved = approve_start(StartFacts(sandbox, template, project), quota)
+    return approved and approved.begin(node="n", cause=by())
 
 
 def test_a_new_one_is_created_in_the_project_that_was_found() -> None:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from sandyard.entrypoints.cli.tools.gameday import command
-from sandyard.tools.gameday.faults import INJECTIONS
+from sandyard.tools.gameday.faults import SWITCHES
 from sandyard.tools.gameday.model import Fault, Load, Scenario
 from sandyard.tools.gameday.rules import shortened
 from sandyard.tools.gameday.scenarios import SCENARIOS, find_scenario
@@ -31,7 +31,7 @@ def test_a_scenario_is_listed_by_help_and_described_in_the_docs(scenario: Scenar
 
 
 def test_every_fault_can_be_injected_and_has_a_scenario() -> None:
-    assert set(INJECTIONS) == set(Fault) == {each.fault for each in SCENARIOS}
+    assert set(SWITCHES) == set(Fault) == {each.fault for each in SCENARIOS}
 
 
 def test_durations_are_a_sixtieth_and_the_rest_stays() -> None:

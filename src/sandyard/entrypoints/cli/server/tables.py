@@ -90,7 +90,7 @@ def _on_dynamodb(settings: "Settings") -> "list[PartSpec]":
     from sandyard.bootstrap.registry import PARTS
 
     able = [part for part in PARTS if part.tables is not None]
-    return [part for part in able if part.store(settings) == "dynamodb"] or able[:1]
+    return [part for part in able if part.is_on_dynamodb(settings)] or able[:1]
 
 
 def _run(what: str, work: Callable[["Settings"], AsyncIterator[str]]) -> None:

@@ -32,7 +32,7 @@ _UNDER_WAY = (0, errno.EINPROGRESS)
 
 
 @dataclass(frozen=True, slots=True)
-class _Channels:
+class Channels:
     """The ends of a process's input and output: its own, and ours to hand out."""
 
     inner: tuple[int, int, int]
@@ -79,9 +79,9 @@ class Starter:
         environment = self._environment | environment
         program = _find_program(arguments[0], environment.get("PATH", os.defpath))
         channels = (
-            _terminal(*terminal)
+            open_terminal(*terminal)
             if terminal
-            else _pipes(has_input=has_input, has_stderr=not is_program)
+            else open_pipes(has_input=has_input, has_stderr=not is_program)
         )
         launch = _Launch(program, arguments, environment, self._paths.real_path(folder), channels)
         try:
@@ -137,7 +137,7 @@ class _Launch:
     arguments: list[str]
     environment: dict[str, str]
     folder: str
-    channels: _Channels
+    channels: Channels
 
 
 def _exec(launch: _Launch, limits: dict[int, int], failed: int) -> NoReturn:
@@ -208,7 +208,7 @@ def diagnose_sockets() -> Answer:
     return Answer(descriptors=(open_diagnosis().detach(),))
 
 
-def _pipes(*, has_input: bool, has_stderr: bool) -> _Channels:
+def open_pipes(*, has_input: bool, has_stderr: bool) -> Channels:
     """A program's output is one stream, so that its log keeps the order of writes."""
     if has_input:
         theirs_in, ours_in = os.pipe2(os.O_CLOEXEC)
@@ -219,13 +219,13 @@ def _pipes(*, has_input: bool, has_stderr: bool) -> _Channels:
     outer = {"stdin": ours_in, "stdout": ours_out, "stderr": ours_err}
     given = {name: end for name, end in outer.items() if end >= 0}
     inner = (theirs_in, theirs_out, theirs_err)
-    return _Channels(inner, tuple(given.values()), tuple(given), is_terminal=False)
+    return Channels(inner, tuple(given.values()), tuple(given), is_terminal=False)
 
 
-def _terminal(columns: int, rows: int) -> _Channels:
+def open_terminal(columns: int, rows: int) -> Channels:
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    return _Channels((theirs, theirs, theirs), (ours,), ("terminal",), is_terminal=True)
+    return Channels((theirs, theirs, theirs), (ours,), ("terminal",), is_terminal=True)
 
 
 def _find_program(name: str, path: str) -> str:

@@ -20,6 +20,8 @@ from sandyard.runtime.errors import (
     SupervisorTimeoutError,
     start_failure,
 )
+from sandyard.runtime.local.client.session import LocalSession
+from sandyard.runtime.local.client.supervisor_client import SupervisorClient
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.records import logs
 from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
@@ -28,10 +30,8 @@ from sandyard.runtime.local.server.isolation_check import check_isolation
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.server.orphans import kill_orphans
 from sandyard.runtime.local.server.record_changes import changes_by, has_ended, until_written
-from sandyard.runtime.local.server.session import LocalSession
 from sandyard.runtime.local.server.spawn_supervisor import spawn_supervisor
 from sandyard.runtime.local.server.specs import Specs
-from sandyard.runtime.local.server.supervisor_client import SupervisorClient
 from sandyard.runtime.local.server.supervisor_forks import FORKS
 from sandyard.runtime.local.server.uids import Uids
 from sandyard.runtime.local.storage.shared_files import BLANKS, remove_unused

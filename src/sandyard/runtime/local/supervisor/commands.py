@@ -9,12 +9,11 @@ import termios
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sandyard.kit.clock import Clock
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import Packet, readable, writable
-from sandyard.runtime.local.supervisor.agent_client import AgentClient
 from sandyard.runtime.local.supervisor.output import OutputRing
 from sandyard.runtime.local.supervisor.output_throttle import OutputThrottle
 from sandyard.runtime.local.supervisor.process_group import ProcessGroup
@@ -30,6 +29,15 @@ _LOST_CODE = 255
 
 Sink = Callable[[bytes], float]
 """Gets a copy of a process's output; returns how long to pause reading."""
+
+
+class ProcessStarter(Protocol):
+    """Starts processes as the children of `pid`, or of this process."""
+
+    @property
+    def pid(self) -> int | None: ...
+
+    async def ask(self, operation: str, arguments: dict[str, Any], /) -> Packet: ...
 
 
 class RunningCommand:
@@ -174,10 +182,10 @@ class RunningCommand:
 class CommandTable:
     """All commands; the oldest ended ones are dropped."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock, throttle: OutputThrottle | None = None) -> None:
         self._folder = folder
         self._clock = clock
-        self._throttle = OutputThrottle()
+        self._throttle = throttle or OutputThrottle()
         self._commands: dict[str, RunningCommand] = {}
         self._by_pid: dict[int, RunningCommand] = {}
         self._early: dict[int, int] = {}
@@ -185,7 +193,7 @@ class CommandTable:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(
-        self, agent: AgentClient, command: Mapping[str, Any], *, sink: Sink | None = None
+        self, agent: ProcessStarter, command: Mapping[str, Any], *, sink: Sink | None = None
     ) -> Packet | str:
         """The id of the started process, or the agent's refusal packet."""
         names = ("arguments", "environment", "folder", "terminal", "has_input", "is_program")
