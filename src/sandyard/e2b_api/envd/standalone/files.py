@@ -15,9 +15,10 @@ from sandyard.runtime.errors import (
     StorageFullError,
     TooManyFilesError,
 )
+from sandyard.runtime.guest import RefusedError
+from sandyard.runtime.guest.paths import Paths
 from sandyard.runtime.local.agent import files as agent_files
-from sandyard.runtime.local.agent.answers import Answer, RefusedError
-from sandyard.runtime.local.agent.paths import Paths
+from sandyard.runtime.local.agent.answers import Answer
 from sandyard.runtime.local.agent.watch import watch
 from sandyard.runtime.sessions.model import WORKSPACE, FileChange, FileInfo, absolute_path
 
