@@ -48,10 +48,10 @@ class Sightings:
         async with httpx.AsyncClient(headers=headers, timeout=10) as http:
             while True:
                 for server in servers:
-                    await self._look(http, server)
+                    await self._poll(http, server)
                     await asyncio.sleep(_PAUSE_SEC)
 
-    async def _look(self, http: httpx.AsyncClient, server: Replica) -> None:
+    async def _poll(self, http: httpx.AsyncClient, server: Replica) -> None:
         parameters = {"limit": "100"}
         while True:
             began_ms = int(time.time() * 1000)

@@ -62,10 +62,10 @@ class Mix:
             while True:
                 for server in servers:
                     self.injected = await injected()
-                    await self._look(http, server)
+                    await self._poll(http, server)
                     await asyncio.sleep(0.2)
 
-    async def _look(self, http: httpx.AsyncClient, server: Replica) -> None:
+    async def _poll(self, http: httpx.AsyncClient, server: Replica) -> None:
         for kind, actor in [each for each in (*EVENTS, *PROBED) if not self.events[each]]:
             wanted = {"kind": kind, "limit": "1"} | ({"actor": actor} if actor else {})
             try:

@@ -1,7 +1,7 @@
 """All jobs of the Broker, under their leases."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from sandyard.broker.history.service import SampleReport
@@ -35,20 +35,7 @@ class BrokerJobs:
 
     @property
     def all(self) -> Sequence[Job[Any]]:
-        return (
-            self.sync_job,
-            self.cleanup_job,
-            self.expiry_job,
-            self.queue_job,
-            self.reservations_job,
-            self.holds_job,
-            self.probe_job,
-            self.pool_job,
-            self.deliver_job,
-            self.client_leases_job,
-            self.history_job,
-            self.events_job,
-        )
+        return [getattr(self, each.name) for each in fields(self) if each.name != "runner"]
 
     async def sync(self, *, force: bool = False) -> SyncReport:
         return await self.runner.run(self.sync_job.forced() if force else self.sync_job)

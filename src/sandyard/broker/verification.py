@@ -79,8 +79,8 @@ async def verify(
             report.problems.append(Problem(sandbox_id, message))
     find = partial(_find, store, others)
     pages_of_all = (
-        *(_rows(store), _singles(store), _tickets(store), _reservations(store)),
-        _page_of(others),
+        *(_rows(store), _tickets(store), _reservations(store)),
+        *(_page_of(partial(_singles, store)), _page_of(others)),
     )
     for pages in pages_of_all:
         report.problems += (await verify_history(pages, find, store.events)).problems
@@ -93,7 +93,7 @@ async def _find(store: PoolStore, others: Others, subject: str) -> Entity | None
     """A sandbox, reservation, ticket, single entity of the pool, or one of the others."""
     if subject.startswith(_OTHERS):
         return next((each for each in await others() if subject_of(each) == subject), None)
-    for only in await _all_singles(store):
+    for only in await _singles(store):
         if subject_of(only) == subject:
             return only
     found = await store.find(subject) or await store.find_reservation(subject)
@@ -125,15 +125,11 @@ async def _find_ticket(store: PoolStore, ticket_id: str) -> Ticket | None:
     return None
 
 
-async def _page_of(others: Others) -> AsyncIterator[Sequence[Entity]]:
-    yield await others()
+async def _page_of(read: Others) -> AsyncIterator[Sequence[Entity]]:
+    yield await read()
 
 
-async def _singles(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:
-    yield await _all_singles(store)
-
-
-async def _all_singles(store: PoolStore) -> list[Entity]:
+async def _singles(store: PoolStore) -> list[Entity]:
     """The entities of which a pool has one."""
     found: list[Entity | None] = [
         await store.find_provider(),

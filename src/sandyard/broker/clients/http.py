@@ -1,7 +1,8 @@
 """Operators' calls for clients of the Broker."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Body, Path, Response
@@ -11,7 +12,13 @@ from sandyard.broker.clients.model import Client, ClientScope, Limits, SentToken
 from sandyard.broker.clients.service import Clients, TokenUse
 from sandyard.broker.http.parameters import operator_routes
 from sandyard.kit.http.direct import Check
-from sandyard.kit.http.schemas import AS_JSON_HAS_IT, example, inline, strict_example
+from sandyard.kit.http.schemas import (
+    AS_JSON_HAS_IT,
+    AttributesAnswer,
+    example,
+    inline,
+    strict_example,
+)
 from sandyard.kit.patterns import pattern
 
 CLIENT_NAME = pattern(
@@ -26,12 +33,15 @@ _TOKEN = {
     "expires_at": None,
     "last_used_at": "2026-11-16T12:05:00Z",
 }
-_EXAMPLE = {
-    "name": "acme",
+_LIMITS = {
     "scopes": ["allocate"],
     "track_prefix": "acme-",
     "rate": "100/minute",
     "max_leases": 300,
+}
+_EXAMPLE = {
+    "name": "acme",
+    **_LIMITS,
     "created_at": "2026-11-16T12:00:00Z",
     "tokens": [_TOKEN],
 }
@@ -58,9 +68,7 @@ _Expires = Annotated[
 
 
 class ClientLimitsBody(BaseModel):
-    model_config = strict_example(
-        scopes=["allocate"], track_prefix="acme-", rate="100/minute", max_leases=300
-    )
+    model_config = strict_example(**_LIMITS)
 
     scopes: list[Annotated[ClientScope, inline(ClientScope)]] = Field(
         min_length=1, max_length=4, description="Scopes of the client"
@@ -81,14 +89,7 @@ class ClientLimitsBody(BaseModel):
 
 
 class ClientBody(ClientLimitsBody):
-    model_config = strict_example(
-        name="acme",
-        scopes=["allocate"],
-        track_prefix="acme-",
-        rate="100/minute",
-        max_leases=300,
-        expires_at=None,
-    )
+    model_config = strict_example(name="acme", **_LIMITS, expires_at=None)
 
     name: str = Field(pattern=CLIENT_NAME)
     expires_at: _Expires = None
@@ -116,17 +117,13 @@ class NewClientTokenAnswer(BaseModel):
         return cls(name=token.client, token_id=token.token_id, token=token.text)
 
 
-class ClientTokenAnswer(BaseModel):
+class ClientTokenAnswer(AttributesAnswer):
     model_config = example(**_TOKEN)
 
     token_id: str
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None = Field(description="To within five minutes")
-
-    @classmethod
-    def of(cls, use: TokenUse) -> Self:
-        return cls.model_validate(use, from_attributes=True)
 
 
 class ClientAnswer(BaseModel):
@@ -143,15 +140,9 @@ class ClientAnswer(BaseModel):
     @classmethod
     def of(cls, found: tuple[Client, Sequence[TokenUse]]) -> Self:
         client, uses = found
-        return cls(
-            name=client.name,
-            scopes=client.scopes.split(","),
-            track_prefix=client.track_prefix,
-            rate=client.rate,
-            max_leases=client.max_leases,
-            created_at=_time(client.created_at),
-            tokens=[ClientTokenAnswer.of(each) for each in uses],
-        )
+        shown = {"name": client.name, "scopes": client.scopes.split(",")}
+        tokens = [ClientTokenAnswer.of(each) for each in uses]
+        return cls.model_validate(asdict(client) | shown | {"tokens": tokens})
 
 
 class ClientList(BaseModel):
@@ -214,7 +205,3 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
 
 def _seconds(at: datetime | None) -> int | None:
     return None if at is None else int(at.timestamp())
-
-
-def _time(at: int) -> datetime:
-    return datetime.fromtimestamp(at, UTC)

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -136,6 +136,11 @@ class Limits:
     rate: str | None = None
     max_leases: int | None = None
 
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The client's fields that they determine."""
+        return asdict(self) | {"scopes": ",".join(dict.fromkeys(self.scopes))}
+
 
 def client_id_of(name: str) -> str:
     return SUBJECT_PREFIX + name
@@ -158,14 +163,7 @@ def decide_created(
     name of the environment's tokens is reserved."""
     if existing is not None or name == BOOTSTRAP:
         raise ClientExistsError
-    client = Client(
-        client_id=client_id_of(name),
-        scopes=",".join(dict.fromkeys(limits.scopes)),
-        created_at=cause.at_ms // 1000,
-        track_prefix=limits.track_prefix,
-        rate=limits.rate,
-        max_leases=limits.max_leases,
-    )
+    client = Client(client_id_of(name), created_at=cause.at_ms // 1000, **limits.fields)
     return created(client, "client.created", cause, first=cause.at_ms)
 
 
@@ -203,14 +201,7 @@ def decide_token_revoked(client: Client | None, token_id: str, cause: Cause) -> 
 
 def decide_changed(client: Client | None, limits: Limits, cause: Cause) -> Transition[Client]:
     before = _known(client)
-    after = replace(
-        before,
-        scopes=",".join(dict.fromkeys(limits.scopes)),
-        track_prefix=limits.track_prefix,
-        rate=limits.rate,
-        max_leases=limits.max_leases,
-    )
-    return changed(before, after, "client.changed", cause)
+    return changed(before, replace(before, **limits.fields), "client.changed", cause)
 
 
 def decide_deleted(client: Client | None, cause: Cause) -> Transition[Client]:

@@ -1,18 +1,25 @@
 """Operators' calls for webhooks and their deliveries."""
 
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Body, Path, Response
 from pydantic import BaseModel, Field, StrictBool
 
-from sandyard.broker.delivery.model import Attempt, StreamState
 from sandyard.broker.delivery.webhook_model import Webhook
 from sandyard.broker.delivery.webhooks import Webhooks
 from sandyard.broker.http.parameters import operator_routes
 from sandyard.kit.http.direct import Check
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example, strict_example
+from sandyard.kit.http.schemas import (
+    AttributesAnswer,
+    Cursor,
+    Limit,
+    PageAnswer,
+    example,
+    strict_example,
+)
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import NO_NUL, pattern
 
@@ -86,8 +93,9 @@ class WebhookAnswer(BaseModel):
     created_at: datetime
 
     @classmethod
-    def of(cls, webhook: Webhook) -> Self:
-        return cls.model_validate(_shown(webhook))
+    def of(cls, webhook: Webhook, **others: object) -> Self:
+        shown = {"kinds": webhook.kind_list, "created_at": webhook.created_at_ms}
+        return cls.model_validate(asdict(webhook) | shown | others)
 
 
 class NewWebhookAnswer(WebhookAnswer):
@@ -98,33 +106,13 @@ class NewWebhookAnswer(WebhookAnswer):
 
     secret: str = Field(description="Signs the requests; shown only once")
 
-    @classmethod
-    def of(cls, webhook: Webhook) -> Self:
-        return cls.model_validate({**_shown(webhook), "secret": webhook.secret})
 
-
-def _shown(webhook: Webhook) -> dict[str, object]:
-    return {
-        "webhook_id": webhook.webhook_id,
-        "url": webhook.url,
-        "kinds": list(webhook.kind_list),
-        "note": webhook.note,
-        "is_enabled": webhook.is_enabled,
-        "disabled_reason": webhook.disabled_reason,
-        "created_at": _time(webhook.created_at_ms),
-    }
-
-
-class WebhookStreamAnswer(BaseModel):
+class WebhookStreamAnswer(AttributesAnswer):
     model_config = example(part="broker", failing_since=None, last_error=None)
 
     part: str = Field(description="The part of the events")
     failing_since: datetime | None = Field(validation_alias="failing_since_ms")
     last_error: str | None
-
-    @classmethod
-    def of(cls, state: StreamState) -> Self:
-        return cls.model_validate(state, from_attributes=True)
 
 
 class WebhookStatusAnswer(WebhookAnswer):
@@ -142,7 +130,7 @@ class WebhookList(BaseModel):
     webhooks: list[WebhookAnswer]
 
 
-class WebhookDeliveryAnswer(BaseModel):
+class WebhookDeliveryAnswer(AttributesAnswer):
     model_config = example(
         event_id="01a3185c50000000012f9a4c1b",
         kind="lease.created",
@@ -160,10 +148,6 @@ class WebhookDeliveryAnswer(BaseModel):
     duration_ms: int
     status: int | None = Field(description="The receiver's status; null if there was no response")
     error: str | None = Field(description="null if it was delivered")
-
-    @classmethod
-    def of(cls, attempt: Attempt) -> Self:
-        return cls.model_validate(attempt, from_attributes=True)
 
 
 class WebhookDeliveryPage(PageAnswer):
@@ -190,9 +174,8 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
     async def get_webhook(webhook_id: WebhookId) -> WebhookStatusAnswer:
         """With the current error, if it fails."""
         webhook, streams = await webhooks.get(webhook_id)
-        return WebhookStatusAnswer.model_validate(
-            {**_shown(webhook), "streams": [WebhookStreamAnswer.of(each) for each in streams]}
-        )
+        shown = [WebhookStreamAnswer.of(each) for each in streams]
+        return WebhookStatusAnswer.of(webhook, streams=shown)
 
     @routes.patch("/{webhook_id}", "Change a webhook", 404)
     async def change_webhook(
@@ -238,7 +221,3 @@ def _add_secret_and_deliveries(routes: GuardedRoutes, webhooks: Webhooks) -> Non
         """The attempts of the last seven days, newest first."""
         page = await webhooks.attempts(webhook_id, limit=limit, cursor=cursor)
         return WebhookDeliveryPage.of(page, WebhookDeliveryAnswer.of)
-
-
-def _time(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)

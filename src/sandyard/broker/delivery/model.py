@@ -46,7 +46,7 @@ class StreamState:
     part: str
     since_ms: int
     """Events written before this time are not sent."""
-    position: str | None
+    position: str | None = None
     """All events up to here are delivered."""
     failing_since_ms: int | None = None
     """The start of the current failures, while the position does not advance."""
@@ -68,7 +68,7 @@ class Attempt:
     subject: str
     at_ms: int
     duration_ms: int
-    status: int | None
+    status: int | None = None
     """The receiver's status code; None without a response."""
     error: str | None = None
 

@@ -182,14 +182,14 @@ class Stream:
         if since is None:
             self._state = replace(self._state, failing_since_ms=now_ms, last_error=error.message)
             await self._store.save_stream(self._state)
-            self._tell(logging.WARNING, error.message)
+            self._log_failure(logging.WARNING, error.message)
         elif self._policy.retry.is_over(failing_since_ms=since, now_ms=now_ms):
             hours = self._policy.retry.give_up_sec / 3600
             if await self._sink.give_up(f"failed for {hours:g} hours: {error.message}"):
                 raise SinkStoppedError
-            self._tell(logging.ERROR, error.message)
+            self._log_failure(logging.ERROR, error.message)
 
-    def _tell(self, level: int, message: str) -> None:
+    def _log_failure(self, level: int, message: str) -> None:
         about = {"action": "deliver", "sink": self._sink.name, "part": self._log.part}
         logger.log(level, "a sink does not take events: %s", message, extra=about)
 

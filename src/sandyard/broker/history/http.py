@@ -8,11 +8,10 @@ from pydantic import BaseModel, Field
 
 from sandyard.broker.clients.guards import AdminGuard
 from sandyard.broker.history.model import MINUTE_SEC, PoolSample
-from sandyard.broker.history.monitor import JobStatus, Monitor, ProviderStatus
+from sandyard.broker.history.monitor import Monitor
 from sandyard.broker.history.service import History, PoolHistory
 from sandyard.broker.http.parameters import operator_routes
-from sandyard.broker.queue.model import Ticket
-from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
+from sandyard.kit.http.schemas import AttributesAnswer, Cursor, Limit, PageAnswer, example
 from sandyard.kit.paging import DEFAULT_LIMIT
 
 _COUNTS = {
@@ -80,7 +79,7 @@ class PoolHistoryAnswer(BaseModel):
         )
 
 
-class WaitingTicketAnswer(BaseModel):
+class WaitingTicketAnswer(AttributesAnswer):
     model_config = example(
         ticket_id="0199a2b3c4d500000adf3f2c91",
         track_id="track-7",
@@ -105,17 +104,13 @@ class WaitingTicketAnswer(BaseModel):
         description="The sandbox that is reserved for it; null while it waits"
     )
 
-    @classmethod
-    def of(cls, ticket: Ticket) -> Self:
-        return cls.model_validate(ticket, from_attributes=True)
-
 
 class WaitingTicketPage(PageAnswer):
     tickets: list[WaitingTicketAnswer]
     next_cursor: str | None
 
 
-class PoolJobAnswer(BaseModel):
+class PoolJobAnswer(AttributesAnswer):
     model_config = example(**_JOB)
 
     name: str
@@ -125,10 +120,6 @@ class PoolJobAnswer(BaseModel):
     started_at: float | None = Field(description="Unix seconds; when it last started")
     finished_at: float | None = Field(description="When it last ended")
     next_run_at: float | None = Field(description="null while it runs")
-
-    @classmethod
-    def of(cls, job: JobStatus) -> Self:
-        return cls.model_validate(job, from_attributes=True)
 
 
 class PoolJobsAnswer(BaseModel):
@@ -144,7 +135,7 @@ class PoolJobRunAnswer(BaseModel):
     counts: Mapping[str, int] = Field(description="Its counts")
 
 
-class PoolProviderAnswer(BaseModel):
+class PoolProviderAnswer(AttributesAnswer):
     model_config = example(
         address="https://csp.example.com",
         dialect="generic",
@@ -166,19 +157,6 @@ class PoolProviderAnswer(BaseModel):
     retry_at: float | None = Field(description="When it will be called again")
     sync_failures: int = Field(description="Consecutive failed syncs")
     synced_at: float | None = Field(description="When a sync last completed")
-
-    @classmethod
-    def of(cls, status: ProviderStatus) -> Self:
-        return cls(
-            address=status.address,
-            dialect=status.dialect,
-            circuit=status.circuit.state,
-            failures=status.circuit.failures,
-            opened_at=status.circuit.opened_at,
-            retry_at=status.retry_at,
-            sync_failures=status.sync_failures,
-            synced_at=status.synced_at,
-        )
 
 
 def create_monitor_router(

@@ -31,7 +31,10 @@ class JobStatus:
 class ProviderStatus:
     address: str
     dialect: str
-    circuit: CircuitState
+    circuit: str
+    """The state of the circuit breaker."""
+    failures: int
+    opened_at: float | None
     retry_at: float | None
     """When an open circuit lets the next call through."""
     sync_failures: int
@@ -120,7 +123,9 @@ class Monitor:
         return ProviderStatus(
             address=self._facts.address,
             dialect=self._facts.dialect,
-            circuit=circuit,
+            circuit=circuit.state,
+            failures=circuit.failures,
+            opened_at=circuit.opened_at,
             retry_at=retry_at,
             sync_failures=0 if autoscaler is None else autoscaler.sync_failures,
             synced_at=sync.finished_at,

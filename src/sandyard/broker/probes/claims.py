@@ -1,7 +1,9 @@
 """Probing at the claim: a sandbox is probed before its track gets it."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
@@ -28,13 +30,17 @@ _MOST_REFUSED = 5
 
 
 @dataclass(slots=True)
-class _CallProbes:
-    """The probes of one call, up to its deadline. A free sandbox that fails stays in the pool: the
-    job `probe` quarantines it, unless most sandboxes fail."""
+class CallProber:
+    """Probes for one call, up to its deadline. A free sandbox that fails stays in the pool: the job
+    `probe` quarantines it, unless most sandboxes fail."""
 
     prober: Prober
     until: float
     refused: int = 0
+
+    @classmethod
+    def start(cls, prober: Prober, deadline_sec: float) -> Self:
+        return cls(prober, asyncio.get_running_loop().time() + deadline_sec)
 
     async def __call__(self, free: Sandbox) -> bool:
         if self.refused == _MOST_REFUSED:
@@ -51,19 +57,7 @@ class _CallProbes:
             raise ProbeDeadlineError from None
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimProbes:
-    """Probes at a claim; a call waits for them no longer than the deadline."""
-
-    prober: Prober
-    deadline_sec: float
-
-    def begin(self) -> _CallProbes:
-        """Start the probes of one call."""
-        return _CallProbes(self.prober, asyncio.get_running_loop().time() + self.deadline_sec)
-
-
-class ProbedClaims:
+class ClaimChecker:
     """A passed probe is recorded in the sandbox's row, and a lease moves to another sandbox only
     while it is not recorded. So of concurrent calls with one key, on any replica, the first to
     finish decides for all, and no call returns a sandbox that another call replaces."""
@@ -72,7 +66,7 @@ class ProbedClaims:
         self,
         store: PoolStore,
         leases: Leases,
-        probes: ClaimProbes,
+        start_prober: Callable[[], CallProber],
         *,
         clock: Clock,
         hold_sec: int,
@@ -81,7 +75,7 @@ class ProbedClaims:
         self._store = store
         self._leases = leases
         self._assigner = assigner
-        self._probes = probes
+        self._start_prober = start_prober
         self._clock = clock
         self._hold_sec = hold_sec
 
@@ -95,12 +89,12 @@ class ProbedClaims:
         """
         if not claimed.is_new and not may_be_unprobed(claimed.lease, now=self._clock.now()):
             return claimed
-        probing = self._probes.begin()
+        prober = self._start_prober()
         async for _ in ConflictRetries():
             row = await self._leased(claimed.lease.sandbox_id, claim)
             if row.probed_at is not None:
                 return Claimed(row.lease, is_new=claimed.is_new)
-            lease = await self._probe_lease(row, claim, probing)
+            lease = await self._probe_lease(row, claim, prober)
             if lease is not None:
                 return Claimed(lease, is_new=claimed.is_new)
         raise RowBusyError
@@ -114,15 +108,15 @@ class ProbedClaims:
             raise RowBusyError
         return row
 
-    async def _probe_lease(self, row: Sandbox, claim: Claim, probing: _CallProbes) -> Lease | None:
+    async def _probe_lease(self, row: Sandbox, claim: Claim, prober: CallProber) -> Lease | None:
         """The lease that its track may receive; None if the row was changed meanwhile."""
         reason = _reason(_LATE)
         try:
-            failure = await probing.failure_of(row)
+            failure = await prober.failure_of(row)
             if failure is None:
                 return await self._pass(row, claim)
             reason = _reason(failure)
-            return await self._replace(row, claim, reason, probing)
+            return await self._replace(row, claim, reason, prober)
         except (NoSandboxesAvailableError, ProbeDeadlineError):
             if await self._hold(row, reason):
                 raise
@@ -136,13 +130,11 @@ class ProbedClaims:
         [is_done] = await self._store.apply([passed])
         return passed.result.lease if is_done else None
 
-    async def _replace(
-        self, row: Sandbox, claim: Claim, reason: str, probing: _CallProbes
-    ) -> Lease:
+    async def _replace(self, row: Sandbox, claim: Claim, reason: str, prober: CallProber) -> Lease:
         asked = Replacement(
             claim.track_id, reason, claim.name_prefix, claim.client, unless_probed=True
         )
-        return await self._leases.replace(row.sandbox_id, asked, check=probing)
+        return await self._leases.replace(row.sandbox_id, asked, check=prober)
 
     async def _hold(self, row: Sandbox, reason: str) -> bool:
         """False if the row has changed since the probe."""

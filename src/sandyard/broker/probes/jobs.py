@@ -32,7 +32,7 @@ class ProbeReport:
     held_back: int = 0
 
 
-class Probes:
+class ProbeJob:
     def __init__(
         self,
         store: PoolStore,

@@ -91,11 +91,7 @@ class Api:
         self._breakers.add_listener(_log_circuit)
 
     async def get(self, path: str, params: dict[str, str | int]) -> Any:
-        response = await self._request("GET", path, params=params)
-        try:
-            return response.json()
-        except (ValueError, RecursionError) as error:
-            raise unusable("its response is not JSON") from error
+        return _json(await self._request("GET", path, params=params))
 
     async def delete(self, path: str) -> None:
         await self._request("DELETE", path, gone_is_fine=True)
@@ -103,11 +99,7 @@ class Api:
     async def post(self, path: str, body: dict[str, str], *, key: str) -> Any:
         """Sent once: after a lost response, the caller must find out whether something was
         created."""
-        response = await self._request("POST", path, body=body, key=key, attempts=1)
-        try:
-            return response.json()
-        except (ValueError, RecursionError) as error:
-            raise unusable("its response is not JSON") from error
+        return _json(await self._request("POST", path, body=body, key=key, attempts=1))
 
     async def exists(self, path: str) -> bool:
         """Whether the path exists: a 2xx rather than a 404."""
@@ -304,6 +296,13 @@ class HttpProvider:
 
 def unusable(reason: str) -> ProviderUnavailableError:
     return ProviderUnavailableError(reason=reason)
+
+
+def _json(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except (ValueError, RecursionError) as error:
+        raise unusable("its response is not JSON") from error
 
 
 def _field(entry: Any, name: str, kind: type) -> Any:

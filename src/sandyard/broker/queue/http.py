@@ -1,7 +1,6 @@
 """Calls of tracks about the queue."""
 
 from functools import partial
-from typing import Self
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -18,7 +17,6 @@ from sandyard.broker.http.parameters import (
 from sandyard.broker.pool.http.schemas import LeaseAnswer
 from sandyard.broker.pool.model import Claimed
 from sandyard.broker.pool.service import Broker
-from sandyard.broker.queue.service import QueuePosition
 from sandyard.kit.http.direct import JsonResponse
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import example
@@ -39,15 +37,6 @@ class TicketAnswer(BaseModel):
         description="Based on how fast the queue moved recently; null if it did not"
     )
     ask_within_sec: float = Field(description="Call again within this time to keep the position")
-
-    @classmethod
-    def of(cls, position: QueuePosition, *, ask_within_sec: float) -> Self:
-        return cls(
-            ticket_id=position.ticket.ticket_id,
-            position=position.position,
-            estimated_wait_sec=position.estimated_wait_sec,
-            ask_within_sec=ask_within_sec,
-        )
 
 
 def create_queue_router(
@@ -88,7 +77,12 @@ def create_queue_router(
         answer = await guard.access.limited(caller, headers.lease_key, ask)
         if isinstance(answer, Claimed):
             return JsonResponse(orjson.dumps(answer.lease), 201 if answer.is_new else 200)
-        shown = TicketAnswer.of(answer, ask_within_sec=ticket_ttl_sec)
+        shown = TicketAnswer(
+            ticket_id=answer.ticket.ticket_id,
+            position=answer.position,
+            estimated_wait_sec=answer.estimated_wait_sec,
+            ask_within_sec=ticket_ttl_sec,
+        )
         return JsonResponse(orjson.dumps(shown.model_dump()), 202)
 
     @routes.delete("", "Leave the queue", 404, status_code=204)

@@ -1,7 +1,7 @@
 """Reservations: sandboxes reserved for some tracks during a period. No I/O."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
@@ -70,15 +70,8 @@ class Reservation:
     def is_of(self, asked: Booking) -> bool:
         """Whether it matches this request."""
         starts_at = self.created_at if asked.starts_at is None else asked.starts_at
-        return replace(asked, starts_at=starts_at) == Booking(
-            self.count,
-            self.starts_at,
-            self.ends_at,
-            self.track_prefix,
-            self.client,
-            self.name_prefix,
-            self.note,
-        )
+        wanted = asdict(replace(asked, starts_at=starts_at))
+        return all(getattr(self, name) == value for name, value in wanted.items())
 
     def status(self, now: int) -> ReservationStatus:
         if self.cancelled_at is not None:
@@ -152,17 +145,8 @@ def decide_reservation(
     possible = capacity - most_booked(others, starts_at, asked.ends_at, now)
     if asked.count > possible:
         raise OverbookedError(possible=max(0, possible))
-    reservation = Reservation(
-        reservation_id=reservation_id,
-        count=asked.count,
-        starts_at=starts_at,
-        ends_at=asked.ends_at,
-        created_at=now,
-        track_prefix=asked.track_prefix,
-        client=asked.client,
-        name_prefix=asked.name_prefix,
-        note=asked.note,
-    )
+    booked = asdict(replace(asked, starts_at=starts_at))
+    reservation = Reservation(reservation_id, created_at=now, **booked)
     return created(reservation, "reservation.created", cause)
 
 

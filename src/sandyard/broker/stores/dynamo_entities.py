@@ -1,6 +1,6 @@
 """The pool's other entities as DynamoDB items, one each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
@@ -28,10 +28,6 @@ CALENDAR_KEY: Item = {"PK": "BOOKINGS", "SK": "META"}
 AUTOSCALER_KEY: Item = {"PK": "AUTOSCALER", "SK": "META"}
 
 
-def binding_of(item: Item) -> ProviderBinding:
-    return ProviderBinding(item["provider"], sequence=item["sequence"])
-
-
 def ticket_key(ticket: Ticket) -> Item:
     return queue_key(ticket.queue_order)
 
@@ -45,10 +41,6 @@ def queue_key(order: QueueOrder) -> Item:
 def ticket_lookup_key(track_id: str, key: str) -> Item:
     """Refers to the ticket of this track and key, of which there is at most one."""
     return {"PK": f"TICKET#{track_id}#{key}", "SK": "META"}
-
-
-def ticket_of(item: Item) -> Ticket:
-    return entity_of(Ticket, item)
 
 
 def webhook_key(webhook_id: str) -> Item:
@@ -78,6 +70,16 @@ def entity_of(kind: type[T], item: Item) -> T:
     return kind(**{name: item[name] for name in names if name in item})
 
 
+async def find_entity(table: Table, kind: type[T], key: Item) -> T | None:
+    item = await table.get(key)
+    return entity_of(kind, item) if item else None
+
+
+async def entities_in(table: Table, kind: type[T], partition: str) -> list[T]:
+    items = await table.query_all(condition="PK = :key", values={"key": partition})
+    return [entity_of(kind, item) for item in items]
+
+
 def reservation_key(reservation_id: str) -> Item:
     return {"PK": f"RESERVATION#{reservation_id}", "SK": "META"}
 
@@ -92,18 +94,6 @@ def calendar_key(reservation: Reservation) -> Item:
     return {"PK": CALENDAR, "SK": f"{reservation.ends_at:012}#{reservation.reservation_id}"}
 
 
-def reservation_of(item: Item) -> Reservation:
-    return entity_of(Reservation, item)
-
-
-def autoscaler_of(item: Item) -> Autoscaler:
-    return entity_of(Autoscaler, item)
-
-
-def calendar_of(item: Item) -> Calendar:
-    return entity_of(Calendar, item)
-
-
 def entity_actions(
     table: Table, transition: Transition[Any], write_id: str
 ) -> list[dict[str, Any]]:
@@ -114,12 +104,15 @@ def entity_actions(
     if after is None:
         unchanged = {"before": before.sequence}
         condition = "#sequence = :before"
-        return [table.delete_action(_key(before), condition=condition, values=unchanged), *beside]
+        return [
+            table.delete_action(_key_of(before), condition=condition, values=unchanged),
+            *beside,
+        ]
     item = {**asdict(after), "write_id": write_id}
     if before is None:
-        new = {**_key(after), **item}
+        new = {**_key_of(after), **item}
         return [table.put_action(new, condition="attribute_not_exists(PK)"), *beside]
-    return [change_action(table, _key(after), asdict(before), item), *beside]
+    return [change_action(table, _key_of(after), asdict(before), item), *beside]
 
 
 def _beside(table: Table, before: Any, after: Any) -> list[dict[str, Any]]:
@@ -160,20 +153,16 @@ def _reservation_actions(
     return []
 
 
-def _key(entity: Any) -> Item:
-    match entity:
-        case ProviderBinding():
-            return BINDING_KEY
-        case Calendar():
-            return CALENDAR_KEY
-        case Autoscaler():
-            return AUTOSCALER_KEY
-        case Ticket():
-            return ticket_key(entity)
-        case Webhook():
-            return webhook_key(entity.webhook_id)
-        case Client():
-            return client_key(entity.name)
-        case Reservation():
-            return reservation_key(entity.reservation_id)
-    raise TypeError(f"{type(entity).__name__} is not an item of the pool")
+_KEYS: dict[type, Callable[[Any], Item]] = {
+    ProviderBinding: lambda _: BINDING_KEY,
+    Calendar: lambda _: CALENDAR_KEY,
+    Autoscaler: lambda _: AUTOSCALER_KEY,
+    Ticket: ticket_key,
+    Webhook: lambda webhook: webhook_key(webhook.webhook_id),
+    Client: lambda client: client_key(client.name),
+    Reservation: lambda reservation: reservation_key(reservation.reservation_id),
+}
+
+
+def _key_of(entity: Any) -> Item:
+    return _KEYS[type(entity)](entity)

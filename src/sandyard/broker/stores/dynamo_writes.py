@@ -27,17 +27,8 @@ class DynamoWrites:
         self._pool = pool
         self._table = pool.table
 
-    async def apply(self, transition: PoolTransition) -> bool:
-        write_id = new_write_id()
-        actions = self._actions(transition, write_id)
-        events = [self._pool.events.put_action(each) for each in transition.events]
-        try:
-            await self._table.transact(*actions, *events)
-        except TransactionRefusedError as refused:
-            return any(wrote(write_id, each.item) for each in refused.reasons)
-        return True
-
-    async def apply_together(self, transitions: Sequence[Transition[Any]]) -> bool:
+    async def apply(self, *transitions: Transition[Any]) -> bool:
+        """All of them or none."""
         write_id = new_write_id()
         moves = _lease_moves(transitions)
         actions = [

@@ -7,7 +7,6 @@ state.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -45,8 +44,7 @@ from sandyard.broker.reservations.stores.dynamo import DynamoReservations
 from sandyard.broker.stores.dynamo_entities import (
     AUTOSCALER_KEY,
     BINDING_KEY,
-    autoscaler_of,
-    binding_of,
+    find_entity,
     other_keys,
     subject_of_item,
 )
@@ -115,7 +113,7 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         return await self._in_parallel([self._writes.apply(each) for each in transitions])
 
     async def apply_together(self, *transitions: Transition[Any]) -> bool:
-        return await self._writes.apply_together(transitions)
+        return await self._writes.apply(*transitions)
 
     async def _alive(self, subjects: Sequence[str]) -> set[str]:
         keys = [key(each) for each in subjects for key in (sandbox_key, gone_key)]
@@ -130,25 +128,21 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         return {item["sandbox_id"] for item in items}
 
     async def confirm_listed(self, sandbox_ids: Sequence[str], *, now: int) -> None:
-        keys = [sandbox_key(each) for each in sandbox_ids]
-        values = {"now": now, **_UNUSED_VALUES}
-        await self._update_each(keys, "SET last_synced = :now", values, _IS_UNUSED)
+        await self._table.update_each(
+            [sandbox_key(each) for each in sandbox_ids],
+            "SET last_synced = :now",
+            {"now": now, **_UNUSED_VALUES},
+            condition=_IS_UNUSED,
+            slots=self._slots,
+        )
 
     async def renew_tombstones(self, sandbox_ids: Sequence[str], *, kept_until: int) -> None:
-        keys = [gone_key(each) for each in sandbox_ids]
-        change = "SET kept_until = :until, #ttl = :until"
-        await self._update_each(keys, change, {"until": kept_until}, "attribute_exists(PK)")
-
-    async def _update_each(
-        self, keys: Sequence[Item], change: str, values: Item, condition: str
-    ) -> None:
-        """Update the items that meet the condition."""
-
-        async def update(key: Item) -> None:
-            with suppress(ConditionFailedError):
-                await self._table.update(key, change, values, condition=condition)
-
-        await self._in_parallel([update(each) for each in keys])
+        await self._table.update_each(
+            [gone_key(each) for each in sandbox_ids],
+            "SET kept_until = :until, #ttl = :until",
+            {"until": kept_until},
+            slots=self._slots,
+        )
 
     async def drop_tombstones(self, *, now: int) -> None:
         """DynamoDB removes them by their `ttl`; until then the conditions detect that they have
@@ -236,26 +230,15 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         return item
 
     async def _count(self, status: Status) -> int:
-        total, start = 0, None
-        while True:
-            _, start, count = await self._table.query(
-                index=self._pool.status_index,
-                condition=_IS_STATUS,
-                values={"status": status},
-                start=start,
-                count_only=True,
-            )
-            total += count
-            if start is None:
-                return total
+        return await self._table.count(
+            index=self._pool.status_index, condition=_IS_STATUS, values={"status": status}
+        )
 
     async def find_autoscaler(self) -> Autoscaler | None:
-        item = await self._table.get(AUTOSCALER_KEY)
-        return autoscaler_of(item) if item else None
+        return await find_entity(self._table, Autoscaler, AUTOSCALER_KEY)
 
     async def find_provider(self) -> ProviderBinding | None:
-        item = await self._table.get(BINDING_KEY)
-        return binding_of(item) if item else None
+        return await find_entity(self._table, ProviderBinding, BINDING_KEY)
 
     async def check(self) -> None:
         if self._checked:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import Any
 
-from sandyard.broker.delivery.dispatcher import Dispatcher, Follows, Route
+from sandyard.broker.delivery.dispatcher import Dispatcher, Route
 from sandyard.broker.delivery.logs import Logs, OpenLog
 from sandyard.broker.delivery.model import RetryPolicy, Sink
 from sandyard.broker.delivery.ports import DeliveryStore
@@ -22,9 +22,6 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
 from sandyard.kit.observability.tracing import traced
 from sandyard.settings import DeliverySettings, Settings, SettingsError
-
-if TYPE_CHECKING:  # imported where they are used: most installations don't need them
-    from sandyard.broker.delivery.s3_sink import S3Sink
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ def build_delivery(
         logs,
         runner,
         clock=clock,
-        fixed=[_MAKERS[name](settings, wiring) for name in wanted.sinks if name in _MAKERS],
+        fixed=[_fixed_sink(name, settings, wiring) for name in wanted.sinks if name in _MAKERS],
         webhook_route=webhook_route if "webhooks" in wanted.sinks else None,
     )
     return Delivery(dispatcher, webhooks, client, logs)
@@ -107,47 +104,44 @@ def _retry(settings: DeliverySettings) -> RetryPolicy:
     )
 
 
-def _sqs(settings: Settings, wiring: _Wiring) -> Callable[[], Route]:
-    url = _address(settings.delivery.event_sqs_queue_url, "EVENT_SQS_QUEUE_URL", "sqs")
-    kinds = _kinds(settings.delivery.event_sqs_kinds)
-
-    def make() -> Route:
-        from sandyard.broker.delivery.aws_sinks import sqs_sink
-
-        return wiring.route(sqs_sink(url, kinds=kinds, region=settings.dynamo.aws_region))
-
-    return make
-
-
-def _sns(settings: Settings, wiring: _Wiring) -> Callable[[], Route]:
-    arn = _address(settings.delivery.event_sns_topic_arn, "EVENT_SNS_TOPIC_ARN", "sns")
-    kinds = _kinds(settings.delivery.event_sns_kinds)
-
-    def make() -> Route:
-        from sandyard.broker.delivery.aws_sinks import sns_sink
-
-        return wiring.route(sns_sink(arn, kinds=kinds, region=settings.dynamo.aws_region))
-
-    return make
+def _fixed_sink(name: str, settings: Settings, wiring: _Wiring) -> Callable[[], Route]:
+    """Makes the route to a sink of the settings; the AWS client is imported when it is made."""
+    wanted = settings.delivery
+    address, variable, kinds = {
+        "sqs": (wanted.event_sqs_queue_url, "EVENT_SQS_QUEUE_URL", wanted.event_sqs_kinds),
+        "sns": (wanted.event_sns_topic_arn, "EVENT_SNS_TOPIC_ARN", wanted.event_sns_kinds),
+        "s3": (wanted.event_s3_url, "EVENT_S3_URL", wanted.event_s3_kinds),
+    }[name]
+    return partial(
+        _MAKERS[name],
+        wiring,
+        _address(address, variable, name),
+        kinds=[] if kinds is None else kinds.split(","),
+        region=settings.dynamo.aws_region,
+    )
 
 
-def _s3(settings: Settings, wiring: _Wiring) -> Callable[[], Route]:
-    url = _address(settings.delivery.event_s3_url, "EVENT_S3_URL", "s3")
-    kinds = _kinds(settings.delivery.event_s3_kinds)
+def _sqs(wiring: _Wiring, address: str, **options: Any) -> Route:
+    from sandyard.broker.delivery.aws_sinks import sqs_sink
 
-    def make() -> Route:
-        from sandyard.broker.delivery.s3_sink import S3Sink
-
-        sink = S3Sink(url, kinds=kinds, region=settings.dynamo.aws_region)
-        return Route(sink.name, 0, partial(_s3_stream, sink, wiring), sink.close)
-
-    return make
+    return wiring.route(sqs_sink(address, **options))
 
 
-def _s3_stream(sink: "S3Sink", wiring: _Wiring, log: EventLog) -> Follows:
-    from sandyard.broker.delivery.s3_sink import S3Stream
+def _sns(wiring: _Wiring, address: str, **options: Any) -> Route:
+    from sandyard.broker.delivery.aws_sinks import sns_sink
 
-    return S3Stream(sink, log, wiring.store, clock=wiring.clock, policy=wiring.policy)
+    return wiring.route(sns_sink(address, **options))
+
+
+def _s3(wiring: _Wiring, address: str, **options: Any) -> Route:
+    from sandyard.broker.delivery.s3_sink import S3Sink, S3Stream
+
+    sink = S3Sink(address, **options)
+
+    def stream(log: EventLog) -> S3Stream:
+        return S3Stream(sink, log, wiring.store, clock=wiring.clock, policy=wiring.policy)
+
+    return Route(sink.name, 0, stream, sink.close)
 
 
 _MAKERS = {"sqs": _sqs, "sns": _sns, "s3": _s3}
@@ -159,7 +153,3 @@ def _address(value: str | None, variable: str, sink: str) -> str:
     if find_spec("boto3") is None:
         raise SettingsError(f"EVENT_SINKS: {sink} needs `pip install sandyard[aws]`")
     return value
-
-
-def _kinds(text: str | None) -> list[str]:
-    return [] if text is None else text.split(",")

@@ -14,7 +14,7 @@ from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.holds import Holds
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.sync import Sync
-from sandyard.broker.probes.jobs import Probes
+from sandyard.broker.probes.jobs import ProbeJob
 from sandyard.broker.probes.ports import Prober
 from sandyard.broker.provider.autoscaling import PoolAutoscaler
 from sandyard.broker.provider.autoscaling_model import AutoscalingPolicy
@@ -82,7 +82,7 @@ def broker_jobs(
     )
     expiry = Expiry(store, clock=clock, metrics=metrics, grace_sec=grace_sec)
     holds = Holds(store, clock=clock, metrics=metrics)
-    probes = Probes(
+    probe = ProbeJob(
         store,
         prober,
         clock=clock,
@@ -102,7 +102,7 @@ def broker_jobs(
         specs.QUEUE.job(broker.queue_interval_sec, queue.dispatch),
         specs.RESERVATIONS.job(broker.reservations_interval_sec, reservations.maintain),
         specs.HOLDS.job(broker.holds_interval_sec, holds.remind),
-        specs.PROBE.job(broker.probe_interval_sec, probes.run),
+        specs.PROBE.job(broker.probe_interval_sec, probe.run),
         specs.POOL.job(broker.pool_interval_sec, own.before(autoscaler.run)),
         specs.DELIVER.job(_DELIVER_SEC, delivery.dispatcher.run),
         specs.CLIENT_LEASES.job(_CLIENT_LEASES_SEC, clients.free_slots),

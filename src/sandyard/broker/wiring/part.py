@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
 from sandyard.broker.clients.access import ClientAccess
@@ -26,9 +25,8 @@ from sandyard.broker.pool.http.leases import create_lease_router
 from sandyard.broker.pool.http.tracks import create_track_router
 from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import lab_seconds
-from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker, RateLimit
-from sandyard.broker.probes.claims import ClaimProbes, ProbedClaims
+from sandyard.broker.probes.claims import CallProber, ClaimChecker
 from sandyard.broker.probes.ports import Prober
 from sandyard.broker.probes.probers import prober_of
 from sandyard.broker.provider.client import HttpProvider
@@ -153,23 +151,20 @@ def build_broker(
     jobs = broker_jobs(context, provider, queue, reservations, prober, delivery, clients, history)
     service, leases = _claims(context, queue, cache, prober)
     bulk = BulkChanges(store, clock=clock, assigner=assigner)
+    monitor = _monitor(context, jobs, provider, provider_address)
+    tracks, operators = track_guard(settings, access), admin_guard(settings, access)
+    prefix, longest_wait_sec = settings.broker.api_base_path, settings.broker.queue_max_wait_sec
     return BrokerPart(
         engine=pool.engine,
         routers=[
-            *_track_routers(settings, service, leases, access),
-            *_admin_routers(settings, service, jobs, bulk, pool, delivery, clients, access),
-            create_monitor_router(
-                _monitor(settings, store, jobs, provider, provider_address, clock),
-                history,
-                admin_guard(settings, access),
-                prefix=settings.broker.api_base_path,
-            ),
-            create_reservation_router(
-                reservations,
-                admin_guard(settings, access),
-                clock=clock,
-                prefix=settings.broker.api_base_path,
-            ),
+            create_track_router(service, tracks, prefix=prefix, longest_wait_sec=longest_wait_sec),
+            create_queue_router(service, tracks, prefix=prefix, ticket_ttl_sec=ttl_sec),
+            create_lease_router(leases, tracks, prefix=prefix),
+            create_admin_router(service, jobs, bulk, store.events, operators, prefix=prefix),
+            create_webhook_router(delivery.webhooks, operators.require_admin, prefix=prefix),
+            create_client_router(clients, operators.require_admin, prefix=prefix),
+            create_monitor_router(monitor, history, operators, prefix=prefix),
+            create_reservation_router(reservations, operators, clock=clock, prefix=prefix),
         ],
         runner=jobs.runner,
         schedule=jobs.all,
@@ -198,9 +193,9 @@ def _claims(
         lab_seconds(settings.lease_max_hours),
         lab_seconds(settings.hold_hours),
     )
-    probes = probed = None
+    start_prober = checker = None
     if prober is not None and settings.probe_at_claim:
-        probes = ClaimProbes(prober, _PROBE_AT_CLAIM_SEC)
+        start_prober = partial(CallProber.start, prober, _PROBE_AT_CLAIM_SEC)
     leases = Leases(
         store,
         clock=clock,
@@ -209,11 +204,11 @@ def _claims(
         hold_sec=hold_sec,
         changes=changes,
         reservations=reservations,
-        begin_check=None if probes is None else probes.begin,
+        begin_check=start_prober,
     )
-    if probes is not None:
-        probed = ProbedClaims(
-            store, leases, probes, clock=clock, hold_sec=hold_sec, assigner=assigner
+    if start_prober is not None:
+        checker = ClaimChecker(
+            store, leases, start_prober, clock=clock, hold_sec=hold_sec, assigner=assigner
         )
     service = Broker(
         store,
@@ -225,63 +220,26 @@ def _claims(
         queue=queue,
         reservations=reservations,
         changes=changes,
-        check_claimed=None if probed is None else probed.check,
+        check_claimed=None if checker is None else checker.check,
     )
     return service, leases
 
 
-def _track_routers(
-    settings: Settings, service: Broker, leases: Leases, access: ClientAccess
-) -> Sequence[APIRouter]:
-    guard, prefix = track_guard(settings, access), settings.broker.api_base_path
-    return (
-        create_track_router(
-            service, guard, prefix=prefix, longest_wait_sec=settings.broker.queue_max_wait_sec
-        ),
-        create_queue_router(
-            service, guard, prefix=prefix, ticket_ttl_sec=settings.broker.queue_ticket_ttl_sec
-        ),
-        create_lease_router(leases, guard, prefix=prefix),
-    )
-
-
-def _admin_routers(
-    settings: Settings,
-    service: Broker,
-    jobs: BrokerJobs,
-    bulk: BulkChanges,
-    pool: Pool,
-    delivery: Delivery,
-    clients: Clients,
-    access: ClientAccess,
-) -> Sequence[APIRouter]:
-    guard, prefix = admin_guard(settings, access), settings.broker.api_base_path
-    return (
-        create_admin_router(service, jobs, bulk, pool.store.events, guard, prefix=prefix),
-        create_webhook_router(delivery.webhooks, guard.require_admin, prefix=prefix),
-        create_client_router(clients, guard.require_admin, prefix=prefix),
-    )
-
-
 def _monitor(
-    settings: Settings,
-    store: PoolStore,
-    jobs: BrokerJobs,
-    provider: HttpProvider,
-    address: ProviderAddress,
-    clock: Clock,
+    context: JobContext, jobs: BrokerJobs, provider: HttpProvider, address: ProviderAddress
 ) -> Monitor:
+    settings = context.settings.provider
     return Monitor(
-        store,
-        clock=clock,
+        context.store,
+        clock=context.clock,
         runner=jobs.runner,
         jobs={job.name: job for job in jobs.all},
         does={spec.name: spec.does for spec in JOBS},
         provider=provider,
         facts=ProviderFacts(
-            address=settings.provider.csp_base_url or address.description,
-            dialect=settings.provider.csp_dialect,
-            circuit_timeout_sec=settings.provider.circuit_breaker_timeout_sec,
+            address=settings.csp_base_url or address.description,
+            dialect=settings.csp_dialect,
+            circuit_timeout_sec=settings.circuit_breaker_timeout_sec,
         ),
     )
 

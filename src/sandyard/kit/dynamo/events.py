@@ -166,20 +166,13 @@ class DynamoEventLog:
         return sum(await asyncio.gather(*counts))
 
     async def _count_of_shard(self, bucket: str, kind: str, first: str, end: str) -> int:
-        """DynamoDB counts; it reads only events written in that period."""
-        total, start = 0, None
-        while True:
-            _, start, count = await self._table.query(
-                index=TIME_INDEX,
-                condition="#bucket = :bucket AND event_id BETWEEN :first AND :end",
-                values={"bucket": bucket, "first": first, "end": end, "kind": kind},
-                where="#kind = :kind",
-                count_only=True,
-                start=start,
-            )
-            total += count
-            if start is None:
-                return total
+        """Reads only events written in that period."""
+        return await self._table.count(
+            index=TIME_INDEX,
+            condition="#bucket = :bucket AND event_id BETWEEN :first AND :end",
+            values={"bucket": bucket, "first": first, "end": end, "kind": kind},
+            where="#kind = :kind",
+        )
 
     async def read_after(
         self, position: str | None, *, limit: int

@@ -1,10 +1,13 @@
 """One DynamoDB table: its items and transaction actions, in plain Python values."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from sandyard.kit.dynamo.client import Dynamo
+from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.dynamo.client import ConditionFailedError, Dynamo
 from sandyard.kit.dynamo.values import Item, plain, plain_or_none, wire, wire_value
 
 _NAME = re.compile(r"#(\w+)")
@@ -52,6 +55,23 @@ class Table:
         action = self.update_action(key, expression, values, condition=condition)["Update"]
         answer = await self.engine.call("UpdateItem", {**action, "ReturnValues": "ALL_NEW"})
         return plain(answer.get("Attributes", {}))
+
+    async def update_each(
+        self,
+        keys: Sequence[Item],
+        expression: str,
+        values: Item,
+        *,
+        condition: str = "attribute_exists(PK)",
+        slots: asyncio.Semaphore,
+    ) -> None:
+        """Update the items that meet the condition: by default, those that exist."""
+
+        async def update(key: Item) -> None:
+            with suppress(ConditionFailedError):
+                await self.update(key, expression, values, condition=condition)
+
+        await for_each(keys, update, slots=slots)
 
     async def probe_update(self, key: Item, expression: str, values: Item) -> None:
         """Check whether the engine accepts writes; UnavailableError gives the reason."""
@@ -113,6 +133,18 @@ class Table:
             yield items
             if start is None:
                 return
+
+    async def query_all(self, **query: Any) -> list[Item]:
+        return [item async for items in self.pages(**query) for item in items]
+
+    async def count(self, **query: Any) -> int:
+        """The number of items of a query; DynamoDB counts them."""
+        total, start = 0, None
+        while True:
+            _, start, count = await self.query(**query, start=start, count_only=True)
+            total += count
+            if start is None:
+                return total
 
     async def scan(self) -> AsyncIterator[list[Item]]:
         """The whole table, strongly consistent. Only for full checks."""

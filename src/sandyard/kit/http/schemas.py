@@ -45,6 +45,14 @@ def inline(kind: type[StrEnum]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "enum": [member.value for member in kind]})
 
 
+class AttributesAnswer(BaseModel):
+    """Its fields are attributes of what it shows."""
+
+    @classmethod
+    def of(cls, shown: object) -> Self:
+        return cls.model_validate(shown, from_attributes=True)
+
+
 def _page_example(schema: dict[str, Any], model: type[BaseModel]) -> None:
     items, item = _items_of(model)
     shown = {items: [example_of(item)], "next_cursor": None}

@@ -8,7 +8,7 @@ inside SQLAlchemy's asyncio bridge.
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -313,6 +313,14 @@ def upsert(connection: sa.Connection, table: sa.Table) -> Any:
     from sqlalchemy.dialects import postgresql
 
     return postgresql.insert(table)
+
+
+def insert_or_update(
+    connection: sa.Connection, table: sa.Table, row: Mapping[str, Any], *, key: Sequence[str]
+) -> None:
+    """Insert the row, or overwrite the one with the same key."""
+    insert = upsert(connection, table).values(row)
+    connection.execute(insert.on_conflict_do_update(index_elements=key, set_=row))
 
 
 def insert_or_ignore(connection: sa.Connection, table: sa.Table) -> Any:

@@ -3,6 +3,7 @@ another call with its key replaces."""
 
 import asyncio
 from collections import defaultdict
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from sandyard.broker.pool.errors import NoSandboxesAvailableError
 from sandyard.broker.pool.hold_model import Replacement
 from sandyard.broker.pool.model import Claim, Lease, Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.probes.claims import ClaimProbes, ProbedClaims
+from sandyard.broker.probes.claims import CallProber, ClaimChecker
 from sandyard.broker.probes.errors import ProbeDeadlineError
 from sandyard.broker.probes.model import UNPROBED_SEC
 from sandyard.broker.probes.ports import Probed
@@ -69,20 +70,20 @@ class Lab:
         self.use_deadline(30)
 
     def use_deadline(self, seconds: float) -> None:
-        probes = ClaimProbes(self.prober, seconds)
+        start_prober = partial(CallProber.start, self.prober, seconds)
         shared: Any = {"clock": self.clock, "metrics": self.metrics}
         self.leases = new_leases(
-            self.store, **shared, lease_max_sec=LAB_SEC, begin_check=probes.begin
+            self.store, **shared, lease_max_sec=LAB_SEC, begin_check=start_prober
         )
-        probed = ProbedClaims(
+        checker = ClaimChecker(
             self.store,
             self.leases,
-            probes,
+            start_prober,
             clock=self.clock,
             hold_sec=DAY_SEC,
             assigner=new_assigner(self.store, clock=self.clock),
         )
-        self.broker = new_broker(self.store, **shared, check_claimed=probed.check)
+        self.broker = new_broker(self.store, **shared, check_claimed=checker.check)
 
     async def allocate(self) -> Lease:
         return (await self.broker.allocate(track_id="track")).lease

@@ -7,7 +7,7 @@ from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.model import Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.probes.jobs import ProbeReport, Probes
+from sandyard.broker.probes.jobs import ProbeJob, ProbeReport
 from sandyard.broker.probes.ports import Probed
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify
@@ -39,7 +39,7 @@ class Ward:
         self.sick = Sick()
         metrics = BrokerMetrics(CollectorRegistry())
         self.broker = new_broker(store, clock=clock, metrics=metrics)
-        self.probes = Probes(
+        self.probes = ProbeJob(
             store,
             self.sick,
             clock=clock,

@@ -7,7 +7,7 @@ limit. A client's count is an item of its own.
 from collections.abc import Mapping, Sequence
 
 from sandyard.broker.clients.model import Client
-from sandyard.broker.stores.dynamo_entities import CLIENT, client_key, entity_of
+from sandyard.broker.stores.dynamo_entities import CLIENT, client_key, entities_in, find_entity
 from sandyard.kit.dynamo.client import ConditionFailedError, TransactionRefusedError
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
@@ -20,14 +20,10 @@ class DynamoClientStore:
         self._table = table
 
     async def find_client(self, name: str) -> Client | None:
-        item = await self._table.get(client_key(name))
-        return entity_of(Client, item) if item else None
+        return await find_entity(self._table, Client, client_key(name))
 
     async def clients(self) -> Sequence[Client]:
-        found: list[Client] = []
-        async for items in self._table.pages(condition="PK = :key", values={"key": CLIENT}):
-            found += [entity_of(Client, item) for item in items]
-        return found
+        return await entities_in(self._table, Client, CLIENT)
 
     async def note_use(self, token_id: str, *, at: int) -> None:
         await self._table.put({**_use_key(token_id), "token_id": token_id, "used_at": at})

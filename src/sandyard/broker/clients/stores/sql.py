@@ -1,13 +1,14 @@
 """Clients, last uses of their tokens and counted leases in SQL."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import sqlalchemy as sa
 
 from sandyard.broker.clients.model import Client, client_id_of
 from sandyard.broker.stores.sql_apply import CLIENTS
 from sandyard.broker.stores.tables import client_counts, client_slots, clients, token_uses
-from sandyard.kit.sql.database import Database, insert_or_ignore, upsert
+from sandyard.kit.sql.database import Database, insert_or_ignore, insert_or_update
 from sandyard.kit.sql.entities import find_entities, find_entity
 
 _MOST_CLIENTS = 10_000
@@ -26,13 +27,8 @@ class SqlClientStore:
         return await find_entities(self._database, CLIENTS, limit=_MOST_CLIENTS, order=order)
 
     async def note_use(self, token_id: str, *, at: int) -> None:
-        def work(connection: sa.Connection) -> None:
-            insert = upsert(connection, token_uses).values(token_id=token_id, used_at=at)
-            connection.execute(
-                insert.on_conflict_do_update(index_elements=["token_id"], set_={"used_at": at})
-            )
-
-        await self._database.write(work)
+        row, key = {"token_id": token_id, "used_at": at}, ["token_id"]
+        await self._database.write(partial(insert_or_update, table=token_uses, row=row, key=key))
 
     async def last_uses(self, token_ids: Sequence[str]) -> Mapping[str, int]:
         statement = sa.select(token_uses).where(token_uses.c.token_id.in_(token_ids))

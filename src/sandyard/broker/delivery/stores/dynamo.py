@@ -6,12 +6,18 @@ of them has index keys.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 from sandyard.broker.delivery.model import Attempt, StreamState
 from sandyard.broker.delivery.webhook_model import Webhook
-from sandyard.broker.stores.dynamo_entities import WEBHOOK, entity_of, webhook_key
+from sandyard.broker.stores.dynamo_entities import (
+    WEBHOOK,
+    entities_in,
+    entity_of,
+    find_entity,
+    webhook_key,
+)
 from sandyard.kit.concurrency.parallel import for_each
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
@@ -27,26 +33,24 @@ class DynamoDeliveryStore:
         self._slots = asyncio.Semaphore(_PARALLEL)
 
     async def find_webhook(self, webhook_id: str) -> Webhook | None:
-        item = await self._table.get(webhook_key(webhook_id))
-        return entity_of(Webhook, item) if item else None
+        return await find_entity(self._table, Webhook, webhook_key(webhook_id))
 
     async def webhooks(self) -> Sequence[Webhook]:
-        return [entity_of(Webhook, item) for item in await self._partition(WEBHOOK)]
+        return await entities_in(self._table, Webhook, WEBHOOK)
 
     async def find_stream(self, sink: str, part: str) -> StreamState | None:
-        item = await self._table.get(_stream_key(sink, part))
-        return _read(StreamState, item) if item else None
+        return await find_entity(self._table, StreamState, _stream_key(sink, part))
 
     async def streams(self, sink: str) -> Sequence[StreamState]:
-        return [_read(StreamState, item) for item in await self._partition(f"SINK#{sink}")]
+        return await entities_in(self._table, StreamState, f"SINK#{sink}")
 
     async def save_stream(self, state: StreamState) -> None:
         await self._table.put({**_stream_key(state.sink, state.part), **asdict(state)})
 
     async def forget_sink(self, sink: str) -> None:
         """Attempts expire by their `ttl`."""
-        items = await self._partition(f"SINK#{sink}")
-        await for_each(items, self._delete, slots=self._slots)
+        keys = [_stream_key(sink, each.part) for each in await self.streams(sink)]
+        await for_each(keys, self._table.delete, slots=self._slots)
 
     async def log_attempts(self, attempts: Sequence[Attempt]) -> None:
         async def put(attempt: Attempt) -> None:
@@ -66,7 +70,7 @@ class DynamoDeliveryStore:
             limit=limit + 1,
             forward=False,
         )
-        found = [_read(Attempt, item["attempt"]) for item in items[:limit]]
+        found = [entity_of(Attempt, item["attempt"]) for item in items[:limit]]
         if len(items) <= limit:
             return Page(found, None)
         return Page(found, encode_cursor(listing, [found[-1].attempt_id]))
@@ -74,22 +78,9 @@ class DynamoDeliveryStore:
     async def drop_attempts(self, *, before_ms: int) -> None:
         """DynamoDB removes them by their `ttl`."""
 
-    async def _partition(self, key: str) -> list[Item]:
-        found: list[Item] = []
-        async for items in self._table.pages(condition="PK = :key", values={"key": key}):
-            found += items
-        return found
-
-    async def _delete(self, item: Item) -> None:
-        await self._table.delete({"PK": item["PK"], "SK": item["SK"]})
-
 
 def _stream_key(sink: str, part: str) -> Item:
     return {"PK": f"SINK#{sink}", "SK": part}
-
-
-def _read(kind: type[Any], item: Item) -> Any:
-    return kind(**{each.name: item.get(each.name) for each in fields(kind)})
 
 
 def _attempt_id(position: list[Any]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -10,7 +11,7 @@ from sandyard.broker.delivery.webhook_model import Webhook
 from sandyard.broker.stores.sql_apply import WEBHOOKS
 from sandyard.broker.stores.tables import attempts, streams, webhooks
 from sandyard.kit.paging import Page
-from sandyard.kit.sql.database import Database, upsert
+from sandyard.kit.sql.database import Database, insert_or_update
 from sandyard.kit.sql.entities import find_entities, find_entity
 from sandyard.kit.sql.paging import page_of
 
@@ -39,15 +40,8 @@ class SqlDeliveryStore:
         return [StreamState(**{name: getattr(row, name) for name in names}) for row in rows]
 
     async def save_stream(self, state: StreamState) -> None:
-        values = asdict(state)
-
-        def work(connection: sa.Connection) -> None:
-            insert = upsert(connection, streams).values(values)
-            connection.execute(
-                insert.on_conflict_do_update(index_elements=["sink", "part"], set_=values)
-            )
-
-        await self._database.write(work)
+        row, key = asdict(state), ["sink", "part"]
+        await self._database.write(partial(insert_or_update, table=streams, row=row, key=key))
 
     async def forget_sink(self, sink: str) -> None:
         def work(connection: sa.Connection) -> None:

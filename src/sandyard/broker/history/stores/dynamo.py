@@ -15,13 +15,11 @@ class DynamoHistoryStore:
         self._table = table
 
     async def samples(self, *, since: int) -> Sequence[PoolSample]:
-        found: list[PoolSample] = []
-        async for items in self._table.pages(
+        items = await self._table.query_all(
             condition="PK = :history AND SK >= :since",
             values={"history": _HISTORY, "since": _minute(since)},
-        ):
-            found += [_sample_of(item) for item in items]
-        return found
+        )
+        return [_sample_of(item) for item in items]
 
     async def record(self, sample: PoolSample, *, kept_from: int) -> None:  # noqa: ARG002 - see below
         """DynamoDB removes old samples by their `ttl`; queries specify the first one that they

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sandyard.broker.history.model import PoolSample
 from sandyard.broker.pool.model import Status
 from sandyard.broker.stores.tables import samples
-from sandyard.kit.sql.database import Database, upsert
+from sandyard.kit.sql.database import Database, insert_or_update
 
 
 class SqlHistoryStore:
@@ -29,8 +29,7 @@ class SqlHistoryStore:
         }
 
         def work(connection: sa.Connection) -> None:
-            insert = upsert(connection, samples).values(values)
-            connection.execute(insert.on_conflict_do_update(index_elements=["at"], set_=values))
+            insert_or_update(connection, samples, values, key=["at"])
             connection.execute(samples.delete().where(samples.c.at < kept_from))
 
         await self._database.write(work)

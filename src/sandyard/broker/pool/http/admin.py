@@ -91,18 +91,17 @@ def create_admin_router(
     @routes.post("/sync", "Sync with the provider now", 409)
     async def sync_pool(force: _Force = False) -> PoolSyncAnswer:  # noqa: FBT002
         """Waits for a run in progress. `force` allows most of the pool to become stale."""
-        report = await jobs.sync(force=force)
-        return PoolSyncAnswer.model_validate(report, from_attributes=True)
+        return PoolSyncAnswer.of(await jobs.sync(force=force))
 
     @routes.post("/cleanup", "Delete released sandboxes now", 409)
     async def clean_up_pool() -> PoolCleanupAnswer:
         """Waits for a run in progress."""
-        return PoolCleanupAnswer.model_validate(await jobs.cleanup(), from_attributes=True)
+        return PoolCleanupAnswer.of(await jobs.cleanup())
 
     @routes.post("/expire", "Reclaim expired leases now")
     async def expire_leases() -> PoolExpiryAnswer:
         """Waits for a run in progress."""
-        return PoolExpiryAnswer.model_validate(await jobs.expire(), from_attributes=True)
+        return PoolExpiryAnswer.of(await jobs.expire())
 
     _add_history(routes, broker, log)
     add_bulk_routes(routes, bulk)

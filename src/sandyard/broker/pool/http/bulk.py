@@ -1,19 +1,19 @@
 """Calls of operators that change many sandboxes at once."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from fastapi import Body, Depends, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from sandyard.broker.http.headers import PRINTABLE
 from sandyard.broker.http.parameters import NameFilter, TrackFilter
-from sandyard.broker.pool.bulk import MOST_AT_ONCE, BulkChanges, BulkLimits, BulkReport
+from sandyard.broker.pool.bulk import MOST_AT_ONCE, BulkChanges, BulkLimits
 from sandyard.broker.pool.bulk_model import STALE_GRACE_HOURS, BulkFilter
 from sandyard.broker.pool.http.schemas import PoolStatus, ReasonBody
 from sandyard.broker.pool.model import Status
 from sandyard.kit.http.requests import refuse_body
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import Cursor, UnixSeconds, example, strict_example
+from sandyard.kit.http.schemas import AttributesAnswer, Cursor, UnixSeconds, example, strict_example
 
 _Hours = Annotated[
     float,
@@ -44,7 +44,7 @@ _EXAMPLE = {
 }
 
 
-class _BulkAnswer(BaseModel):
+class _BulkAnswer(AttributesAnswer):
     dry_run: bool
     matched: int = Field(description="Number of matching sandboxes")
     skipped: int = Field(description="Skipped, because they changed in the meantime")
@@ -52,10 +52,6 @@ class _BulkAnswer(BaseModel):
     next_cursor: str | None = Field(
         description="Pass it back as `cursor` to continue; null at the end"
     )
-
-    @classmethod
-    def of(cls, report: BulkReport) -> Self:
-        return cls.model_validate(report, from_attributes=True)
 
 
 class PoolBulkAnswer(_BulkAnswer):

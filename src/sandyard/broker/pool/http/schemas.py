@@ -5,10 +5,11 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, Field, StrictInt
 
 from sandyard.broker.pool.action_model import allowed_actions
-from sandyard.broker.pool.model import Lease, Sandbox, StaleReason, Status
+from sandyard.broker.pool.model import Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolCounts
 from sandyard.kit.http.schemas import (
     AS_JSON_HAS_IT,
+    AttributesAnswer,
     PageAnswer,
     UnixSeconds,
     example,
@@ -26,7 +27,7 @@ _IDENTITY = {
 _LEASE = {"allocated_at": 1_793_350_800, "expires_at": 1_793_365_200}
 
 
-class LeaseAnswer(BaseModel):
+class LeaseAnswer(AttributesAnswer):
     model_config = example(**_IDENTITY, **_LEASE)
 
     sandbox_id: str
@@ -34,10 +35,6 @@ class LeaseAnswer(BaseModel):
     external_id: str
     allocated_at: int = Field(description="Unix seconds")
     expires_at: int = Field(description="Unix seconds; the lease is live before this time")
-
-    @classmethod
-    def of(cls, lease: Lease) -> Self:
-        return cls.model_validate(lease, from_attributes=True)
 
 
 class ExtensionBody(BaseModel):
@@ -77,7 +74,7 @@ class MarkAnswer(BaseModel):
     )
 
 
-class LeasedSandboxAnswer(BaseModel):
+class LeasedSandboxAnswer(AttributesAnswer):
     model_config = example(**_IDENTITY, status="allocated", **_LEASE)
 
     sandbox_id: str
@@ -86,10 +83,6 @@ class LeasedSandboxAnswer(BaseModel):
     status: PoolStatus
     allocated_at: int
     expires_at: int | None
-
-    @classmethod
-    def of(cls, sandbox: Sandbox) -> Self:
-        return cls.model_validate(sandbox, from_attributes=True)
 
 
 class PoolSandboxAnswer(BaseModel):
@@ -190,7 +183,7 @@ class PoolStatsAnswer(BaseModel):
         return cls.model_validate(by_state | times)
 
 
-class PoolSyncAnswer(BaseModel):
+class PoolSyncAnswer(AttributesAnswer):
     model_config = example(
         listed=153,
         added=3,
@@ -212,7 +205,7 @@ class PoolSyncAnswer(BaseModel):
     tombstones_listed: int = Field(description="Deleted sandboxes that the provider still lists")
 
 
-class PoolCleanupAnswer(BaseModel):
+class PoolCleanupAnswer(AttributesAnswer):
     model_config = example(deleted=2, retried=0, failed=0, postponed=0)
 
     deleted: int
@@ -223,7 +216,7 @@ class PoolCleanupAnswer(BaseModel):
     )
 
 
-class PoolExpiryAnswer(BaseModel):
+class PoolExpiryAnswer(AttributesAnswer):
     model_config = example(expired=1)
 
     expired: int

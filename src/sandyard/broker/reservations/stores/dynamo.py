@@ -12,9 +12,9 @@ from sandyard.broker.stores.dynamo_entities import (
     CALENDAR,
     CALENDAR_KEY,
     OPEN,
-    calendar_of,
+    entity_of,
+    find_entity,
     reservation_key,
-    reservation_of,
 )
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.kit.dynamo.items import Table
@@ -29,14 +29,11 @@ class DynamoReservations:
     _table: Table
 
     async def open_reservations(self) -> Sequence[Reservation]:
-        ids: list[str] = []
-        async for items in self._table.pages(condition="PK = :open", values={"open": OPEN}):
-            ids += [item["SK"] for item in items]
-        return await self._reservations_of(ids)
+        items = await self._table.query_all(condition="PK = :open", values={"open": OPEN})
+        return await self._reservations_of([item["SK"] for item in items])
 
     async def find_reservation(self, reservation_id: str) -> Reservation | None:
-        item = await self._table.get(reservation_key(reservation_id))
-        return reservation_of(item) if item else None
+        return await find_entity(self._table, Reservation, reservation_key(reservation_id))
 
     async def reservations(
         self, *, starts_before: int, ends_after: int, limit: int, cursor: str | None
@@ -75,8 +72,7 @@ class DynamoReservations:
         return found[:limit]
 
     async def find_calendar(self) -> Calendar | None:
-        item = await self._table.get(CALENDAR_KEY)
-        return calendar_of(item) if item else None
+        return await find_entity(self._table, Calendar, CALENDAR_KEY)
 
     async def _alive_reservations(self, subjects: Sequence[str]) -> set[str]:
         """The subjects that are reservations, or the calendar."""
@@ -85,7 +81,7 @@ class DynamoReservations:
 
     async def _reservations_of(self, ids: Sequence[str]) -> list[Reservation]:
         items = await self._table.get_many([reservation_key(each) for each in ids])
-        return [reservation_of(item) for item in items]
+        return [entity_of(Reservation, item) for item in items]
 
 
 def _start(position: list[Any]) -> Item:

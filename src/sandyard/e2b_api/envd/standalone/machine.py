@@ -4,26 +4,16 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any
 
 from sandyard.e2b_api.envd.machine import Credentials, UserSession
 from sandyard.e2b_api.envd.paths import known_user
-from sandyard.e2b_api.envd.standalone.files import SystemFiles
-from sandyard.e2b_api.envd.standalone.processes import SystemProcesses
+from sandyard.e2b_api.envd.standalone.client import SystemClient
 from sandyard.e2b_api.errors import AccessTokenMissingError, LinkOverError
 from sandyard.e2b_api.tokens import signature_of
-
-
-@dataclass(frozen=True, slots=True)
-class SystemSession:
-    files: SystemFiles = field(default_factory=SystemFiles)
-    processes: SystemProcesses = field(default_factory=SystemProcesses)
-
-    def as_root(self, *, for_user: bool = False) -> None:
-        """All calls have the rights of this process."""
+from sandyard.runtime.local.client.session import LocalSession
 
 
 class ThisMachine:
@@ -35,7 +25,7 @@ class ThisMachine:
     def __init__(self, token: str, *, home: str | None = None) -> None:
         self._token = token
         self._home = home or str(Path.home())
-        self._session = SystemSession()
+        self._session = LocalSession(SystemClient())
 
     async def authorize(self, credentials: Credentials) -> str:
         token, link = credentials.token, credentials.link

@@ -13,7 +13,7 @@ from typing import Any
 from sandyard.runtime import errors
 from sandyard.runtime.local.client.pipes import lines_of, whole_content, write_whole
 from sandyard.runtime.local.client.session_processes import LocalProcesses
-from sandyard.runtime.local.client.supervisor_client import FULL, SupervisorClient
+from sandyard.runtime.local.client.supervisor_client import FULL, MachineClient
 from sandyard.runtime.local.ipc.packets import Packet, writable
 from sandyard.runtime.local.jail.bubblewrap import UID_INSIDE
 from sandyard.runtime.model import FileChanges, path_parts
@@ -25,7 +25,7 @@ _READ_BYTES = 1 << 20
 
 class LocalSession:
     def __init__(
-        self, client: SupervisorClient, *, has_root: bool = False, owner: int | None = None
+        self, client: MachineClient, *, has_root: bool = False, owner: int | None = None
     ) -> None:
         self._client = client
         self._has_root = has_root
@@ -41,7 +41,7 @@ class LocalSession:
 
 
 class LocalFiles:
-    def __init__(self, client: SupervisorClient, owner: int | None = None) -> None:
+    def __init__(self, client: MachineClient, owner: int | None = None) -> None:
         """`owner` gets the files that root makes."""
         self._client = client
         self._given = {} if owner is None else {"owner": owner}
@@ -143,7 +143,7 @@ class LocalFiles:
 
 
 class LocalPorts:
-    def __init__(self, client: SupervisorClient) -> None:
+    def __init__(self, client: MachineClient) -> None:
         self._client = client
 
     async def listening(self) -> Sequence[int]:

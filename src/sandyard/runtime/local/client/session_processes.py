@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from sandyard.runtime import errors
-from sandyard.runtime.local.client.supervisor_client import SupervisorClient
+from sandyard.runtime.local.client.supervisor_client import MachineClient
 from sandyard.runtime.sessions.model import (
     Command,
     Output,
@@ -20,7 +20,7 @@ _HOME_OF_ROOT = "/root"
 
 
 class LocalProcesses:
-    def __init__(self, client: SupervisorClient, root: SupervisorClient | None = None) -> None:
+    def __init__(self, client: MachineClient, root: MachineClient | None = None) -> None:
         """`root` is for commands run as root, if there is one."""
         self._client = client
         self._root = root
@@ -84,7 +84,7 @@ class LocalProcesses:
     async def signal(self, process_id: str, number: int) -> None:
         await self._client.ask("signal", {"id": process_id, "signal": number})
 
-    def _by(self, user: str | None) -> SupervisorClient:
+    def _by(self, user: str | None) -> MachineClient:
         if user == _ROOT and self._root is not None:
             return self._root
         if user in (None, _USER):

@@ -4,10 +4,10 @@ import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime import errors
@@ -36,6 +36,27 @@ OnFailure = Callable[[OSError], Awaitable[NoReturn]]
 """Raises the error for a supervisor that can't be reached: an end, or an outage."""
 
 
+class MachineClient(Protocol):
+    """Sends the requests of a session."""
+
+    def of_root(self) -> "MachineClient": ...
+
+    async def ask(
+        self,
+        operation: str,
+        arguments: dict[str, Any],
+        *,
+        data: bytes = b"",
+        descriptors: tuple[int, ...] = (),
+    ) -> Packet:
+        """The answer. Raises the machine's refusals."""
+        ...
+
+    def open(self) -> AbstractAsyncContextManager[Request]:
+        """For related requests: a draft that is not committed until its end is discarded."""
+        ...
+
+
 class SupervisorClient:
     """Sends requests to the supervisor of one machine; one connection for each."""
 
@@ -55,13 +76,11 @@ class SupervisorClient:
         data: bytes = b"",
         descriptors: tuple[int, ...] = (),
     ) -> Packet:
-        """The answer. Raises the machine's refusals."""
         with await self._connect() as channel:
             return await self._request(channel, operation, arguments, data, descriptors)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Request]:
-        """One connection for related requests."""
         with await self._connect() as channel:
             yield partial(self._request, channel)
 

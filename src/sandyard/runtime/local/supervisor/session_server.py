@@ -12,22 +12,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandyard.runtime.local.ipc.packets import MOST_BYTES, Packet, packet_socket, receive, send
+from sandyard.runtime.local.ipc.packets import Packet, packet_socket, receive, send
 from sandyard.runtime.local.limits.watchdog import Watchdog
 from sandyard.runtime.local.records.run_folder import SOCKET
 from sandyard.runtime.local.root_filesystems.settings import EGRESS_PORT
 from sandyard.runtime.local.storage.snapshots import SnapshotFailedError
 from sandyard.runtime.local.supervisor.agent_client import AgentClient, AgentLostError
-from sandyard.runtime.local.supervisor.commands import CommandTable, RunningCommand, valid_signal
+from sandyard.runtime.local.supervisor.command_requests import (
+    CommandRequests,
+    Start,
+    refused,
+    result_of,
+)
+from sandyard.runtime.local.supervisor.commands import CommandTable
 from sandyard.runtime.local.supervisor.listening_ports import MachinePorts
 from sandyard.runtime.local.supervisor.machine_egress import EgressListener, EgressListeners
 from sandyard.runtime.model import Snapshot
 from sandyard.runtime.network_model import EgressRules, Network
 
 _BACKLOG = 128
-_SHORT_COMMAND_SEC = 0.02
-_INPUT_SEC = 30
-"""For a process to accept some of its input: until then a client's disconnect goes unnoticed."""
 _FILE_OPERATIONS = frozenset(
     {
         *("stat_file", "open_file", "create_file", "commit_file", "discard_file", "make_folder"),
@@ -36,9 +39,7 @@ _FILE_OPERATIONS = frozenset(
     }
 )
 
-Starter = Callable[[AgentClient, dict[str, Any]], Awaitable[Packet]]
-Handler = Callable[[dict[str, Any], bytes], Awaitable[Packet]]
-StartProgram = Callable[[AgentClient, dict[str, Any]], Awaitable[Packet | str]]
+Handler = Callable[[dict[str, Any]], Awaitable[Packet]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +60,22 @@ class SessionServer:
         commands: CommandTable,
         *,
         ports: MachinePorts,
-        start_program: StartProgram,
+        start_program: Start,
         egress: EgressListeners,
         set_network: Callable[[Network, EgressRules], Awaitable[None]],
         pack: Callable[[Path], Awaitable[Snapshot]],
         watchdog: Watchdog,
     ) -> None:
         self._agents = agents
-        self._commands = commands
+        self._requests = CommandRequests(commands, start_program)
         self._ports_inside = ports
-        self._start_program = start_program
         self._egress = egress
         self._set_network_to = set_network
         self._pack_to = pack
         self._watchdog = watchdog
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._starters: dict[str, Starter] = {"start": self._start, "run": self._run}
         self._handlers: dict[str, Handler] = {
-            "processes": self._list,
-            "get": self._get,
-            "wait": self._wait,
-            "output": self._output,
-            "input": self._input,
-            "close_input": self._close_input,
-            "resize": self._resize,
-            "signal": self._signal,
             "ports": self._ports,
             "sample": self._measure,
             "set_network": self._set_network,
@@ -142,20 +133,20 @@ class SessionServer:
         agent = self._agents.chosen(as_root=request.message.get("as_root") is True)
         try:
             if name == "connect" and arguments["port"] == EGRESS_PORT:
-                return _refused("PORT_CLOSED")  # the egress proxy is not reachable from outside
+                return refused("PORT_CLOSED")  # the egress proxy is not reachable from outside
             if name in _FILE_OPERATIONS:
                 return await self._pass_on(agent, name, arguments, request.descriptors, state)
             if name == "open_egress":
                 return await self._open_egress(state)
             if name == "refused_egress":
-                return _result(None if state.egress is None else await state.egress.refused())
-            if name in self._starters:
-                return await self._starters[name](agent, arguments)
-            return await self._handlers[name](arguments, request.data)
+                return result_of(None if state.egress is None else await state.egress.refused())
+            if (handle := self._handlers.get(name)) is not None:
+                return await handle(arguments)
+            return await self._requests.answer(agent, name, arguments, request.data)
         except AgentLostError as error:
-            return _refused("AGENT_LOST", str(error))
+            return refused("AGENT_LOST", str(error))
         except KeyError as error:
-            return _refused("UNKNOWN_REQUEST", str(error))
+            return refused("UNKNOWN_REQUEST", str(error))
         finally:
             request.close()
 
@@ -181,104 +172,25 @@ class SessionServer:
         if isinstance(opened, Packet):
             return opened
         state.egress = opened
-        return _result({"environment": opened.environment()})
+        return result_of({"environment": opened.environment()})
 
-    async def _start(self, agent: AgentClient, arguments: dict[str, Any]) -> Packet:
-        start = self._start_program if arguments["is_program"] else self._commands.start
-        started = await start(agent, arguments)
-        if isinstance(started, Packet):
-            return started
-        return _result(self._command({"id": started}).state)
-
-    async def _run(self, agent: AgentClient, arguments: dict[str, Any]) -> Packet:
-        """Start it, and return its output: all of it and its exit, if it ends within a moment."""
-        started = await self._start(agent, arguments)
-        result = started.message.get("result")
-        if result is None:
-            return started
-        command = self._command(result)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_SHORT_COMMAND_SEC):
-                await command.ended.wait()
-        return _output_of(command, 0)
-
-    async def _list(self, _arguments: dict[str, Any], _data: bytes) -> Packet:
-        return _result(self._commands.list())
-
-    async def _get(self, arguments: dict[str, Any], _data: bytes) -> Packet:
-        return self._with(arguments, lambda command: command.state)
-
-    async def _wait(self, arguments: dict[str, Any], _data: bytes) -> Packet:
-        command = self._commands.get(arguments["id"])
-        if command is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(arguments["timeout_sec"]):
-                    await command.ended.wait()
-        return await self._get(arguments, b"")
-
-    async def _output(self, arguments: dict[str, Any], _data: bytes) -> Packet:
-        """Output from an offset on; with `wait`, waits until there is some."""
-        command = self._commands.get(arguments["id"])
-        if command is None:
-            return _refused("PROCESS_NOT_FOUND")
-        offset = int(arguments["offset"])
-        while arguments["wait"] and command.ring.end <= offset and not command.ended.is_set():
-            await command.until_changed()
-        return _output_of(command, offset)
-
-    async def _input(self, arguments: dict[str, Any], data: bytes) -> Packet:
-        command = self._commands.get(arguments["id"])
-        if command is None:
-            return _refused("PROCESS_NOT_FOUND")
-        try:
-            is_taken = await command.write(data, timeout_sec=_INPUT_SEC)
-        except TimeoutError:
-            return _refused("INPUT_NOT_TAKEN")
-        return _result(None) if is_taken else _refused("INPUT_CLOSED")
-
-    async def _close_input(self, arguments: dict[str, Any], _data: bytes) -> Packet:
-        return self._with(arguments, RunningCommand.close_input)
-
-    async def _resize(self, arguments: dict[str, Any], _data: bytes) -> Packet:
-        command = self._commands.get(arguments["id"])
-        if command is not None and not command.is_terminal:
-            return _refused("NOT_A_TERMINAL")
-        return self._with(
-            arguments, lambda command: command.resize(arguments["columns"], arguments["rows"])
-        )
-
-    async def _signal(self, arguments: dict[str, Any], _data: bytes) -> Packet:
-        if not valid_signal(number := arguments["signal"]):
-            return _refused("INVALID_SIGNAL")
-        return self._with(arguments, lambda command: command.signal(number))
-
-    async def _ports(self, _arguments: dict[str, Any], _data: bytes) -> Packet:
+    async def _ports(self, _arguments: dict[str, Any]) -> Packet:
         ports = self._ports_inside.listening()
-        return _result([port for port in ports if port != EGRESS_PORT])
+        return result_of([port for port in ports if port != EGRESS_PORT])
 
-    async def _set_network(self, arguments: dict[str, Any], _data: bytes) -> Packet:
+    async def _set_network(self, arguments: dict[str, Any]) -> Packet:
         await self._set_network_to(arguments["network"], EgressRules.of(arguments["rules"]))
-        return _result(None)
+        return result_of(None)
 
-    async def _pack(self, arguments: dict[str, Any], _data: bytes) -> Packet:
+    async def _pack(self, arguments: dict[str, Any]) -> Packet:
         try:
             await self._pack_to(Path(arguments["to"]))
         except (SnapshotFailedError, OSError) as error:
-            return _refused("NOT_PACKED", str(error))
-        return _result(None)
+            return refused("NOT_PACKED", str(error))
+        return result_of(None)
 
-    async def _measure(self, _arguments: dict[str, Any], _data: bytes) -> Packet:
-        return _result(await asyncio.to_thread(self._watchdog.sample))
-
-    def _command(self, arguments: dict[str, Any]) -> RunningCommand:
-        command = self._commands.get(arguments["id"])
-        if command is None:
-            raise KeyError("id")
-        return command
-
-    def _with(self, arguments: dict[str, Any], act: Callable[[RunningCommand], Any]) -> Packet:
-        command = self._commands.get(arguments["id"])
-        return _refused("PROCESS_NOT_FOUND") if command is None else _result(act(command))
+    async def _measure(self, _arguments: dict[str, Any]) -> Packet:
+        return result_of(await asyncio.to_thread(self._watchdog.sample))
 
 
 @dataclass(slots=True)
@@ -314,24 +226,3 @@ async def _unless_closed(
         if not answering.done():
             answering.cancel()
     return answering.result() if answering.done() and not answering.cancelled() else None
-
-
-def _output_of(command: RunningCommand, offset: int) -> Packet:
-    is_over = command.ended.is_set()
-    output_slice = command.ring.read(offset, most=MOST_BYTES)
-    result = {
-        "process": command.state,
-        "chunks": output_slice.chunks,
-        "offset": output_slice.offset,
-        "skipped": output_slice.skipped,
-        "is_over": is_over and output_slice.offset == command.ring.end,
-    }
-    return Packet({"result": result}, output_slice.data)
-
-
-def _result(result: Any) -> Packet:
-    return Packet({"result": result})
-
-
-def _refused(code: str, message: str = "") -> Packet:
-    return Packet({"refused": code, "message": message})

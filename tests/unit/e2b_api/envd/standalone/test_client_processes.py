@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.e2b_api.envd.standalone.processes import SystemProcesses
+from sandyard.e2b_api.envd.standalone.client import SystemClient
 from sandyard.runtime.errors import (
     CommandRefusedError,
     InputClosedError,
     InvalidSignalError,
     ProcessNotFoundError,
 )
+from sandyard.runtime.local.client.session import LocalSession
 from sandyard.runtime.sessions.model import Command
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin"}
@@ -23,7 +24,7 @@ def command(tmp_path: Path, script: str, *, has_input: bool = False) -> Command:
 
 
 async def test_output_is_read_from_any_offset(tmp_path: Path) -> None:
-    processes = SystemProcesses()
+    processes = LocalSession(SystemClient()).processes
     process = await processes.start(command(tmp_path, "printf 0123456789"))
     await processes.wait(process.id)
     [rest] = [each async for each in processes.output(process.id, offset=4)]
@@ -32,7 +33,7 @@ async def test_output_is_read_from_any_offset(tmp_path: Path) -> None:
 
 
 async def test_only_the_last_output_is_retained(tmp_path: Path) -> None:
-    processes = SystemProcesses()
+    processes = LocalSession(SystemClient()).processes
     process = await processes.start(command(tmp_path, "head -c 6000000 /dev/zero"))
     await processes.wait(process.id)
     first, *others = [each async for each in processes.output(process.id)]
@@ -42,7 +43,7 @@ async def test_only_the_last_output_is_retained(tmp_path: Path) -> None:
 
 
 async def test_a_child_that_holds_the_output_open_is_not_waited_for(tmp_path: Path) -> None:
-    processes = SystemProcesses()
+    processes = LocalSession(SystemClient()).processes
     process = await processes.start(command(tmp_path, "sleep 60 & echo done"))
     async with asyncio.timeout(30):
         assert (await processes.wait(process.id)).exit_code == 0
@@ -52,7 +53,7 @@ async def test_a_child_that_holds_the_output_open_is_not_waited_for(tmp_path: Pa
 
 
 async def test_the_oldest_that_ended_are_forgotten(tmp_path: Path) -> None:
-    processes = SystemProcesses()
+    processes = LocalSession(SystemClient()).processes
     first = await processes.start(command(tmp_path, "true"))
     await processes.wait(first.id)
     for _ in range(101):
@@ -62,7 +63,7 @@ async def test_the_oldest_that_ended_are_forgotten(tmp_path: Path) -> None:
 
 
 async def test_input_that_nothing_reads(tmp_path: Path) -> None:
-    processes = SystemProcesses()
+    processes = LocalSession(SystemClient()).processes
     process = await processes.start(command(tmp_path, "true"))
     with pytest.raises(InputClosedError):
         await processes.write_input(process.id, b"x")
@@ -76,7 +77,7 @@ async def test_input_that_nothing_reads(tmp_path: Path) -> None:
 
 
 async def test_refusals(tmp_path: Path) -> None:
-    processes = SystemProcesses()
+    processes = LocalSession(SystemClient()).processes
     with pytest.raises(CommandRefusedError):
         await processes.start(Command(("no-such-program",), ENVIRONMENT, folder=str(tmp_path)))
     with pytest.raises(CommandRefusedError):

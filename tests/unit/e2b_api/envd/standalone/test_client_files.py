@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from sandyard.e2b_api.envd.standalone.files import SystemFiles
+from sandyard.e2b_api.envd.standalone.client import SystemClient
 from sandyard.runtime.errors import FileMissingError, FileRefusedError, InvalidPathError
+from sandyard.runtime.local.client.session import LocalSession
 
-FILES = SystemFiles()
+FILES = LocalSession(SystemClient()).files
 
 
 def count_descriptors() -> int:
