@@ -45,10 +45,11 @@ def usage() -> dict[str, int]:
     }
 
 
-def listening() -> list[int]:
+def listening(network: str = "/proc/net") -> list[int]:
+    """The listening TCP ports, sorted, by the kernel's tables of a network."""
     ports = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with suppress(FileNotFoundError), open(table, encoding="ascii") as file:
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError), open(f"{network}/{table}", encoding="ascii") as file:
             for line in list(file)[1:]:
                 fields = line.split()
                 if fields[3] == _LISTENING:

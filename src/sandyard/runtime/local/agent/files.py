@@ -20,15 +20,11 @@ Operation = Callable[..., Answer]
 
 
 def quick_operations(paths: Paths) -> dict[str, Operation]:
+    names = ("stat_file", "commit_file", "discard_file", "set_attributes", "make_folder", "move")
     return {
-        "stat_file": partial(_result, files.stat_file, paths),
+        **{name: partial(_result, getattr(files, name), paths) for name in names},
         "open_file": partial(_descriptor, files.open_file, paths),
         "create_file": partial(_descriptor, files.create_file, paths),
-        "commit_file": partial(_result, files.commit_file, paths),
-        "discard_file": partial(_result, files.discard_file, paths),
-        "set_attributes": partial(_result, files.set_attributes, paths),
-        "make_folder": partial(_result, files.make_folder, paths),
-        "move": partial(_result, files.move, paths),
     }
 
 
