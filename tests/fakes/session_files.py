@@ -20,8 +20,8 @@ from sandyard.runtime.errors import (
     TooManyFilesError,
     UnsafePathError,
 )
-from sandyard.runtime.local.agent.answers import RefusedError
-from sandyard.runtime.local.agent.file_changes import apply_changes
+from sandyard.runtime.guest import RefusedError
+from sandyard.runtime.guest.file_changes import apply_changes
 from sandyard.runtime.model import FileChanges, path_parts
 from sandyard.runtime.sessions.model import WORKSPACE, FileChange, FileInfo, FileKind, absolute_path
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime import errors
+from sandyard.runtime.guest.machine import MARK
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError, Translate
-from sandyard.runtime.remote.guest.machine import MARK
 from sandyard.runtime.remote.guest_code import STATE, guest_files, guest_folder
 from sandyard.runtime.remote.http import parsing
 

@@ -4,7 +4,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-from sandyard.runtime.remote import guest
+from sandyard.runtime import guest
 
 STATE = ".sandyard"
 """In the home folder of the machine's user, beside the workspace."""

@@ -14,9 +14,10 @@ from threading import Thread
 from typing import Any
 
 from sandyard.kit.clock import SystemClock
-from sandyard.runtime.local.agent.answers import Answer, RefusedError
+from sandyard.runtime.guest import RefusedError
+from sandyard.runtime.guest.paths import Paths
+from sandyard.runtime.local.agent.answers import Answer
 from sandyard.runtime.local.agent.files import quick_operations, slow_operations
-from sandyard.runtime.local.agent.paths import Paths
 from sandyard.runtime.local.agent.processes import open_pipes, open_terminal
 from sandyard.runtime.local.client.supervisor_client import Request, raise_refusal
 from sandyard.runtime.local.ipc.packets import Packet, readable

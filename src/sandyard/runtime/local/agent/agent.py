@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sandyard.runtime.guest import RefusedError
+from sandyard.runtime.guest.paths import Paths
 from sandyard.runtime.local.agent import files as agent_files
 from sandyard.runtime.local.agent import processes as agent_processes
-from sandyard.runtime.local.agent.answers import Answer, RefusedError
+from sandyard.runtime.local.agent.answers import Answer
 from sandyard.runtime.local.agent.entering import Entry, enter
-from sandyard.runtime.local.agent.paths import Paths
 from sandyard.runtime.local.host.privileges import close_all_but, die_with_parent
 from sandyard.runtime.local.ipc.packets import Packet, receive_now, send_now
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from sandyard.runtime.local.agent.answers import Answer, RefusedError
-from sandyard.runtime.local.agent.file_changes import apply_changes
-from sandyard.runtime.local.agent.paths import DRAFT, Paths
+from sandyard.runtime.guest import RefusedError
+from sandyard.runtime.guest.file_changes import apply_changes
+from sandyard.runtime.guest.paths import DRAFT, Paths
+from sandyard.runtime.local.agent.answers import Answer
 from sandyard.runtime.local.agent.unpack import unpack
 from sandyard.runtime.local.agent.watch import watch
 from sandyard.runtime.local.ipc.packets import END

@@ -12,7 +12,9 @@ import termios
 from dataclasses import dataclass
 from typing import NoReturn
 
-from sandyard.runtime.local.agent.answers import Answer, RefusedError
+from sandyard.runtime.guest import RefusedError
+from sandyard.runtime.guest.paths import Paths
+from sandyard.runtime.local.agent.answers import Answer
 from sandyard.runtime.local.agent.launching import (
     FAILURE_AT,
     FAILURE_BYTES,
@@ -23,7 +25,6 @@ from sandyard.runtime.local.agent.launching import (
     launch_words,
     parse_failure,
 )
-from sandyard.runtime.local.agent.paths import Paths
 from sandyard.runtime.local.host.socket_diagnosis import open_diagnosis
 
 _LAUNCH_MS = 10_000

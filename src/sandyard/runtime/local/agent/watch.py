@@ -6,8 +6,8 @@ import select
 import struct
 from collections.abc import Iterator, Sequence
 
+from sandyard.runtime.guest.paths import DRAFT, Paths
 from sandyard.runtime.local.agent.answers import Answer
-from sandyard.runtime.local.agent.paths import DRAFT, Paths
 from sandyard.runtime.local.host.system_calls import call
 
 _EVENT = struct.Struct("iIII")

@@ -8,9 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sandyard.runtime.local.agent.answers import Answer, RefusedError
+from sandyard.runtime.guest import RefusedError
+from sandyard.runtime.guest.paths import Paths
+from sandyard.runtime.local.agent.answers import Answer
 from sandyard.runtime.local.agent.launching import parse_failure
-from sandyard.runtime.local.agent.paths import Paths
 from sandyard.runtime.local.agent.processes import Starter
 from sandyard.runtime.local.jail.native_programs import start_program
 

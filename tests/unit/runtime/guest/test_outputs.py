@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.runtime.remote.guest.outputs import Frame, Reader, Writer
+from sandyard.runtime.guest.outputs import Frame, Reader, Writer
 
 PIECE = bytes(64 * 1024)
 

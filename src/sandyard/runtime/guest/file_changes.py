@@ -9,8 +9,8 @@ import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
-from sandyard.runtime.local.agent.answers import RefusedError
-from sandyard.runtime.local.agent.paths import DRAFT
+from sandyard.runtime.guest import RefusedError
+from sandyard.runtime.guest.paths import DRAFT
 
 UNSAFE_PATH = "UNSAFE_PATH"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.runtime.local.agent.answers import RefusedError
-from sandyard.runtime.local.agent.file_changes import UNSAFE_PATH, apply_changes
+from sandyard.runtime.guest import RefusedError
+from sandyard.runtime.guest.file_changes import UNSAFE_PATH, apply_changes
 
 
 def write(workspace: Path, *deleted: str, **written: bytes) -> None:
