@@ -11,7 +11,6 @@ from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
 from sandyard.bootstrap.previews import PreviewsPart
 from sandyard.gateway.http.router import create_tokens_router
 from sandyard.gateway.service import TokenIssue
-from sandyard.kit.clock import Clock
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.http.on_demand_app import OnDemandApp
 from sandyard.platform.access.guard import ACCOUNT_SECURITY
@@ -22,6 +21,7 @@ from sandyard.platform.wiring.shared import PREFIX
 from sandyard.previews.gateway_targets import PreviewTargets
 from sandyard.settings import Settings
 from sandyard.wiring.part import Part
+from sandyard.wiring.spec import get_part
 
 if TYPE_CHECKING:
     from sandyard.gateway.app import GatewayPolicy
@@ -33,25 +33,14 @@ class GatewayWired:
     router: APIRouter
 
 
-def build_gateway(settings: Settings, parts: Sequence[Part]) -> GatewayWired | None:
-    """None if this process serves no sandboxes."""
-    platform = next((each for each in parts if isinstance(each, PlatformPart)), None)
-    if platform is None:
-        return None
+def build_gateway(settings: Settings, parts: Sequence[Part]) -> GatewayWired:
+    """For a process that serves sandboxes."""
+    platform = get_part(parts, PlatformPart)
     previews = next((each for each in parts if isinstance(each, PreviewsPart)), None)
     targets: dict[str, SandboxTargets | PreviewTargets] = {"sbx": platform.wired.targets}
     if previews is not None:
         targets["prj"] = previews.targets
-    return _wired(settings, platform, targets, platform.clock)
-
-
-def _wired(
-    settings: Settings,
-    platform: PlatformPart,
-    targets: dict[str, SandboxTargets | PreviewTargets],
-    clock: Clock,
-) -> GatewayWired:
-    domain, issued = sandbox_domain(settings), access_tokens(settings)
+    domain, issued, clock = sandbox_domain(settings), access_tokens(settings), platform.clock
     accounts = SqlCredentialLookup(platform.database)
     router = create_tokens_router(
         TokenIssue(targets, accounts, issued, domain, clock=clock),

@@ -1,5 +1,6 @@
 """Pages of matching items; a next page is only announced if it is not empty."""
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -17,12 +18,16 @@ async def matching(
     """At most `limit` items that match `has`, and the next cursor."""
     found: list[T] = []
     while len(found) < limit:
-        page = await fetch(limit - len(found), cursor)
+        page = await fetch(min(limit - len(found), _PAGE), cursor)
         found += [each for each in page.items if has(each)]
         cursor = page.next_cursor
         if cursor is None:
             return found, None
     return found, cursor if await _has_more(fetch, has, cursor) else None
+
+
+async def all_matching(fetch: Fetch[T], has: Callable[[T], bool]) -> Sequence[T]:
+    return (await matching(fetch, has, limit=sys.maxsize, cursor=None))[0]
 
 
 async def _has_more(fetch: Fetch[T], has: Callable[[T], bool], cursor: str | None) -> bool:

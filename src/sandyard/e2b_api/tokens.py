@@ -34,7 +34,7 @@ class SandboxTokens:
         self._secrets = secrets
 
     def issue(self, sandbox_id: str) -> str:
-        return _token(self._secrets[0], sandbox_id)
+        return _token(self._secrets[0], _PURPOSE, sandbox_id)
 
     def opens(self, token: str, sandbox_id: str) -> bool:
         sent = token.encode()
@@ -49,7 +49,7 @@ class SandboxTokens:
         )
 
     def _all(self, sandbox_id: str) -> Sequence[str]:
-        return [_token(secret, sandbox_id) for secret in self._secrets]
+        return [_token(secret, _PURPOSE, sandbox_id) for secret in self._secrets]
 
 
 class UploadTokens:
@@ -59,23 +59,19 @@ class UploadTokens:
         self._secrets = secrets
 
     def issue(self, account_id: str, named: str) -> str:
-        return f"{account_id}.{_upload_token(self._secrets[0], account_id, named)}"
+        return f"{account_id}.{_token(self._secrets[0], _UPLOAD, f'{account_id}/{named}')}"
 
     def account_of(self, token: str, named: str) -> str | None:
         """The link's account; None if the link is invalid."""
         account_id, _, sent = token.partition(".")
-        known = (_upload_token(secret, account_id, named) for secret in self._secrets)
+        signed = f"{account_id}/{named}"
+        known = (_token(secret, _UPLOAD, signed) for secret in self._secrets)
         is_ours = any(hmac.compare_digest(sent.encode(), each.encode()) for each in known)
         return account_id if is_ours else None
 
 
-def _upload_token(secret: str, account_id: str, named: str) -> str:
-    signed = _UPLOAD + f"{account_id}/{named}".encode()
-    return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
-
-
-def _token(secret: str, sandbox_id: str) -> str:
-    return hmac.new(secret.encode(), _PURPOSE + sandbox_id.encode(), hashlib.sha256).hexdigest()
+def _token(secret: str, purpose: bytes, signed: str) -> str:
+    return hmac.new(secret.encode(), purpose + signed.encode(), hashlib.sha256).hexdigest()
 
 
 def signature_of(link: FileLink, token: str) -> str:

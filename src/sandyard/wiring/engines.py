@@ -38,6 +38,16 @@ def open_part_database(settings: Settings, data_dir: Path, part: str) -> Databas
     return tracing.traced(database, spans.database(database.name, part))
 
 
+@asynccontextmanager
+async def opened_database(settings: Settings, data_dir: Path, part: str) -> AsyncIterator[Database]:
+    """The same, closed after the block."""
+    database = open_part_database(settings, data_dir, part)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
 def _login(settings: Settings) -> PostgresLogin | None:
     if settings.server.database_url is None:
         return None
@@ -82,12 +92,9 @@ async def open_for_command(
     settings: Settings, data_dir: Path, migrations: Migrations
 ) -> AsyncIterator[Database]:
     """A part's database with the newest schema, for a command that reads it."""
-    database = open_part_database(settings, data_dir, migrations.part)
-    try:
+    async with opened_database(settings, data_dir, migrations.part) as database:
         await migrations.require_head(database)
         yield database
-    finally:
-        await database.close()
 
 
 def job_runner(settings: Settings, leases: JobLeases, clock: Clock) -> JobRunner:

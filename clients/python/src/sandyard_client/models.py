@@ -168,6 +168,8 @@ class PoolSandboxAnswer:
     last_synced: int | None
     created_at: int
     updated_at: int
+    allowed_actions: list[str]
+    """What an operator may do to it now, in the order in which to offer it"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

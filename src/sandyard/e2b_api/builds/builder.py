@@ -16,6 +16,7 @@ from sandyard.e2b_api.builds.recipes import (
     shown_script,
     variables_of,
 )
+from sandyard.e2b_api.envd.files import decompressed, rejoined
 from sandyard.e2b_api.envd.paths import HOME, ROOT, ROOT_HOME, USER
 from sandyard.e2b_api.errors import BuildFailedError
 from sandyard.runtime.records.archives import ArchiveFolder
@@ -25,7 +26,6 @@ from sandyard.runtime.sessions.ports import Processes, Session
 Log = Callable[[str], None]
 
 _GZIP = b"\x1f\x8b"
-_PIECE_BYTES = 1 << 20
 _READY_SEC = 30
 _POLL_SEC = 0.2
 _UNPACKED = "/tmp/.e2b-copy"  # noqa: S108 - inside
@@ -155,17 +155,9 @@ class Lines:
 async def unpacked(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The archive, decompressed. Raises BuildFailedError."""
     first = await anext(pieces, b"")
-    if not first.startswith(_GZIP):
-        yield first
-        async for piece in pieces:
-            yield piece
-        return
-    unpacking = zlib.decompressobj(wbits=31)
+    whole = rejoined(first, pieces)
     try:
-        while first:
-            while first:
-                yield unpacking.decompress(first, _PIECE_BYTES)
-                first = unpacking.unconsumed_tail
-            first = await anext(pieces, b"")
+        async for piece in decompressed(whole) if first.startswith(_GZIP) else whole:
+            yield piece
     except zlib.error as error:
         raise BuildFailedError("the uploaded files are not an archive") from error

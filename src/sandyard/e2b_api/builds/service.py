@@ -11,13 +11,14 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from sandyard.e2b_api.builds.builder import Builder
 from sandyard.e2b_api.builds.recipes import Recipe, Step, Workplace
 from sandyard.e2b_api.envd.paths import HOME, USER
 from sandyard.e2b_api.errors import BuildNotFoundError, BuildRefusedError, SandboxNotFoundError
 from sandyard.e2b_api.model import clamped_timeout, iso
+from sandyard.e2b_api.sandboxes.entrance import Sessions
 from sandyard.e2b_api.sandboxes.service import BUILDER, E2bSandboxes
 from sandyard.e2b_api.templates.finder import (
     TemplateFinder,
@@ -33,7 +34,6 @@ from sandyard.platform.sandboxes.model import NewSandbox, Sandbox
 from sandyard.platform.templates.model import DEFAULT_TAG, NewTemplate, Template
 from sandyard.platform.templates.service import new_id
 from sandyard.runtime.records.archives import ArchiveFolder
-from sandyard.runtime.sessions.ports import Session
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +46,6 @@ _LONGEST_LINE = 4096
 _LASTS_SEC = 3600
 _STALE_SEC = 3600
 _MEBIBYTES_PER_GB = 1024
-
-
-class Sessions(Protocol):
-    async def into(self, sandbox: Sandbox) -> Session: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,13 +245,9 @@ class Builds:
     ) -> None:
         archive_id = await self._archives.save(sandbox, build.build_id)
         wanted = replace(_template(build, recipe, base, at), archived_by=sandbox.sandbox_id)
-        try:
-            await self._templates.keep(
-                wanted, archive_id, build.wanted.tags, by=by, new_id=build.template_id
-            )
-        except BaseException:
-            await asyncio.shield(self._archives.drop([archive_id]))
-            raise
+        await self._templates.keep(
+            wanted, archive_id, build.wanted.tags, by=by, new_id=build.template_id
+        )
 
     def _log(self, build: Build, message: str, level: str = "info") -> None:
         if len(build.entries) < _MOST_ENTRIES:

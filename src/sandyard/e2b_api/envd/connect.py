@@ -92,12 +92,17 @@ def media_type_of(request: Request) -> str:
 
 async def body_of(request: Request, *, most_bytes: int) -> bytes:
     """Raises BodyTooLargeError."""
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > most_bytes:
+    return b"".join([piece async for piece in limited(request.stream(), most_bytes)])
+
+
+async def limited(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[bytes]:
+    """Raises BodyTooLargeError."""
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        if size > most_bytes:
             raise BodyTooLargeError
-    return body
+        yield piece
 
 
 def object_of(body: bytes) -> Message:

@@ -11,14 +11,14 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sandyard.e2b_api.envd.connect import media_type_of
+from sandyard.e2b_api.envd.connect import limited, media_type_of
 from sandyard.e2b_api.envd.entries import METADATA
 from sandyard.e2b_api.envd.machine import UserSession
 from sandyard.e2b_api.envd.own_files import OwnFiles
 from sandyard.e2b_api.envd.paths import whole_path
 from sandyard.e2b_api.envd.responses import json_response
 from sandyard.e2b_api.errors import InvalidRequestError
-from sandyard.kit.errors import BodyTooLargeError, InvalidError
+from sandyard.kit.errors import InvalidError
 from sandyard.kit.http.byte_ranges import ByteRange, parse_range
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 
@@ -51,7 +51,7 @@ async def download(session: UserSession, request: Request) -> Response:
     headers = {"Content-Disposition": named, **_extent(size, wanted)}
     status = 200 if wanted is None else 206
     return StreamingResponse(
-        _all(first, pieces), status, headers=headers, media_type="application/octet-stream"
+        rejoined(first, pieces), status, headers=headers, media_type="application/octet-stream"
     )
 
 
@@ -61,7 +61,7 @@ async def upload(session: UserSession, request: Request, *, most_bytes: int) -> 
     if media_type_of(request) == "multipart/form-data":
         written = await _upload_parts(session, request, path, most_bytes=most_bytes)
     elif path:
-        body = _limited(_decoded(request), most_bytes)
+        body = limited(_decoded(request), most_bytes)
         written = [await _write(session, path, body, _metadata(request))]
     else:
         raise InvalidRequestError("Name the file with `path`.")
@@ -87,7 +87,7 @@ async def _upload_parts(
 
 
 async def _form(request: Request, *, most_bytes: int) -> FormData:
-    pieces = _limited(_decoded(request), most_bytes)
+    pieces = limited(_decoded(request), most_bytes)
     try:
         return await MultiPartParser(request.headers, pieces, max_files=_MOST_FILES).parse()  # type: ignore[arg-type]
     except (MultiPartException, KeyError, ValueError) as error:
@@ -136,7 +136,8 @@ def _extent(size: int | None, wanted: ByteRange | None) -> dict[str, str]:
     return {} if size is None else {"Accept-Ranges": "bytes", "Content-Length": str(size)}
 
 
-async def _all(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def rejoined(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The content whose first piece was already read."""
     yield first
     async for piece in pieces:
         yield piece
@@ -155,28 +156,23 @@ async def _pieces(part: UploadFile | str) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def _limited(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[bytes]:
-    size = 0
-    async for piece in pieces:
-        size += len(piece)
-        if size > most_bytes:
-            raise BodyTooLargeError
-        yield piece
-
-
 async def _decoded(request: Request) -> AsyncIterator[bytes]:
     """The body, decompressed if it is gzip."""
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding not in ("identity", "gzip"):
         raise InvalidRequestError("A body must be gzip or uncompressed.")
-    unpacking = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
-    async for piece in request.stream():
-        if unpacking is None:
+    pieces: AsyncIterator[bytes] = request.stream()
+    try:
+        async for piece in decompressed(pieces) if encoding == "gzip" else pieces:
             yield piece
-            continue
-        try:
-            while piece:
-                yield unpacking.decompress(piece, _PIECE_BYTES)
-                piece = unpacking.unconsumed_tail
-        except zlib.error as error:
-            raise InvalidRequestError("The body is not valid gzip.") from error
+    except zlib.error as error:
+        raise InvalidRequestError("The body is not valid gzip.") from error
+
+
+async def decompressed(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """From gzip, in pieces of a limited size. Raises zlib.error."""
+    unpacking = zlib.decompressobj(wbits=31)
+    async for piece in pieces:
+        while piece:
+            yield unpacking.decompress(piece, _PIECE_BYTES)
+            piece = unpacking.unconsumed_tail

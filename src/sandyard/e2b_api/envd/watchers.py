@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sandyard.e2b_api.envd.connect import Message
 from sandyard.kit.errors import NotFoundError
@@ -20,11 +20,11 @@ class WatcherNotFoundError(NotFoundError):
     code = "E2B_WATCHER_NOT_FOUND"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Watcher:
     sandbox_id: str
     task: "asyncio.Task[None]"
-    events: deque[Message] = field(default_factory=lambda: deque(maxlen=_MOST_EVENTS))
+    events: deque[Message]
 
 
 class Watchers:

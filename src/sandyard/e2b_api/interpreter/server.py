@@ -131,17 +131,17 @@ class Context:
         self._client.stop_channels()
         self._manager.shutdown_kernel(now=True)
 
-    def run(self, code: str, variables: dict[str, str], is_heard: "Heard") -> Iterator[Any]:
+    def run(self, code: str, variables: dict[str, str], caller: socket.socket) -> Iterator[Any]:
         """The events of running the code. It is interrupted if the caller disconnects."""
         with self._turn:
             before = self._with_variables(variables)
             try:
-                yield from self._run(code, is_heard)
+                yield from self._run(code, caller)
             finally:
                 if before:
                     self._quietly(before)
 
-    def _run(self, code: str, is_heard: "Heard") -> Iterator[Any]:
+    def _run(self, code: str, caller: socket.socket) -> Iterator[Any]:
         asked = self._client.execute(code, store_history=True, allow_stdin=False)
         is_interrupted = False
         while True:
@@ -152,7 +152,7 @@ class Context:
                     yield error("KernelDied", "The kernel ended while the code ran.")
                     self.restart()
                     return
-                if not is_interrupted and not is_heard():
+                if not is_interrupted and not is_open(caller):
                     is_interrupted = True
                     self._manager.interrupt_kernel()
                 continue
@@ -282,18 +282,13 @@ class Contexts:
         return True
 
 
-class Heard:
-    """Whether the other end of a connection is still connected."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-
-    def __call__(self) -> bool:
-        ready, _, _ = select.select([self._connection], [], [], 0)
-        try:
-            return not ready or bool(self._connection.recv(1, socket.MSG_PEEK))
-        except OSError:
-            return False
+def is_open(connection: socket.socket) -> bool:
+    """Whether the other end is still connected."""
+    ready, _, _ = select.select([connection], [], [], 0)
+    try:
+        return not ready or bool(connection.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
 
 
 contexts = Contexts()
@@ -347,9 +342,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/x-ndjson")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        is_heard = Heard(self.connection)
         try:
-            for event in context.run(str(body["code"]), body.get("env_vars") or {}, is_heard):
+            variables = body.get("env_vars") or {}
+            for event in context.run(str(body["code"]), variables, self.connection):
                 self._chunk(json.dumps(event).encode() + b"\n")
             self._chunk(b"")
         except OSError:

@@ -1,6 +1,6 @@
 """The way into a sandbox: by its id and its access token, or a signed link."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -8,6 +8,7 @@ from sandyard.e2b_api.envd.machine import Credentials, UserSession
 from sandyard.e2b_api.envd.paths import HOME, ROOT, ROOT_HOME, USER, known_user
 from sandyard.e2b_api.errors import AccessTokenMissingError, LinkOverError, SandboxGoneError
 from sandyard.e2b_api.model import is_running
+from sandyard.e2b_api.sandboxes.metrics import Sampler
 from sandyard.e2b_api.tokens import FileLink, SandboxTokens
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.platform.sandboxes.errors import SandboxRecycledError, SandboxUnknownError
@@ -15,10 +16,7 @@ from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxVariables
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.errors import NotRunningError
-from sandyard.runtime.model import Sample
 from sandyard.runtime.sessions.ports import Session
-
-Sampler = Callable[[Sandbox], Awaitable[Sample]]
 
 
 class Sandboxes(Protocol):

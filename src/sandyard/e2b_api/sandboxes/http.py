@@ -1,5 +1,6 @@
 """The calls about sandboxes."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -103,9 +104,8 @@ class SandboxCalls:
 
     async def _list_running(self, request: Request, by: Principal) -> Response:
         metadata = metadata_of(request.query_params.get("metadata", ""))
-        found = await self._sandboxes.list_all(
-            SandboxSelection(frozenset({"running"}), metadata), by=by
-        )
+        selection = SandboxSelection(frozenset({"running"}), metadata)
+        found, _ = await self._sandboxes.list(selection, by=by, limit=sys.maxsize)
         return json_response([each.listed(self._now()) for each in found])
 
     async def _get(self, request: Request, by: Principal) -> Response:

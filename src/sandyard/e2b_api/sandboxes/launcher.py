@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import resources
-from typing import Protocol
 
 from sandyard.e2b_api.envd.paths import HOME, ROOT, ROOT_HOME, USER
 from sandyard.e2b_api.errors import NotOfferedError
 from sandyard.e2b_api.model import INTERPRETER_PORT
+from sandyard.e2b_api.sandboxes.entrance import Sessions
 from sandyard.kit.errors import UnavailableError
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxVariables
@@ -25,10 +25,6 @@ _POLL_SEC = 0.05
 _READY_SEC = 60
 _READY_POLL_SEC = 0.2
 _STARTED_SEC = 30
-
-
-class Sessions(Protocol):
-    async def into(self, sandbox: Sandbox) -> Session: ...
 
 
 class SandboxLauncher:

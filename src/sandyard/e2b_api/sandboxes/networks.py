@@ -64,16 +64,10 @@ Port = Annotated[int, Field(ge=1, le=65535), AfterValidator(_port)]
 class NetworkBody(Body):
     """Rules that can't be enforced are refused rather than ignored."""
 
-    allow_out: list[Annotated[str, AfterValidator(_allowed)]] | None = Field(
-        default=None, max_length=1000
-    )
-    deny_out: list[Annotated[str, AfterValidator(_network)]] | None = Field(
-        default=None, max_length=1000
-    )
-    dns_servers: list[Annotated[str, AfterValidator(_server)]] | None = Field(
-        default=None, max_length=10
-    )
-    https_ports: list[Annotated[int, Field(ge=1, le=65535), AfterValidator(_port)]] | None = None
+    allow_out: list[Allowed] | None = Field(default=None, max_length=1000)
+    deny_out: list[Denied] | None = Field(default=None, max_length=1000)
+    dns_servers: list[NameServer] | None = Field(default=None, max_length=10)
+    https_ports: list[Port] | None = None
     mask_request_host: Annotated[str, Field(pattern=_HOST)] | None = None
     allow_public_traffic: bool | None = None
     rules: Refused = None

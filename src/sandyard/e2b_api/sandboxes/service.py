@@ -9,7 +9,14 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from sandyard.e2b_api.errors import AlreadyPausedError, SandboxNotFoundError
-from sandyard.e2b_api.model import SandboxView, clamped_timeout, is_gone, is_running, sandbox_id_of
+from sandyard.e2b_api.model import (
+    SandboxView,
+    clamped_timeout,
+    is_gone,
+    is_running,
+    sandbox_id_of,
+    state_of,
+)
 from sandyard.e2b_api.paging import matching
 from sandyard.e2b_api.sandboxes.schemas import NewSandboxBody
 from sandyard.e2b_api.templates.finder import TemplateFinder, archive_of
@@ -33,7 +40,6 @@ BUILDER = "e2b-build-"
 """The name prefix of sandboxes in which templates are built."""
 _CPU = 1.0
 _MEMORY_GB = 1.0
-_PAGE = 100
 
 
 class Launcher(Protocol):
@@ -53,12 +59,11 @@ class SandboxSelection:
     is_oldest_first: bool = False
 
     def has(self, sandbox: Sandbox, now: datetime) -> bool:
-        state = "running" if is_running(sandbox, now) else "paused"
         began_at = sandbox.started_at or sandbox.created_at
         return (
             not is_gone(sandbox, now)
             and not sandbox.name.startswith(BUILDER)
-            and state in self.states
+            and state_of(sandbox, now) in self.states
             and (self.started_after is None or began_at > self.started_after)
             and self.metadata.items() <= (sandbox.metadata or {}).items()
         )
@@ -164,7 +169,7 @@ class E2bSandboxes:
         return await self._described(await self._own(name, by), by)
 
     async def list(
-        self, selection: SandboxSelection, *, by: Principal, limit: int, cursor: str | None
+        self, selection: SandboxSelection, *, by: Principal, limit: int, cursor: str | None = None
     ) -> tuple[Sequence[SandboxView], str | None]:
         """At most `limit`, and the next cursor."""
         now, only = self._now(), await self._filter(selection, by)
@@ -192,17 +197,6 @@ class E2bSandboxes:
         except TemplateNotFoundError:
             return None
         return SandboxFilter(is_recycled=False, template_id=found.template_id)
-
-    async def list_all(
-        self, selection: SandboxSelection, *, by: Principal
-    ) -> Sequence[SandboxView]:
-        found: list[SandboxView] = []
-        cursor = None
-        while True:
-            page, cursor = await self.list(selection, by=by, limit=_PAGE, cursor=cursor)
-            found += page
-            if cursor is None:
-                return found
 
     async def kill(self, name: str, *, by: Principal) -> None:
         """Permanently, with its files."""

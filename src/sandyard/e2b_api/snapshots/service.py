@@ -1,6 +1,5 @@
 """Snapshots and forks: the files of a running sandbox, from which others start."""
 
-import asyncio
 import re
 import secrets
 from collections.abc import Sequence
@@ -38,13 +37,8 @@ class Snapshots:
         sandbox = await self._sandboxes.running(sandbox_name, by=by)
         wanted = _template(given.name, sandbox, await self._sandboxes.template_of(sandbox, by=by))
         archive_id = await self._archives.save(sandbox)
-        try:
-            return await self._templates.keep(
-                wanted, archive_id, [given.tag or DEFAULT_TAG], by=by, new_id=new_id()
-            )
-        except BaseException:
-            await asyncio.shield(self._archives.drop([archive_id]))
-            raise
+        tags = [given.tag or DEFAULT_TAG]
+        return await self._templates.keep(wanted, archive_id, tags, by=by, new_id=new_id())
 
     async def fork(
         self, sandbox_name: str, *, count: int, timeout_sec: int, by: Principal

@@ -1,11 +1,12 @@
 """Finds and changes templates by the names that E2B's SDKs use."""
 
+import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sandyard.e2b_api.errors import InvalidRequestError
-from sandyard.e2b_api.paging import matching
+from sandyard.e2b_api.paging import all_matching, matching
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.listings.model import Listing
@@ -25,7 +26,6 @@ from sandyard.platform.templates.model import (
 )
 from sandyard.platform.templates.service import Templates
 
-_PAGE = 100
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MOST_TAGS = 50
@@ -63,7 +63,7 @@ class TemplateFinder:
         plain = TemplateName.of(text).name
         if plain.startswith("tpl-"):
             return await self._templates.get(account_id, plain)
-        found = [each for each in await self._named(account_id, plain) if each.name == plain]
+        found = await self._named(account_id, plain)
         if not found:
             raise TemplateNotFoundError(f"template '{text[:128]}' not found")
         return min(found, key=lambda each: _rank(each, account_id))
@@ -75,7 +75,7 @@ class TemplateFinder:
             return None
 
     async def find_own(self, name: str, *, account_id: str) -> Template | None:
-        found = [each for each in await self._named(account_id, name) if each.name == name]
+        found = await self._named(account_id, name)
         return next((each for each in found if each.owner_account_id == account_id), None)
 
     async def list(self, account_id: str) -> Sequence[Template]:
@@ -116,29 +116,21 @@ class TemplateFinder:
         new_id: str,
     ) -> Template:
         """Create the template, or add a build with these tags to the account's own of this name.
-        The first build is also the default one."""
-        own = await self.find_own(wanted.name, account_id=by.account_id)
-        named = dict.fromkeys(tags, archive_id)
-        before = {} if own is None else own.archives or {}
-        archives = {DEFAULT_TAG: archive_id, **before, **named}
-        if own is None:
+        The first build is also the default one. If that fails, the archive is dropped."""
+        try:
+            own = await self.find_own(wanted.name, account_id=by.account_id)
+            before = {} if own is None else own.archives or {}
+            archives = {DEFAULT_TAG: archive_id, **before, **dict.fromkeys(tags, archive_id)}
+            if own is not None:
+                return await self._change(own, _changes(wanted, archives), by=by)
             counted = await self._archives.counted(archives.values(), by=by)
             made = replace(wanted, **(counted | {"archives": archives}))
             return await self._templates.create(by, made, template_id=new_id)
-        changes: TemplateChanges = {
-            "archives": archives,
-            "start_command": wanted.start_command,
-            "ready_command": wanted.ready_command,
-            "working_folder": wanted.working_folder,
-            "default_user": wanted.default_user,
-            "build_variables": wanted.build_variables,
-            "archived_by": wanted.archived_by,
-        }
-        return await self._change(own, changes, by=by)
+        except BaseException:  # also if the caller has gone
+            await asyncio.shield(self._archives.drop([archive_id]))
+            raise
 
-    async def assign(
-        self, target: str, tags: Sequence[str], *, by: Principal
-    ) -> tuple[str, Template]:
+    async def assign(self, target: str, tags: Sequence[str], *, by: Principal) -> str:
         """Add tags to a build; returns the build's id. Raises TagUnknownError."""
         template = await self.find(target, account_id=by.account_id)
         archive_id = template.archive_of(TemplateName.of(target).tag or DEFAULT_TAG)
@@ -146,7 +138,8 @@ class TemplateFinder:
             raise TagUnknownError
         added = dict.fromkeys(map(new_tag, tags), archive_id)
         archives = {**(template.archives or {}), **added}
-        return archive_id, await self._change(template, {"archives": archives}, by=by)
+        await self._change(template, {"archives": archives}, by=by)
+        return archive_id
 
     async def remove_tags(self, name: str, tags: Sequence[str], *, by: Principal) -> None:
         """Raises TagUnknownError."""
@@ -188,14 +181,24 @@ class TemplateFinder:
         return changed
 
     async def _named(self, account_id: str, name: str | None) -> Sequence[Template]:
-        found: list[Template] = []
-        cursor = None
-        while True:
-            by_name = Listing(TemplateFilter(search=name), TemplateSort.NAME, _PAGE, cursor)
-            page = await self._templates.list(account_id, by_name)
-            found += page.items
-            if (cursor := page.next_cursor) is None:
-                return found
+        async def fetch(count: int, after: str | None) -> Page[Template]:
+            by_name = Listing(TemplateFilter(search=name), TemplateSort.NAME, count, after)
+            return await self._templates.list(account_id, by_name)
+
+        return await all_matching(fetch, lambda each: name in (None, each.name))
+
+
+def _changes(wanted: NewTemplate, archives: Mapping[str, str]) -> TemplateChanges:
+    """Those that another build makes to a template."""
+    return {
+        "archives": archives,
+        "start_command": wanted.start_command,
+        "ready_command": wanted.ready_command,
+        "working_folder": wanted.working_folder,
+        "default_user": wanted.default_user,
+        "build_variables": wanted.build_variables,
+        "archived_by": wanted.archived_by,
+    }
 
 
 def new_tag(text: str) -> str:

@@ -72,7 +72,7 @@ class TemplateCalls:
 
     async def _assign_tags(self, request: Request, by: Principal) -> Response:
         body = await body_of(request, AssignTagsBody)
-        build_id, _ = await self._templates.assign(body.target, body.tags, by=by)
+        build_id = await self._templates.assign(body.target, body.tags, by=by)
         return json_response({"buildID": build_id, "tags": body.tags}, 201)
 
     async def _remove_tags(self, request: Request, by: Principal) -> Response:

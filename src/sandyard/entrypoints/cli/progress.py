@@ -4,6 +4,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 _SHOW_AFTER_SEC = 2.0
 
@@ -21,16 +25,9 @@ def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeElapsedColumn
 
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+    progress = _bar(TimeElapsedColumn())
     task = progress.add_task(what, total=total)
     timer = threading.Timer(_SHOW_AFTER_SEC, progress.start)
     timer.start()
@@ -40,3 +37,24 @@ def counting(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         timer.cancel()
         timer.join()
         progress.stop()
+
+
+@contextmanager
+def transferring(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A progress bar with bytes and their rate, from the beginning."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _size: None
+        return
+    from rich.progress import DownloadColumn, TransferSpeedColumn
+
+    with _bar(DownloadColumn(), TransferSpeedColumn()) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, size: progress.update(task, completed=done, total=size)
+
+
+def _bar(*numbers: "ProgressColumn") -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), *numbers)
+    return Progress(*columns, console=Console(stderr=True), transient=True)

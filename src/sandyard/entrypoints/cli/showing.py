@@ -3,17 +3,21 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 WATCH_SEC = 2.0
 _CELL = 100
 
+T = TypeVar("T")
 Row = Mapping[str, Any]
 
 
@@ -37,9 +41,11 @@ class View:
         if not self.watch:
             click.echo(self.rendered(look(), columns))
         elif sys.stdout.isatty() and self.output != "json":
-            _live(lambda: self.rendered(look(), columns))
+            from rich.text import Text
+
+            show_live(lambda: Text(self.rendered(look(), columns)), WATCH_SEC)
         else:
-            _on_change(lambda: self.rendered(look(), columns, is_line=True))
+            show_lines(changes(lambda: self.rendered(look(), columns, is_line=True), WATCH_SEC))
 
     def rendered(
         self, rows: Sequence[Row], columns: Sequence[Column], *, is_line: bool = False
@@ -54,6 +60,17 @@ class View:
             click.echo(json.dumps(row, indent=2))
         else:
             click.echo(self.rendered([row], columns))
+
+    def show_each(self, rows: Iterable[Row], line: Callable[[Any], str]) -> None:
+        """Each as it arrives: as JSON, or as a line for people."""
+        show_lines(json.dumps(row) if self.output == "json" else line(row) for row in rows)
+
+
+def show_lines(lines: Iterable[str]) -> None:
+    """Each as it arrives, also to a pipe."""
+    for line in lines:
+        click.echo(line)
+        sys.stdout.flush()
 
 
 def output_options(*, watch: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -116,22 +133,22 @@ def _cell(value: Any) -> str:
     return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
 
 
-def _live(render: Callable[[], str]) -> None:
+def show_live(render: Callable[[], "RenderableType"], every_sec: float) -> None:
+    """On the same place of the terminal, until interrupted."""
     from rich.live import Live
-    from rich.text import Text
 
-    with Live(Text(render()), refresh_per_second=4) as live:
+    with Live(render(), refresh_per_second=4) as live:
         while True:
-            time.sleep(WATCH_SEC)
-            live.update(Text(render()))
+            time.sleep(every_sec)
+            live.update(render())
 
 
-def _on_change(render: Callable[[], str]) -> None:
+def changes(look: Callable[[], T], every_sec: float) -> Iterator[T]:
+    """What is seen first, and then whenever it differs."""
     before = None
     while True:
-        now = render()
+        now = look()
         if now != before:
             before = now
-            click.echo(now)
-            sys.stdout.flush()
-        time.sleep(WATCH_SEC)
+            yield now
+        time.sleep(every_sec)

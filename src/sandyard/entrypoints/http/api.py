@@ -71,7 +71,7 @@ def create_app(
     hosted = HostedApps(settings, parts)
     routes = [_document_route(app), *_routes(parts, operations, hosted.routers)]
     apps = _api(app, routes, settings.server)
-    apps = replace(apps, console=hosted.console(apps.call_api), hosted=hosted.by_host())
+    apps = replace(apps, hosted=hosted.apps(apps.call_api))
     if awaited:
         apps = replace(apps, early=_are_for(routes, hosted))
     app.state.hosted = hosted

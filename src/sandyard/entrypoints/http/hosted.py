@@ -42,15 +42,13 @@ class HostedApps:
         """Whether the request names a host of E2B's API or of a sandbox."""
         return self._e2b_hosts.accepts(scope) or self._is_for_sandbox(scope)
 
-    def console(self, api: ASGIApp) -> HostedApp:
-        build = lazy("sandyard.bootstrap.console:build_console")
-        console = self._added(OnDemandApp(partial(build, self._settings, self._parts, api)))
-        return HostedApp(is_for_console, GatewayErrors(console), CONSOLE)
-
-    def by_host(self) -> Sequence[HostedApp]:
+    def apps(self, api: ASGIApp) -> Sequence[HostedApp]:
         """E2B's API uses a reserved port of each sandbox, so it is checked before the gateway."""
+        build = lazy("sandyard.bootstrap.console:build_console")
+        pages = self._added(OnDemandApp(partial(build, self._settings, self._parts, api)))
+        console = HostedApp(is_for_console, GatewayErrors(pages), CONSOLE, has_own_headers=False)
         if self._gateway is None:
-            return ()
+            return (console,)
         build = lazy("sandyard.bootstrap.e2b_api:build_e2b_api")
         options = {"hosts": self._e2b_hosts, "ports": self._gateway.app}
         e2b = self._added(OnDemandApp(partial(build, self._settings, self._parts, **options)))
@@ -58,6 +56,7 @@ class HostedApps:
         return (
             HostedApp(self._e2b_hosts.accepts, e2b, E2B),
             HostedApp(self._is_for_sandbox, GatewayErrors(gateway), GATEWAY),
+            console,
         )
 
     async def prepare(self) -> None:

@@ -55,13 +55,14 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class HostedApp:
-    """An application for the requests that `matches` selects; its responses are passed on
-    unchanged."""
+    """An application for the requests that `matches` selects."""
 
     matches: Callable[[Scope], bool]
     app: ASGIApp
     route: "_Template"
     """The route for metrics and logs; the paths are the application's own."""
+    has_own_headers: bool = True
+    """Its responses are passed on without security headers of ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,7 @@ class Applications:
     """For the requests that `direct` accepts."""
     websockets: ASGIApp
     hosted: Sequence[HostedApp] = ()
-    """The first that accepts a request gets it; their responses are passed on unchanged."""
-    console: HostedApp | None = None
-    """Pages; other requests go to the API."""
+    """The first that accepts a request gets it; other requests go to the API."""
     early: Callable[[Scope], bool] | None = None
     """Matches requests that can be served before all parts are built; None once they are."""
 
@@ -153,7 +152,8 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 state["status"] = message["status"]
                 headers = message["headers"]
-                headers = [*headers] if hosted else with_security_headers(headers)
+                is_passed_on = hosted is not None and hosted.has_own_headers
+                headers = [*headers] if is_passed_on else with_security_headers(headers)
                 if self._send_request_id:
                     headers.append((b"x-request-id", state["request_id"].encode()))
                 message["headers"] = headers
@@ -196,9 +196,6 @@ class RequestMiddleware:
         return state
 
     def _app_of(self, scope: Scope, hosted: HostedApp | None) -> ASGIApp:
-        console = self.apps.console
-        if hosted is None and console is not None and console.matches(scope):
-            hosted = console
         if hosted is None:
             return self.apps.app_for(scope)
         scope["route"] = hosted.route

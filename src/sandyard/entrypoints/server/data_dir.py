@@ -6,7 +6,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -42,6 +42,11 @@ _PROBE_BYTES = 64 * 1024
 
 RESTORING = "restore"
 """Contains the data being restored; removed when all of it is in place."""
+
+
+def locked_if(is_embedded: object, data_dir: Path) -> AbstractContextManager[None]:
+    """Lock the data dir if it has data of an embedded engine."""
+    return locked(data_dir) if is_embedded else nullcontext()
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.entrypoints.http.operations import metrics_response
 from sandyard.entrypoints.server.connections import ConnectionLimits, ConnectionPolicy
-from sandyard.entrypoints.server.data_dir import locked, require_writable, with_secrets
+from sandyard.entrypoints.server.data_dir import locked_if, require_writable, with_secrets
 from sandyard.entrypoints.server.listeners import Listener, Tls, is_loopback, require_free_port
 from sandyard.entrypoints.server.otlp import open_tracing
 from sandyard.entrypoints.server.parts import RunningParts
@@ -65,7 +65,7 @@ def run(settings: Settings, options: ServeOptions) -> None:
     import uvloop
 
     require_writable(options.data_dir)
-    with locked(options.data_dir) if embedded_parts(settings) else nullcontext():
+    with locked_if(embedded_parts(settings), options.data_dir):
         settings = with_addresses(with_secrets(settings, options.data_dir), options)
         if options.worker_of is None:
             require_free_port(options.host, options.port)

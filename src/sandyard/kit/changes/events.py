@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
+import orjson
+
 from sandyard.kit.paging import Page
 
 ActorKind = Literal["track", "account", "key", "operator", "job", "device", "system", "anonymous"]
@@ -47,6 +49,21 @@ class Event:
     reason: str | None = None
     account_id: str | None = None
     """The account that owns the subject, if subjects belong to accounts."""
+
+    @classmethod
+    def of_stored(cls, stored: Mapping[str, Any]) -> "Event":
+        """The event of a row or an item, which has its data as JSON text."""
+        return cls(
+            kind=stored["kind"],
+            subject=stored["subject"],
+            sequence=stored["sequence"],
+            actor=stored["actor"],
+            at_ms=stored["at_ms"],
+            effect=Effect(stored["effect"]),
+            data=orjson.loads(stored["data"]),
+            reason=stored.get("reason"),
+            account_id=stored.get("account_id"),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,22 +35,8 @@ logging.getLogger("aiodynamo").addFilter(_QuietCredentialProviders())
 
 _CIRCUIT = "dynamodb"
 _CONNECTIONS = 256
-_PASSING = frozenset(
-    {
-        "ThrottlingException",
-        "ProvisionedThroughputExceededException",
-        "RequestLimitExceeded",
-        "InternalServerError",
-        "ServiceUnavailable",
-        "TransactionConflictException",
-        "TransactionInProgressException",
-        "LimitExceededException",
-    }
-)
-_PASSING_REASONS = frozenset(
-    {"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"}
-)
-_TROUBLE = {
+_AN_ERROR = "returns an error"
+_PASSING = {
     "ThrottlingException": "throttles requests",
     "ProvisionedThroughputExceededException": "throttles requests",
     "RequestLimitExceeded": "throttles requests",
@@ -60,8 +46,11 @@ _TROUBLE = {
     "TransactionConflictException": "is busy with other transactions",
     "TransactionInProgressException": "is busy with other transactions",
     "TransactionConflict": "is busy with other transactions",
+    "InternalServerError": _AN_ERROR,
+    "ServiceUnavailable": _AN_ERROR,
 }
-"""Messages for callers, by DynamoDB error code; for any other code: returns an error."""
+"""Codes of faults that may be over at the next try, of calls and of actions of a transaction, with
+the message for callers."""
 _NO_ANSWER = "does not respond in time"
 _STALE_CREDENTIALS = frozenset({"ExpiredTokenException", "ExpiredToken"})
 
@@ -123,8 +112,8 @@ class _PassingError(Exception):
 
     @classmethod
     def of(cls, *codes: str) -> "_PassingError":
-        trouble = next((_TROUBLE[each] for each in codes if each in _TROUBLE), None)
-        return cls(", ".join(codes), trouble or "returns an error")
+        trouble = next((_PASSING[each] for each in codes if each in _PASSING), _AN_ERROR)
+        return cls(", ".join(codes), trouble)
 
 
 class Dynamo:
@@ -295,7 +284,7 @@ def _raise_refused(answer: Mapping[str, Any]) -> None:
     if any(reason.is_condition for reason in reasons):
         raise TransactionRefusedError(reasons)
     codes = {reason.code for reason in reasons}
-    if codes & _PASSING_REASONS:
+    if codes & _PASSING.keys():
         raise _PassingError.of(*sorted(codes - {"None"}))
     raise ValueError(f"DynamoDB rejects the transaction: {sorted(codes)}")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from sandyard.kit.changes.events import Effect, Event
+from sandyard.kit.changes.events import Event
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.dynamo.client import Dynamo
 from sandyard.kit.dynamo.items import Table
@@ -64,19 +64,6 @@ class EventItems:
             "effect": event.effect.value,
             "data": orjson.dumps(event.data).decode(),
         }
-
-
-def event_of(item: Item) -> Event:
-    return Event(
-        kind=item["kind"],
-        subject=item["subject"],
-        sequence=item["sequence"],
-        actor=item["actor"],
-        at_ms=item["at_ms"],
-        effect=Effect(item["effect"]),
-        data=orjson.loads(item["data"]),
-        reason=item.get("reason"),
-    )
 
 
 def shard_of(subject: str) -> int:

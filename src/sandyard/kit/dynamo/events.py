@@ -13,14 +13,7 @@ from typing import Any
 
 from sandyard.kit.changes.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
 from sandyard.kit.clock import Clock
-from sandyard.kit.dynamo.event_items import (
-    ACTOR_INDEX,
-    SHARDS,
-    TIME_INDEX,
-    EventItems,
-    day_of,
-    event_of,
-)
+from sandyard.kit.dynamo.event_items import ACTOR_INDEX, SHARDS, TIME_INDEX, EventItems, day_of
 from sandyard.kit.dynamo.event_pruning import Alive, EventPruning
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import first_event_id
@@ -132,7 +125,7 @@ class DynamoEventLog:
             condition="#subject = :subject", values={"subject": subject}, forward=False
         ):
             for item in items:
-                found.append(event_of(item))
+                found.append(Event.of_stored(item))
                 if item["effect"] == Effect.FULL:
                     return found[::-1]
         return found[::-1]
@@ -266,7 +259,7 @@ class DynamoEventLog:
                 return found, str(start["event_id"])
 
     def _logged(self, item: Item) -> LoggedEvent:
-        return LoggedEvent(item["event_id"], self.part, event_of(item))
+        return LoggedEvent(item["event_id"], self.part, Event.of_stored(item))
 
 
 _BATCH = 500

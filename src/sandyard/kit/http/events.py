@@ -1,6 +1,7 @@
 """API schema of events, the same in every part."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
@@ -104,24 +105,14 @@ class EventFilter:
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> None:
-        self.subject = subject
-        self.kind = kind
-        self.actor = actor
-        self.from_ms = None if from_ is None else _milliseconds(from_)
-        self.to_ms = None if to is None else _milliseconds(to)
-        self.limit = limit
-        self.cursor = cursor
+        from_ms, to_ms = (None if at is None else _milliseconds(at) for at in (from_, to))
+        self._query = EventQuery(subject, kind, actor, from_ms=from_ms, to_ms=to_ms)
+        self._limit = limit
+        self._cursor = cursor
 
     async def page(self, log: EventListing, *, account_id: str | None = None) -> EventPage:
-        query = EventQuery(
-            subject=self.subject,
-            kind=self.kind,
-            actor=self.actor,
-            account_id=account_id,
-            from_ms=self.from_ms,
-            to_ms=self.to_ms,
-        )
-        page = await log.page(query, limit=self.limit, cursor=self.cursor)
+        query = replace(self._query, account_id=account_id)
+        page = await log.page(query, limit=self._limit, cursor=self._cursor)
         return EventPage.of(page, EventAnswer.of)
 
 

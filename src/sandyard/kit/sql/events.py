@@ -22,19 +22,8 @@ from sandyard.kit.sql.column_types import BIG_ID
 from sandyard.kit.sql.database import Database
 
 _BATCH = 1000
-_COLUMNS = (
-    "event_id",
-    "subject",
-    "subject_key",
-    "sequence",
-    "kind",
-    "actor",
-    "account_id",
-    "at_ms",
-    "reason",
-    "effect",
-    "data",
-)
+_OF_ENGINE = ("position", "xid")
+"""The columns that the engine fills."""
 
 
 def event_table(metadata: sa.MetaData) -> sa.Table:
@@ -63,7 +52,8 @@ class EventWriter:
     def __init__(self, table: sa.Table, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._make_id = EventIds()
-        self.insert = BatchInsert(table, _COLUMNS)
+        written = [each.name for each in table.c if each.name not in _OF_ENGINE]
+        self.insert = BatchInsert(table, written)
         """For `rows`, by callers that insert them together with other rows."""
 
     def write(self, connection: sa.Connection, events: Sequence[Event]) -> None:
@@ -147,7 +137,7 @@ class SqlEventLog:
         for row in await self._rows(statement):
             if row.effect == Effect.FULL:
                 found[row.subject].clear()
-            found[row.subject].append(_event(row))
+            found[row.subject].append(self._logged(row).event)
         return found
 
     async def gone(self) -> AsyncIterator[Sequence[str]]:
@@ -281,24 +271,11 @@ class SqlEventLog:
         return await self._database.read(lambda connection: connection.execute(statement).all())
 
     def _logged(self, row: Any) -> LoggedEvent:
-        return LoggedEvent(row.event_id, self.part, _event(row))
+        event = Event.of_stored(row._mapping)  # noqa: SLF001 - SQLAlchemy's public mapping
+        return LoggedEvent(row.event_id, self.part, event)
 
 
 def _single(position: list[Any]) -> list[Any]:
     if len(position) != 1 or position[0] is None:
         raise InvalidCursorError
     return position
-
-
-def _event(row: Any) -> Event:
-    return Event(
-        kind=row.kind,
-        subject=row.subject,
-        sequence=row.sequence,
-        actor=row.actor,
-        at_ms=row.at_ms,
-        effect=Effect(row.effect),
-        data=orjson.loads(row.data),
-        reason=row.reason,
-        account_id=row.account_id,
-    )

@@ -157,6 +157,6 @@ def create_me_router(accounts: Accounts, guard: AccessGuard, *, prefix: str) -> 
     @routes.patch("/me", "Change your profile")
     async def update_me(body: Annotated[ProfileBody, Body()], caller: Caller) -> AccountAnswer:
         """E-mail address and user name can't be changed."""
-        return AccountAnswer.of(await accounts.update_profile(caller, body.changes()))
+        return AccountAnswer.of(await accounts.update_profile(caller, body.sent()))
 
     return routes.router

@@ -11,8 +11,8 @@ from sandyard.kit.http.schemas import PageAnswer, example, example_of
 from sandyard.platform.access.login_tokens import Login
 from sandyard.platform.access.principal import Role
 from sandyard.platform.accounts.identity.model import LoginRequest
-from sandyard.platform.accounts.model import EMAIL, USERNAME, Account, ProfileChanges
-from sandyard.platform.http.fields import SEARCHABLE, Money, Name, RequestBody
+from sandyard.platform.accounts.model import EMAIL, USERNAME, Account
+from sandyard.platform.http.fields import SEARCHABLE, Answer, Money, Name, RequestBody
 
 MIN_PASSWORD, MAX_PASSWORD = 10, 128
 
@@ -122,10 +122,6 @@ class ProfileBody(RequestBody):
         None, description="You are notified when a month's cost exceeds it"
     )
 
-    def changes(self) -> ProfileChanges:
-        changes: ProfileChanges = self.sent()
-        return changes
-
 
 class AccountDeletionBody(RequestBody):
     model_config = example(password=_PASSWORD)
@@ -145,7 +141,7 @@ class RoleBody(RequestBody):
     role: Role
 
 
-class AccountAnswer(BaseModel):
+class AccountAnswer(Answer):
     model_config = example(
         account_id="483920175634",
         email="ada@example.com",
@@ -172,17 +168,13 @@ class AccountAnswer(BaseModel):
     created_at: datetime
     updated_at: datetime
 
-    @classmethod
-    def of(cls, account: Account) -> Self:
-        return cls.model_validate(account, from_attributes=True)
-
 
 class UserPage(PageAnswer):
     users: list[AccountAnswer]
     next_cursor: str | None
 
 
-class LoginAnswer(BaseModel):
+class LoginAnswer(Answer):
     model_config = example(
         access_token=_ACCESS_TOKEN,
         token_type="bearer",  # noqa: S106 - no password
@@ -197,14 +189,10 @@ class LoginAnswer(BaseModel):
 
     @classmethod
     def of(cls, account: Account, login: Login) -> Self:
-        return cls(
-            access_token=login.access_token,
-            expires_at=login.expires_at,
-            account=AccountAnswer.of(account),
-        )
+        return super().of(login, account=AccountAnswer.of(account))
 
 
-class OidcBegunAnswer(BaseModel):
+class OidcBegunAnswer(Answer):
     """Keep all but the address where only the browser that asked can use it."""
 
     model_config = example(
@@ -221,12 +209,7 @@ class OidcBegunAnswer(BaseModel):
 
     @classmethod
     def of(cls, request: LoginRequest, authorization_url: str) -> Self:
-        return cls(
-            authorization_url=authorization_url,
-            state=request.state,
-            nonce=request.nonce,
-            code_verifier=request.code_verifier,
-        )
+        return super().of(request, authorization_url=authorization_url)
 
 
 class OidcFinishBody(RequestBody):

@@ -8,7 +8,7 @@ from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
-from sandyard.platform.api_keys.model import KeyFilter, KeySort
+from sandyard.platform.api_keys.model import KeyFilter, KeySort, NewKey
 from sandyard.platform.api_keys.schemas import (
     ApiKeyAnswer,
     ApiKeyBody,
@@ -33,8 +33,8 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
         """The key is shown only once; only its hash is stored. It is valid wherever a login is,
         except here, within its scope: `read` only reads, `run` also uses sandboxes and previews,
         `admin` does everything."""
-        key, api_key = await keys.create(caller, body.new())
-        return NewApiKeyAnswer.of(key, api_key)
+        key, api_key = await keys.create(caller, NewKey(**body.model_dump()))
+        return NewApiKeyAnswer.of(key, api_key=api_key)
 
     @routes.get("", "List your API keys")
     async def list_api_keys(
@@ -64,7 +64,7 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
         key_id: _KeyId, body: Annotated[ApiKeyBody, Body()], caller: Caller
     ) -> ApiKeyAnswer:
         """Null removes the description."""
-        return ApiKeyAnswer.of(await keys.update(caller, key_id, body.changes()))
+        return ApiKeyAnswer.of(await keys.update(caller, key_id, body.sent()))
 
     @routes.post("/{key_id}/activate", "Activate an API key", 404)
     async def activate_api_key(key_id: _KeyId, caller: Caller) -> ApiKeyAnswer:

@@ -1,14 +1,13 @@
 """The bodies and answers of API keys, as the OpenAPI document describes them."""
 
 from datetime import datetime
-from typing import Self
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from sandyard.kit.http.schemas import PageAnswer, example
 from sandyard.platform.access.principal import Scope
-from sandyard.platform.api_keys.model import AccountKey, KeyChanges, KeyFormat, NewKey
-from sandyard.platform.http.fields import NamedBody, NewNamedBody, Timestamp
+from sandyard.platform.api_keys.model import KeyFormat
+from sandyard.platform.http.fields import Answer, NamedBody, NewNamedBody, Timestamp
 
 
 class NewApiKeyBody(NewNamedBody):
@@ -26,21 +25,14 @@ class NewApiKeyBody(NewNamedBody):
         KeyFormat.SANDYARD, description="`e2b` for E2B's SDKs; the access is the same"
     )
 
-    def new(self) -> NewKey:
-        return NewKey(self.name, self.description, self.scope, self.expires_at, self.format)
-
 
 class ApiKeyBody(NamedBody):
     """Fields that are left out stay as they are."""
 
     model_config = example(description=None)
 
-    def changes(self) -> KeyChanges:
-        changes: KeyChanges = self.sent()
-        return changes
 
-
-class ApiKeyAnswer(BaseModel):
+class ApiKeyAnswer(Answer):
     model_config = example(
         key_id="key-7r2d9f0h3j5k8l1zq",
         name="CI",
@@ -65,12 +57,8 @@ class ApiKeyAnswer(BaseModel):
     created_at: datetime
     updated_at: datetime
 
-    @classmethod
-    def of(cls, key: AccountKey) -> Self:
-        return cls.model_validate(key, from_attributes=True)
 
-
-class NewApiKeyAnswer(BaseModel):
+class NewApiKeyAnswer(Answer):
     model_config = example(
         key_id="key-7r2d9f0h3j5k8l1zq",
         api_key="sbk-9f3k2m5n8p1q4r7s0t3v6w9x2y5z8a1b4c7d0e3f",
@@ -88,18 +76,6 @@ class NewApiKeyAnswer(BaseModel):
     scope: Scope
     expires_at: datetime | None
     created_at: datetime
-
-    @classmethod
-    def of(cls, key: AccountKey, api_key: str) -> Self:
-        return cls(
-            key_id=key.key_id,
-            api_key=api_key,
-            name=key.name,
-            description=key.description,
-            scope=key.scope,
-            expires_at=key.expires_at,
-            created_at=key.created_at,
-        )
 
 
 class ApiKeyPage(PageAnswer):

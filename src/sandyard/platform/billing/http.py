@@ -26,6 +26,7 @@ from sandyard.platform.billing.schemas import (
 )
 from sandyard.platform.billing.service import Statements
 from sandyard.platform.http.fields import Day, OfProject, OfSandbox
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.usage.model import ServiceType
 
 _COLUMNS = (
@@ -84,8 +85,9 @@ def create_billing_router(
         cursor: Cursor = None,
     ) -> BillPage:
         """One per usage and UTC day, and corrections, latest day first."""
-        page = await store.page(caller.account_id, query, limit=limit, cursor=cursor)
-        return BillPage.of(page, lambda bill: BillAnswer.of(bill, currency))
+        listing = Listing(query, "-billing_date", limit, cursor)
+        page = await store.page(caller.account_id, listing)
+        return BillPage.of(page, lambda bill: BillAnswer.of(bill, currency=currency))
 
     @routes.get("/summary", "Sum bills")
     async def sum_bills(

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
 from sandyard.platform.billing.model import Bill, Spending, Sum, SumBy
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.usage.model import Usage
 
@@ -68,11 +69,7 @@ class BillingStore(Protocol):
         """The account's sandboxes that have a snapshot."""
         ...
 
-    async def page(
-        self, account_id: str, query: BillQuery, *, limit: int, cursor: str | None
-    ) -> Page[Bill]:
-        """The latest day first."""
-        ...
+    async def page(self, account_id: str, listing: Listing[BillQuery]) -> Page[Bill]: ...
 
     async def sums(self, account_id: str, query: BillQuery, *, by: SumBy) -> Sequence[Sum]: ...
 

@@ -1,7 +1,6 @@
 """The answers about bills, as the OpenAPI document describes them."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Self
@@ -9,8 +8,8 @@ from typing import Self
 from pydantic import BaseModel, Field
 
 from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.billing.model import Bill, MonthToDate, Sum, SumBy
-from sandyard.platform.http.fields import Currency, Money, Quantity
+from sandyard.platform.billing.model import MonthToDate, Sum, SumBy
+from sandyard.platform.http.fields import Answer, Currency, Money, Quantity
 from sandyard.platform.usage.model import ServiceType
 
 _SUM = {
@@ -23,7 +22,7 @@ _SUM = {
 }
 
 
-class BillAnswer(BaseModel):
+class BillAnswer(Answer):
     model_config = example(
         billing_id="bil-2c5f8j1n4r7v",
         usage_id="usg-5t8w1y4b7d0g",
@@ -62,17 +61,13 @@ class BillAnswer(BaseModel):
     memory_hours: Quantity
     storage_hours: Quantity
 
-    @classmethod
-    def of(cls, bill: Bill, currency: str) -> Self:
-        return cls.model_validate(asdict(bill) | {"currency": currency})
-
 
 class BillPage(PageAnswer):
     bills: list[BillAnswer]
     next_cursor: str | None
 
 
-class BillingSumAnswer(BaseModel):
+class BillingSumAnswer(Answer):
     key: str = Field(description="The day, project, sandbox or service")
     amount: Money
     usage_seconds: int
@@ -82,14 +77,7 @@ class BillingSumAnswer(BaseModel):
 
     @classmethod
     def of(cls, found: Sum) -> Self:
-        return cls(
-            key=found.key,
-            amount=found.consumed.amount,
-            usage_seconds=found.consumed.seconds,
-            cpu_hours=found.consumed.cpu_hours,
-            memory_hours=found.consumed.memory_hours,
-            storage_hours=found.consumed.storage_hours,
-        )
+        return super().of(found, found.consumed, usage_seconds=found.consumed.seconds)
 
 
 class BillingSumsAnswer(BaseModel):
@@ -115,7 +103,7 @@ class BillingSumsAnswer(BaseModel):
         )
 
 
-class MonthToDateAnswer(BaseModel):
+class MonthToDateAnswer(Answer):
     model_config = example(
         since="2026-10-01",
         until="2026-10-30T18:00:00Z",
@@ -144,18 +132,15 @@ class MonthToDateAnswer(BaseModel):
 
     @classmethod
     def of(cls, by: SumBy, month: MonthToDate, currency: str) -> Self:
-        return cls(
-            since=month.since,
-            until=month.until,
+        total = month.total.amount
+        return super().of(
+            month,
+            month.total,
             by=by,
             sums=[BillingSumAnswer.of(each) for each in month.sums],
-            total=month.total.amount,
-            billed=month.billed,
-            unbilled=month.total.amount - month.billed,
+            total=total,
+            unbilled=total - month.billed,
             currency=currency,
-            cpu_hours=month.total.cpu_hours,
-            memory_hours=month.total.memory_hours,
-            storage_hours=month.total.storage_hours,
         )
 
 

@@ -2,7 +2,7 @@
 
 from datetime import date
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import Query
 from pydantic import (
@@ -74,6 +74,22 @@ def unchanged() -> Any:
 
 def _without_default(schema: dict[str, Any]) -> None:
     schema.pop("default", None)
+
+
+class Answer(BaseModel):
+    """An answer with the fields of entities."""
+
+    @classmethod
+    def of(cls, *entities: Any, **others: Any) -> Self:
+        """Each field that is not among the others is that of the first entity which has it."""
+        names = [str(each.validation_alias or name) for name, each in cls.model_fields.items()]
+        shown = {
+            name: getattr(entity, name)
+            for entity in reversed(entities)
+            for name in names
+            if hasattr(entity, name)
+        }
+        return cls.model_validate(shown | others, from_attributes=True)
 
 
 class RequestBody(BaseModel):

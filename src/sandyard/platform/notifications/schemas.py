@@ -1,16 +1,15 @@
 """The bodies and answers of notifications, as the OpenAPI document describes them."""
 
 from datetime import datetime
-from typing import Self
 
 from pydantic import BaseModel, Field
 
 from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.http.fields import Name, Prose, RequestBody
-from sandyard.platform.notifications.model import Notice, Notification, NotificationType
+from sandyard.platform.http.fields import Answer, Name, Prose, RequestBody
+from sandyard.platform.notifications.model import Notice, NotificationType
 
 
-class NotificationAnswer(BaseModel):
+class NotificationAnswer(Answer):
     model_config = example(
         notification_id="not-3f6h9k2m5p8r",
         title="Maintenance on Sunday",
@@ -30,10 +29,6 @@ class NotificationAnswer(BaseModel):
     related_entity_type: str | None
     related_entity_id: str | None
     created_at: datetime
-
-    @classmethod
-    def of(cls, notification: Notification) -> Self:
-        return cls.model_validate(notification, from_attributes=True)
 
 
 class NotificationPage(PageAnswer):

@@ -62,7 +62,7 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
         project_id: _ProjectId, body: Annotated[ProjectBody, Body()], caller: Caller
     ) -> ProjectAnswer:
         """Null removes the description. An archived project is read-only."""
-        changed = await projects.update(caller, project_id, body.changes())
+        changed = await projects.update(caller, project_id, body.sent())
         return ProjectAnswer.of(changed)
 
     @routes.post("/{project_id}/archive", "Archive a project", 404, 409)

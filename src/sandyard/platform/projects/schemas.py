@@ -1,13 +1,10 @@
 """The bodies and answers of projects, as the OpenAPI document describes them."""
 
 from datetime import datetime
-from typing import Self
-
-from pydantic import BaseModel
 
 from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.http.fields import NamedBody, NewNamedBody
-from sandyard.platform.projects.model import Project, ProjectChanges, ProjectStatus
+from sandyard.platform.http.fields import Answer, NamedBody, NewNamedBody
+from sandyard.platform.projects.model import ProjectStatus
 
 
 class NewProjectBody(NewNamedBody):
@@ -19,12 +16,8 @@ class ProjectBody(NamedBody):
 
     model_config = example(name="Web shop")
 
-    def changes(self) -> ProjectChanges:
-        changes: ProjectChanges = self.sent()
-        return changes
 
-
-class ProjectAnswer(BaseModel):
+class ProjectAnswer(Answer):
     model_config = example(
         project_id="prj-4k8s0m2q6w1c9x7ab",
         name="Shop",
@@ -42,10 +35,6 @@ class ProjectAnswer(BaseModel):
     is_default: bool
     created_at: datetime
     updated_at: datetime
-
-    @classmethod
-    def of(cls, project: Project) -> Self:
-        return cls.model_validate(project, from_attributes=True)
 
 
 class ProjectPage(PageAnswer):

@@ -17,7 +17,13 @@ from sandyard.platform.access.open_streams import stream_end
 from sandyard.platform.access.routes import Caller, run_routes
 from sandyard.platform.http.fields import OfProject, OfTemplate, Search
 from sandyard.platform.listings.model import Listing
-from sandyard.platform.sandboxes.model import PricedSandbox, Sandbox, SandboxFilter
+from sandyard.platform.sandboxes.model import (
+    Changes,
+    NewSandbox,
+    PricedSandbox,
+    Sandbox,
+    SandboxFilter,
+)
 from sandyard.platform.sandboxes.schemas import (
     EgressAnswer,
     LogsAnswer,
@@ -95,7 +101,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         caller: Caller, body: Annotated[NewSandboxBody, Body()]
     ) -> SandboxAnswer:
         """Creates a sandbox from a template, in a project. It runs after it is started."""
-        made = await sandboxes.create(body.new(), by=caller)
+        made = await sandboxes.create(NewSandbox(**body.model_dump()), by=caller)
         return SandboxAnswer.of(PricedSandbox(made.sandbox, Decimal(0), sandboxes.currency))
 
     @routes.get("", "List sandboxes")
@@ -128,7 +134,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     ) -> SandboxAnswer:
         """Name, description, project and access can be changed at any time, resources only while it
         does not run. Earlier usage stays with its previous project."""
-        changed = await sandboxes.change(sandbox_id, body.changes(), by=caller)
+        changed = await sandboxes.change(sandbox_id, Changes(body.sent()), by=caller)
         return await priced_answer(sandboxes, changed)
 
 
@@ -137,7 +143,7 @@ def _add_egress(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     async def get_sandbox_egress(caller: Caller, sandbox_id: SandboxId) -> EgressAnswer:
         """The outgoing connections of its last run: counters, and the blocked hosts."""
         report = await sandboxes.egress_report(sandbox_id, account_id=caller.account_id)
-        return EgressAnswer.of(sandbox_id, report)
+        return EgressAnswer.of(report, sandbox_id=sandbox_id)
 
 
 def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:

@@ -1,6 +1,5 @@
 """The bodies and answers of sandboxes, as the OpenAPI document describes them."""
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Self
 
@@ -10,6 +9,7 @@ from sandyard.kit.clock import utc_time
 from sandyard.kit.http.schemas import PageAnswer, example, inline
 from sandyard.platform.http.fields import (
     ID,
+    Answer,
     Currency,
     Description,
     Money,
@@ -28,12 +28,10 @@ from sandyard.platform.sandboxes.model import (
     MAX_MEMORY_GB,
     MIN_CPU,
     MIN_MEMORY_GB,
-    Changes,
-    NewSandbox,
     PricedSandbox,
     Status,
 )
-from sandyard.runtime.network_model import EgressReport, Network
+from sandyard.runtime.network_model import Network
 
 _LONGEST_RUN_SEC = int(LONGEST_RUN.total_seconds())
 
@@ -83,9 +81,6 @@ class NewSandboxBody(RequestBody):
     network: NetworkField | None = Field(None, description="Default: the template's")
     idle_stop_minutes: IdleMinutes | None = None
 
-    def new(self) -> NewSandbox:
-        return NewSandbox(**{name: getattr(self, name) for name in type(self).model_fields})
-
 
 class SandboxChangesBody(RequestBody):
     """Fields that are left out stay as they are. Resources change only while it does not run."""
@@ -103,9 +98,6 @@ class SandboxChangesBody(RequestBody):
     network: NetworkField = unchanged()
     idle_stop_minutes: IdleMinutes | None = None
 
-    def changes(self) -> Changes:
-        return Changes({name: getattr(self, name) for name in self.model_fields_set})
-
 
 class EndBody(RequestBody):
     model_config = example(reason="its machine is gone for good")
@@ -113,7 +105,7 @@ class EndBody(RequestBody):
     reason: Name = Field(description="Sent to its owner, and stored in its history")
 
 
-class SandboxAnswer(BaseModel):
+class SandboxAnswer(Answer):
     model_config = example(
         sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
         name="shop-pr-17",
@@ -178,11 +170,7 @@ class SandboxAnswer(BaseModel):
 
     @classmethod
     def of(cls, found: PricedSandbox) -> Self:
-        return cls.model_validate(
-            asdict(found.sandbox)
-            | {"cost": found.cost, "currency": found.currency}
-            | {"metadata": dict(found.sandbox.metadata or {})}
-        )
+        return super().of(found, found.sandbox, metadata=found.sandbox.metadata or {})
 
 
 class RefusalAnswer(BaseModel):
@@ -194,7 +182,7 @@ class RefusalAnswer(BaseModel):
     last_at: UnixTime
 
 
-class EgressAnswer(BaseModel):
+class EgressAnswer(Answer):
     """Of its last run."""
 
     model_config = example(
@@ -223,10 +211,6 @@ class EgressAnswer(BaseModel):
     bytes_sent: int
     bytes_received: int
     refusals: list[RefusalAnswer] = Field(description="The last 100 hosts, latest last")
-
-    @classmethod
-    def of(cls, sandbox_id: str, report: EgressReport) -> Self:
-        return cls.model_validate({"sandbox_id": sandbox_id, **asdict(report)})
 
 
 class SandboxPage(PageAnswer):

@@ -10,7 +10,7 @@ from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.http.fields import SEARCHABLE, Search
 from sandyard.platform.listings.model import Listing
-from sandyard.platform.templates.model import TemplateFilter, TemplateSort, Visibility
+from sandyard.platform.templates.model import NewTemplate, TemplateFilter, TemplateSort, Visibility
 from sandyard.platform.templates.schemas import (
     NewTemplateBody,
     TemplateAnswer,
@@ -36,7 +36,7 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
         body: Annotated[NewTemplateBody, Body()], caller: Caller
     ) -> TemplateAnswer:
         """Private, unless `is_public` is set. Admins can also create official ones."""
-        made = await templates.create(caller, body.wanted())
+        made = await templates.create(caller, NewTemplate(**body.model_dump()))
         return TemplateAnswer.of(made, account_id=caller.account_id)
 
     @routes.get("", "List templates")
@@ -73,7 +73,7 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
         template_id: _TemplateId, body: Annotated[TemplateBody, Body()], caller: Caller
     ) -> TemplateAnswer:
         """Your own; admins can also change official and public ones."""
-        changed = await templates.update(caller, template_id, body.changes())
+        changed = await templates.update(caller, template_id, body.sent())
         return TemplateAnswer.of(changed, account_id=caller.account_id)
 
     @routes.delete("/{template_id}", "Delete a template", 403, 404, status_code=204)

@@ -5,7 +5,6 @@ from typing import Annotated, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     Field,
     StrictBool,
@@ -16,6 +15,7 @@ from pydantic import (
 from sandyard.kit.http.schemas import PageAnswer, example
 from sandyard.platform.http.fields import (
     VISIBLE,
+    Answer,
     Description,
     Name,
     RequestBody,
@@ -33,9 +33,7 @@ from sandyard.platform.templates.model import (
     REPOSITORY_REF,
     REPOSITORY_URL,
     VARIABLE_NAME,
-    NewTemplate,
     Template,
-    TemplateChanges,
     Visibility,
     require_repository_url,
 )
@@ -119,9 +117,6 @@ class NewTemplateBody(RequestBody):
     tags: Tags | None = None
     warm_machines: WarmMachines = 0
 
-    def wanted(self) -> NewTemplate:
-        return NewTemplate(**self.model_dump())
-
 
 class TemplateBody(RequestBody):
     """Fields that are left out stay as they are."""
@@ -144,12 +139,8 @@ class TemplateBody(RequestBody):
     tags: Tags | None = None
     warm_machines: WarmMachines = unchanged()
 
-    def changes(self) -> TemplateChanges:
-        changes: TemplateChanges = self.sent()
-        return changes
 
-
-class TemplateAnswer(BaseModel):
+class TemplateAnswer(Answer):
     model_config = example(
         template_id="tpl-0b3d6f9h2k5m8p1rt",
         name="FastAPI service",
@@ -198,8 +189,7 @@ class TemplateAnswer(BaseModel):
 
     @classmethod
     def of(cls, template: Template, *, account_id: str) -> Self:
-        shown = {name: getattr(template, name) for name in cls.model_fields if name != "is_own"}
-        return cls(**shown, is_own=template.owner_account_id == account_id)
+        return super().of(template, is_own=template.owner_account_id == account_id)
 
 
 class TemplatePage(PageAnswer):

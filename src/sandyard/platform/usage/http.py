@@ -11,6 +11,7 @@ from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.http.fields import OfProject, OfSandbox, Timestamp
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.usage.model import ServiceType
 from sandyard.platform.usage.ports import UsageQuery, UsageStore
 from sandyard.platform.usage.schemas import UsageAnswer, UsagePage
@@ -45,7 +46,8 @@ def create_usage_router(
     ) -> UsagePage:
         """Latest first. `from` and `to` limit the start; open usage is counted up to now."""
         query = UsageQuery(sandbox_id, project_id, service_type, is_open, _utc(start), _utc(end))
-        page = await store.page(caller.account_id, query, limit=limit, cursor=cursor)
+        listing = Listing(query, "-start_time", limit, cursor)
+        page = await store.page(caller.account_id, listing)
         now = utc_time(clock.now())
         return UsagePage.of(page, lambda usage: UsageAnswer.of(usage, now, currency))
 

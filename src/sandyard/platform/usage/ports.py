@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from sandyard.kit.paging import Page
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.usage.model import Usage
 
 
@@ -21,8 +22,4 @@ class UsageQuery:
 
 
 class UsageStore(Protocol):
-    async def page(
-        self, account_id: str, query: UsageQuery, *, limit: int, cursor: str | None
-    ) -> Page[Usage]:
-        """The latest first."""
-        ...
+    async def page(self, account_id: str, listing: Listing[UsageQuery]) -> Page[Usage]: ...

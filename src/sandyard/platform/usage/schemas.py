@@ -3,14 +3,14 @@
 from datetime import datetime
 from typing import Self
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.http.fields import Currency, Money, Quantity
+from sandyard.platform.http.fields import Answer, Currency, Money, Quantity
 from sandyard.platform.usage.model import ServiceType, Usage
 
 
-class UsageAnswer(BaseModel):
+class UsageAnswer(Answer):
     model_config = example(
         usage_id="usg-5t8w1y4b7d0g",
         sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
@@ -44,21 +44,7 @@ class UsageAnswer(BaseModel):
     @classmethod
     def of(cls, usage: Usage, now: datetime, currency: str) -> Self:
         consumed = usage.consumed_until(now)
-        return cls(
-            usage_id=usage.usage_id,
-            sandbox_id=usage.sandbox_id,
-            project_id=usage.project_id,
-            service_type=usage.service_type,
-            start_time=usage.start_time,
-            end_time=usage.end_time,
-            seconds=consumed.seconds,
-            hourly_rate=usage.hourly_rate,
-            cost=consumed.amount,
-            currency=currency,
-            cpu_hours=consumed.cpu_hours,
-            memory_hours=consumed.memory_hours,
-            storage_hours=consumed.storage_hours,
-        )
+        return super().of(consumed, usage, cost=consumed.amount, currency=currency)
 
 
 class UsagePage(PageAnswer):

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.paging import page_of
 from sandyard.kit.sql.transitions import EntityTable
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.listings.sql import SqlListing
 from sandyard.platform.schema.tables import sandbox_usage
 from sandyard.platform.usage.model import Usage
@@ -34,20 +34,9 @@ class SqlUsageStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def page(
-        self, account_id: str, query: UsageQuery, *, limit: int, cursor: str | None
-    ) -> Page[Usage]:
-        rows, next_cursor = await page_of(
-            self._database,
-            sa.select(sandbox_usage).where(
-                _column.user_account_id == account_id, *_LISTING.matching(query)
-            ),
-            (_column.start_time, _column.id),
-            listing=f"usage {account_id} {query}",
-            limit=limit,
-            cursor=cursor,
-        )
-        return Page([USAGES.entity_of(row) for row in rows], next_cursor)
+    async def page(self, account_id: str, listing: Listing[UsageQuery]) -> Page[Usage]:
+        own = _column.user_account_id == account_id
+        return await _LISTING.page(self._database, listing, own, name=f"usage {account_id}")
 
 
 def costs_of(

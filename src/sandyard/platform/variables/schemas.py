@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, StrictBool, StrictStr
 
 from sandyard.kit.http.schemas import example
 from sandyard.kit.patterns import NO_NUL, pattern
-from sandyard.platform.http.fields import RequestBody
+from sandyard.platform.http.fields import Answer, RequestBody
 from sandyard.platform.variables.model import Variable
 
 NAME = pattern(
@@ -23,7 +23,7 @@ class VariableBody(RequestBody):
     secret: StrictBool = Field(False, description="Its value is never shown again")  # noqa: FBT003
 
 
-class VariableAnswer(BaseModel):
+class VariableAnswer(Answer):
     model_config = example(
         name="DATABASE_URL",
         is_secret=True,
@@ -40,13 +40,7 @@ class VariableAnswer(BaseModel):
 
     @classmethod
     def of(cls, variable: Variable, value: str | None) -> Self:
-        return cls(
-            name=variable.name,
-            is_secret=variable.is_secret,
-            value=value,
-            created_at=variable.created_at,
-            updated_at=variable.updated_at,
-        )
+        return super().of(variable, value=value)
 
 
 class VariableList(BaseModel):

@@ -1,31 +1,32 @@
-"""Handles one request, with one line of JSON as the response, or several for large ones."""
+"""Handles one request to a machine elsewhere, with one line of JSON as the response, or several for
+large ones."""
 
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
-from . import RefusedError
+from . import PATHS, RefusedError
+from .lines import write_line
 
 OPERATIONS = {
-    "files": (
-        *("stat_file", "list_folder", "check_readable", "put_file", "set_attributes"),
-        *("make_folder", "move", "remove", "apply"),
-    ),
-    "archives": ("pack", "unpack"),
+    "files": ("stat_file", "set_attributes", "make_folder", "move", "remove"),
+    "transfers": ("list_folder", "check_readable", "put_file", "apply", "read_tar", "write_tar"),
     "shim": ("start",),
     "processes": ("list_all", "get", "wait", "signal", "resize"),
     "outputs": ("follow", "read_log"),
     "machine": ("prepare", "end", "usage", "listening"),
 }
 """By module: only the requested one is imported, because imports take time."""
+_WITH_PATHS = ("files", "transfers")
 
 
 def find(operation: str) -> Callable[..., Any]:
     [module] = [name for name, operations in OPERATIONS.items() if operation in operations]
     found: Callable[..., Any] = getattr(import_module(f".{module}", __package__), operation)
-    return found
+    return partial(found, PATHS) if module in _WITH_PATHS else found
 
 
 def main() -> None:
@@ -41,11 +42,6 @@ def main() -> None:
         write_line({"refused": refused.code, "message": str(refused)})
     except OSError as error:
         write_line({"errno": error.errno or 0, "message": str(error)})
-
-
-def write_line(line: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

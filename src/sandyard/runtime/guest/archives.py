@@ -1,84 +1,90 @@
 """Folders as tar archives. No entry leaves the folder, whatever links are in the way."""
 
-import base64
-import errno
 import os
 import tarfile
-import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from typing import IO, Any
 
-from . import RefusedError, real_path
+from . import RefusedError
+from .paths import Paths
 
-_PIECE_BYTES = 192 * 1024
-
-
-def pack(path: str) -> Iterator[str]:
-    """The archive in pieces, with names relative to the folder."""
-    folder = real_path(path)
-    names = sorted(os.listdir(folder))
-    reader, writer = os.pipe()
-    failures: list[OSError] = []
-    packing = threading.Thread(target=_pack, args=(folder, names, writer, failures), daemon=True)
-    packing.start()
-    with open(reader, "rb") as packed:
-        while piece := packed.read(_PIECE_BYTES):
-            yield base64.b64encode(piece).decode()
-    packing.join()
-    if failures:
-        raise failures[0]
+_HAS_FILTERS = hasattr(tarfile, "fully_trusted_filter")
+"""Not all versions of Python 3.11 have them."""
+_NO_FILTER: dict[str, Any] = {"filter": "fully_trusted"} if _HAS_FILTERS else {}
 
 
-def unpack(archive: str, path: str) -> None:
-    folder = real_path(path)
+def enter_folder(paths: Paths, *, path: str) -> list[str]:
+    """Make it the current folder of this process; returns the names in it."""
+    os.chdir(paths.real_path(path))
+    return sorted(os.listdir("."))
+
+
+def pack(names: list[str], content: Any, *, piece_bytes: int = tarfile.RECORDSIZE) -> None:
+    """Write an archive of these in the current folder, in pieces of this size."""
+    with tarfile.open(fileobj=content, mode="w|", bufsize=piece_bytes) as archive:
+        for name in names:
+            _add(archive, name)
+
+
+def unpack(paths: Paths, content: IO[bytes], *, path: str) -> None:
+    """Unpack an archive up to its end into the folder, as files of the user that unpacks it."""
+    folder = paths.real_path(path)
+    os.makedirs(folder, exist_ok=True)
     try:
-        os.makedirs(folder, exist_ok=True)
-        with tarfile.open(archive) as packed:
-            for entry in packed:
-                _unpack(packed, entry, folder)
+        with tarfile.open(fileobj=content, mode="r|*") as packed:
+            confined = (_confined(entry, folder) for entry in packed)
+            packed.extractall(folder, confined, **_NO_FILTER)
+            while content.read(65536):  # padding after the archive's end
+                pass
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise RefusedError("INVALID_ARCHIVE", str(error)) from error
-    finally:
-        os.unlink(archive)
 
 
-def _pack(folder: str, names: list[str], writer: int, failures: list[OSError]) -> None:
+def _add(archive: tarfile.TarFile, name: str) -> None:
+    """Add it recursively; files removed or replaced meanwhile are left out."""
     try:
-        with open(writer, "wb") as file, tarfile.open(fileobj=file, mode="w|") as archive:
-            for name in names:
-                archive.add(os.path.join(folder, name), name, filter=_without_owner)
-    except OSError as error:
-        failures.append(error)
+        archive.add(name, recursive=False, filter=_without_owner)
+        is_folder = os.path.isdir(name) and not os.path.islink(name)
+        below = sorted(os.listdir(name)) if is_folder else []
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for each in below:
+        _add(archive, os.path.join(name, each))
 
 
 def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
+    if not _is_allowed(entry):
         return None
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry
 
 
-def _unpack(packed: tarfile.TarFile, entry: tarfile.TarInfo, folder: str) -> None:
-    target = _target_path(folder, entry.name)
-    if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
-        raise RefusedError("INVALID_ARCHIVE", f"{entry.name!r} is not a file, folder or link")
-    if entry.islnk():
-        _target_path(folder, entry.linkname)
-    if not entry.isdir() or os.path.islink(target):
-        with suppress(FileNotFoundError):
-            os.unlink(target)
+def _confined(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    """The entry, if its name and the existing links keep it in the folder."""
+    if not _is_allowed(entry):
+        raise ValueError(f"{entry.name!r} is not a file, folder or link")
+    for name in (entry.name, entry.linkname) if entry.islnk() else (entry.name,):
+        above = os.path.dirname(os.path.join(folder, name.rstrip("/")))
+        if name.startswith("/") or ".." in name.split("/") or not _is_below(above, folder):
+            raise ValueError(f"{name!r} would leave the folder")
+    if entry.isfile() or entry.isdir():
+        _make_way(os.path.join(folder, entry.name), is_folder=entry.isdir())
     entry.mode &= 0o777
-    packed.extract(entry, folder, set_attrs=not entry.issym(), numeric_owner=True)
+    entry.uid, entry.gid = os.geteuid(), os.getegid()
+    entry.uname = entry.gname = ""
+    return entry
 
 
-def _target_path(folder: str, name: str) -> str:
-    """The entry's path: below the folder, and not through a link."""
-    parts = [part for part in name.split("/") if part not in ("", ".")]
-    parent = os.path.join(folder, *parts[:-1])
-    leaves = name.startswith("/") or ".." in parts
-    if leaves or os.path.realpath(parent) != os.path.join(os.path.realpath(folder), *parts[:-1]):
-        raise RefusedError("INVALID_ARCHIVE", f"{name!r} would leave the folder")
-    if "\0" in name:
-        raise OSError(errno.EINVAL, "no name")
-    return os.path.join(folder, *parts)
+def _is_allowed(entry: tarfile.TarInfo) -> bool:
+    return entry.isfile() or entry.isdir() or entry.issym() or entry.islnk()
+
+
+def _is_below(path: str, folder: str) -> bool:
+    root = os.path.realpath(folder)
+    return os.path.commonpath((os.path.realpath(path), root)) == root
+
+
+def _make_way(path: str, *, is_folder: bool) -> None:
+    """A link that has the name of an entry is replaced, not followed."""
+    if os.path.islink(path) and not (is_folder and os.path.isdir(path)):
+        os.unlink(path)

@@ -6,13 +6,13 @@ a program renames or links in between leads out.
 
 import errno
 import os
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
-from sandyard.runtime.guest import RefusedError
-from sandyard.runtime.guest.paths import DRAFT
+from . import RefusedError
+from .paths import DRAFT
 
 UNSAFE_PATH = "UNSAFE_PATH"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -84,6 +84,8 @@ def _write(root: int, parts: Sequence[str], content: bytes) -> None:
             folder = below
         _put(folder, parts[-1], content)
     except OSError as error:
+        if error.errno in _FULL:
+            raise
         raise RefusedError(UNSAFE_PATH, "/".join(parts)) from error
     finally:
         os.close(folder)
@@ -102,7 +104,7 @@ def _enter(folder: int, name: str) -> int:
 
 
 def _put(folder: int, name: str, content: bytes) -> None:
-    draft = f"{DRAFT}{secrets.token_hex(8)}"
+    draft = f"{DRAFT}{os.urandom(8).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(draft, flags, 0o644, dir_fd=folder)
     try:

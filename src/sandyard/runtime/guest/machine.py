@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from . import EXIT, PROCESSES, WORKSPACE
+from . import EXIT, PATHS, PROCESSES
 
 MARK = "SANDYARD_RUN"
 """The variable that marks all processes of a machine."""
@@ -20,7 +20,7 @@ _LISTENING = "0A"
 
 def prepare() -> None:
     """Make the folders, and drop a snapshot's records of processes that are gone."""
-    os.makedirs(WORKSPACE, exist_ok=True)
+    os.makedirs(PATHS.workspace, exist_ok=True)
     shutil.rmtree(PROCESSES, ignore_errors=True)
     with suppress(FileNotFoundError):
         os.unlink(EXIT)
@@ -40,15 +40,16 @@ def end() -> None:
 def usage() -> dict[str, int]:
     """The size of the workspace in bytes, and the number of processes."""
     return {
-        "workspace_bytes": sum(_sizes(WORKSPACE)),
+        "workspace_bytes": sum(_sizes(PATHS.workspace)),
         "processes": sum(name.isdigit() for name in os.listdir("/proc")),
     }
 
 
-def listening() -> list[int]:
+def listening(network: str = "/proc/net") -> list[int]:
+    """The listening TCP ports, sorted, by the kernel's tables of a network."""
     ports = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with suppress(FileNotFoundError), open(table, encoding="ascii") as file:
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError), open(f"{network}/{table}", encoding="ascii") as file:
             for line in list(file)[1:]:
                 fields = line.split()
                 if fields[3] == _LISTENING:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from . import EXIT, PROCESSES, RefusedError, processes, real_path, shown_path
+from . import EXIT, PATHS, PROCESSES, RefusedError, processes
 from .outputs import Writer
 
 _PIECE_BYTES = 65536
@@ -62,7 +62,7 @@ class _Shim:
             "pid": self._child.pid,
             "shim": os.getpid(),
             "arguments": command["arguments"],
-            "folder": shown_path(real_path(command["folder"])),
+            "folder": PATHS.as_seen(PATHS.real_path(command["folder"])),
             "started_at": time.time(),
             "tag": command["tag"],
             "has_input": command["has_input"],
@@ -99,7 +99,7 @@ class _Shim:
         try:
             child = subprocess.Popen(
                 command["arguments"],
-                cwd=real_path(command["folder"]),
+                cwd=PATHS.real_path(command["folder"]),
                 env={**os.environ, **command["environment"]},
                 stdin=None if command["has_input"] else subprocess.DEVNULL,
                 stdout=their_output,
@@ -123,7 +123,7 @@ class _Shim:
         try:
             child = subprocess.Popen(
                 command["arguments"],
-                cwd=real_path(command["folder"]),
+                cwd=PATHS.real_path(command["folder"]),
                 env={"TERM": "xterm", **os.environ, **command["environment"]},
                 stdin=theirs,
                 stdout=theirs,

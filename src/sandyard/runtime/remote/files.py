@@ -9,6 +9,7 @@ from secrets import token_hex
 from typing import Any
 
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
+from sandyard.runtime.guest.paths import DRAFT
 from sandyard.runtime.model import FileChanges
 from sandyard.runtime.remote.connection import HOME, Connection
 from sandyard.runtime.remote.errors import CallError
@@ -60,8 +61,8 @@ class RemoteFiles:
         self, path: str, content: AsyncIterator[bytes], *, mode: int | None = None
     ) -> FileInfo:
         whole = absolute_path(path)
-        draft = await self._connection.send(content)
-        return await self._ask_info("put_file", draft=draft, path=whole, mode=mode)
+        upload = await self._connection.send(content)
+        return await self._ask_info("put_file", upload=upload, path=whole, mode=mode)
 
     async def set_attributes(self, path: str, attributes: Mapping[str, str]) -> FileInfo:
         whole = absolute_path(path)
@@ -87,7 +88,9 @@ class RemoteFiles:
         await self._connection.ask("remove", path=absolute_path(path))
 
     async def read_tar(self, path: str) -> AsyncIterator[bytes]:
-        async with aclosing(self._connection.stream("pack", path=absolute_path(path))) as pieces:
+        async with aclosing(
+            self._connection.stream("read_tar", path=absolute_path(path))
+        ) as pieces:
             async for piece in pieces:
                 with self._connection.parsing():
                     data = base64.b64decode(piece)
@@ -95,8 +98,8 @@ class RemoteFiles:
 
     async def write_tar(self, path: str, content: AsyncIterator[bytes]) -> None:
         whole = absolute_path(path)
-        archive = await self._connection.send(content)
-        await self._connection.ask("unpack", archive=archive, path=whole)
+        upload = await self._connection.send(content)
+        await self._connection.ask("write_tar", upload=upload, path=whole)
 
     async def watch(
         self, path: str, *, recursive: bool = False, ready: asyncio.Event | None = None
@@ -112,7 +115,8 @@ class RemoteFiles:
                 if (event := message.get("filesystem")) is not None:
                     with self._connection.parsing():
                         name, kind = str(event["name"]), _CHANGES[event["type"]]
-                    yield FileChange(f"{whole.rstrip('/')}/{name}", kind)
+                    if not name.rpartition("/")[2].startswith(DRAFT):
+                        yield FileChange(f"{whole.rstrip('/')}/{name}", kind)
         raise self._connection.no_response("a watch")
 
     async def _next(self, messages: AsyncGenerator[Any]) -> Any:

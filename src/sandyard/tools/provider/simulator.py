@@ -4,6 +4,7 @@ import asyncio
 import math
 import random
 import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -145,12 +146,12 @@ def _fits(value: Any, kind: type) -> bool:
 def create_simulator_app(simulator: Simulator) -> Starlette:
     app = Starlette(
         routes=[
-            Route("/api/sandbox", _list_generic),
-            Route("/api/sandbox", _create_named, methods=["POST"]),
-            Route("/api/sandbox/{identity}", _get),
-            Route("/api/sandbox/{identity}", _delete, methods=["DELETE"]),
-            Route("/current_user/accounts", _list_infoblox),
-            Route("/sandbox/accounts/{identity}", _delete, methods=["DELETE"]),
+            Route("/api/sandbox", _faulty(_list_generic, "list")),
+            Route("/api/sandbox", _faulty(_create_named), methods=["POST"]),
+            Route("/api/sandbox/{identity}", _faulty(_get)),
+            Route("/api/sandbox/{identity}", _faulty(_delete, "delete"), methods=["DELETE"]),
+            Route("/current_user/accounts", _faulty(_list_infoblox, "list")),
+            Route("/sandbox/accounts/{identity}", _faulty(_delete, "delete"), methods=["DELETE"]),
             Route("/_sim", _show),
             Route("/_sim", _change, methods=["PATCH"]),
             Route("/_sim/sandboxes", _create, methods=["POST"]),
@@ -165,11 +166,21 @@ def _simulator(request: Request) -> Simulator:
     return simulator
 
 
-async def _list_generic(request: Request) -> Response:
-    simulator = _simulator(request)
-    simulator.calls["list"] += 1
-    if (trouble := await simulator.trouble(request)) is not None:
-        return trouble
+def _faulty(
+    call: Callable[[Simulator, Request], Awaitable[Response]], counted_as: str | None = None
+) -> Callable[[Request], Awaitable[Response]]:
+    """The call, after the configured faults."""
+
+    async def answer(request: Request) -> Response:
+        simulator = _simulator(request)
+        if counted_as is not None:
+            simulator.calls[counted_as] += 1
+        return await simulator.trouble(request) or await call(simulator, request)
+
+    return answer
+
+
+async def _list_generic(simulator: Simulator, request: Request) -> Response:
     try:
         limit = min(max(int(request.query_params.get("limit", "50")), 1), 1000)
         start = int(request.query_params.get("cursor", "0"))
@@ -187,11 +198,7 @@ async def _list_generic(request: Request) -> Response:
     )
 
 
-async def _list_infoblox(request: Request) -> Response:
-    simulator = _simulator(request)
-    simulator.calls["list"] += 1
-    if (trouble := await simulator.trouble(request)) is not None:
-        return trouble
+async def _list_infoblox(simulator: Simulator, _request: Request) -> Response:
     accounts = [
         {
             **entry,
@@ -205,10 +212,7 @@ async def _list_infoblox(request: Request) -> Response:
     return JSONResponse({"results": accounts})
 
 
-async def _create_named(request: Request) -> Response:
-    simulator = _simulator(request)
-    if (trouble := await simulator.trouble(request)) is not None:
-        return trouble
+async def _create_named(simulator: Simulator, request: Request) -> Response:
     try:
         name = (await request.json())["name"]
     except (ValueError, KeyError, TypeError):
@@ -221,19 +225,12 @@ async def _create_named(request: Request) -> Response:
     return JSONResponse(made, status_code=201)
 
 
-async def _get(request: Request) -> Response:
-    simulator = _simulator(request)
-    if (trouble := await simulator.trouble(request)) is not None:
-        return trouble
+async def _get(simulator: Simulator, request: Request) -> Response:
     found = simulator.sandboxes.get(request.path_params["identity"])
     return JSONResponse(found) if found else _error(404, "no such sandbox")
 
 
-async def _delete(request: Request) -> Response:
-    simulator = _simulator(request)
-    simulator.calls["delete"] += 1
-    if (trouble := await simulator.trouble(request)) is not None:
-        return trouble
+async def _delete(simulator: Simulator, request: Request) -> Response:
     known = simulator.delete(request.path_params["identity"])
     return Response(status_code=204) if known else _error(404, "no such sandbox")
 

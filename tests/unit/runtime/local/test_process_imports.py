@@ -13,7 +13,7 @@ _LOCAL = "sandyard.runtime.local."
 _SHARED = (_LOCAL + "host", _LOCAL + "ipc")
 _PACKAGES = ("sandyard", "sandyard.runtime", "sandyard.runtime.local")
 _ROOMS = {
-    "agent.agent": (*_SHARED, _LOCAL + "agent"),
+    "agent.agent": (*_SHARED, _LOCAL + "agent", "sandyard.runtime.guest"),
     "egress.server": (
         *(*_SHARED, _LOCAL + "egress", "sandyard.runtime.network_model"),
         *("sandyard.kit", "sandyard.kit.clock", "sandyard.kit.public_addresses"),

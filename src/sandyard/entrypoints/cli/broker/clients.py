@@ -30,12 +30,17 @@ _EXPIRES = click.option(
 )
 
 
-class _Name(click.ParamType[str]):
-    name = "name"
+class _Text(click.ParamType[str]):
+    """Text of a pattern; `name` is shown in the help."""
+
+    def __init__(self, name: str, pattern: str, wanted: str) -> None:
+        self.name = name
+        self._pattern = pattern
+        self._wanted = wanted
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,62}", value):
-            self.fail("must be 1 to 63 lower-case letters, digits and -", param, ctx)
+        if not re.fullmatch(self._pattern, value):
+            self.fail(f"must be {self._wanted}", param, ctx)
         return value
 
 
@@ -52,13 +57,11 @@ class _Rate(click.ParamType[str]):
         return value
 
 
-class _TrackPrefix(click.ParamType[str]):
-    name = "prefix"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9._:-]{0,128}", value):
-            self.fail("must be up to 128 letters, digits, ., _, : and -", param, ctx)
-        return value
+_NAME = click.argument(
+    "name",
+    type=_Text("name", r"[a-z0-9][a-z0-9-]{0,62}", "1 to 63 lower-case letters, digits and -"),
+)
+_PREFIX = _Text("prefix", r"[A-Za-z0-9._:-]{0,128}", "up to 128 letters, digits, ., _, : and -")
 
 
 @click.group("clients", epilog=_EPILOG)
@@ -67,7 +70,7 @@ def command() -> None:
 
 
 @command.command("create", epilog=_EPILOG)
-@click.argument("name", type=_Name())
+@_NAME
 @click.option(
     "--scope",
     "scopes",
@@ -76,9 +79,7 @@ def command() -> None:
     type=click.Choice(["allocate", "read", "operate", "admin"]),
     help="Scope of the client; may be repeated.",
 )
-@click.option(
-    "--track-prefix", type=_TrackPrefix(), default="", help="Required prefix of its track ids."
-)
+@click.option("--track-prefix", type=_PREFIX, default="", help="Required prefix of its track ids.")
 @click.option("--rate", type=_Rate(), help="Rate limit of its calls, such as 100/minute.")
 @click.option("--max-leases", type=click.IntRange(1, 1_000_000), help="Maximum number of leases.")
 @_EXPIRES
@@ -111,7 +112,7 @@ def list_clients(data_dir: Path) -> None:
 
 
 @command.command("add-token", epilog=_EPILOG)
-@click.argument("name", type=_Name())
+@_NAME
 @_EXPIRES
 @_DATA_DIR
 def add_token(name: str, expires_days: float | None, data_dir: Path) -> None:
@@ -121,7 +122,7 @@ def add_token(name: str, expires_days: float | None, data_dir: Path) -> None:
 
 
 @command.command("revoke", epilog=_EPILOG)
-@click.argument("name", type=_Name())
+@_NAME
 @click.argument("token_id")
 @_DATA_DIR
 def revoke(name: str, token_id: str, data_dir: Path) -> None:
@@ -131,7 +132,7 @@ def revoke(name: str, token_id: str, data_dir: Path) -> None:
 
 
 @command.command("delete", epilog=_EPILOG)
-@click.argument("name", type=_Name())
+@_NAME
 @_DATA_DIR
 def delete(name: str, data_dir: Path) -> None:
     """Remove a client and its tokens. Its leases stay until they end."""
@@ -149,7 +150,6 @@ def _run(data_dir: Path, work: "Callable[[Clients], Awaitable[Any]]") -> Any:
     settings = load_settings()
     if not get_spec("broker").has_data(settings, data_dir):
         raise SettingsError(f"There is no pool in {data_dir}. Choose another --data-dir.")
-
     folder = data_dir.resolve()
 
     async def run() -> Any:

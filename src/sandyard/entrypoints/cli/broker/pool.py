@@ -42,17 +42,15 @@ def set_provider(yes: bool, data_dir: Path) -> None:
     Use it if the provider's address has changed: its sandboxes must be the same. A pool with
     simulated sandboxes can't be moved to a real provider.
     """
-    from contextlib import nullcontext
-
     from sandyard.bootstrap.registry import get_spec
-    from sandyard.entrypoints.server.data_dir import locked
+    from sandyard.entrypoints.server.data_dir import locked_if
     from sandyard.settings import SettingsError, load_settings
 
     settings = load_settings()
     broker = get_spec("broker")
     if not broker.has_data(settings, data_dir):
         raise SettingsError(f"There is no pool in {data_dir}. Choose another --data-dir.")
-    with locked(data_dir) if broker.is_embedded(settings) else nullcontext():
+    with locked_if(broker.is_embedded(settings), data_dir):
         click.echo(asyncio.run(_set_provider(settings, data_dir.resolve(), yes=yes)))
 
 

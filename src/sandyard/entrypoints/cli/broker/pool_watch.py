@@ -2,8 +2,7 @@
 
 import json
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import click
 
 from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.event_log.event_lines import event_line
-from sandyard.entrypoints.cli.showing import View, output_options
+from sandyard.entrypoints.cli.showing import View, changes, output_options, show_lines, show_live
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,9 +31,6 @@ _STATES = {
 }
 _BAR = 40
 
-Look = Callable[[], tuple[Mapping[str, int], Sequence[Mapping[str, Any]]]]
-"""Returns the counts and the last events."""
-
 
 @click.command("watch", epilog=_EPILOG)
 @click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True)
@@ -52,26 +48,18 @@ def watch(target: ServerChoice, view: View, interval: float) -> None:
     is_live = sys.stdout.isatty() and view.output != "json"
     with connected(target, patience_sec=300) as client:
 
-        def look() -> tuple[Mapping[str, int], Sequence[Mapping[str, Any]]]:
-            last = list(client.items(events, "events", limit=12)) if is_live else []
-            return client.call(stats), last
+        def screen() -> "RenderableType":
+            last = list(client.items(events, "events", limit=12))
+            return _screen(client.call(stats), last)
+
+        def counts() -> Mapping[str, int]:
+            now = client.call(stats)
+            return {state: now[state] for state in (*_STATES, "total")}
 
         if is_live:
-            _live(look, interval)
-        else:
-            _lines(look, interval, as_json=view.output == "json")
-
-
-def _lines(look: Look, interval: float, *, as_json: bool) -> None:
-    before = None
-    while True:
-        counts, _ = look()
-        shown = {state: counts[state] for state in (*_STATES, "total")}
-        if shown != before:
-            before = shown
-            click.echo(_line(shown, as_json=as_json))
-            sys.stdout.flush()
-        time.sleep(interval)
+            show_live(screen, interval)
+        as_json = view.output == "json"
+        show_lines(_line(each, as_json=as_json) for each in changes(counts, interval))
 
 
 def _line(counts: Mapping[str, int], *, as_json: bool) -> str:
@@ -80,15 +68,6 @@ def _line(counts: Mapping[str, int], *, as_json: bool) -> str:
         return json.dumps({"at": at.isoformat(timespec="seconds"), **counts})
     text = " ".join(f"{state}={count}" for state, count in counts.items())
     return f"{at.astimezone():%H:%M:%S} {text}"
-
-
-def _live(look: Look, interval: float) -> None:
-    from rich.live import Live
-
-    with Live(_screen(*look()), refresh_per_second=4, screen=False) as live:
-        while True:
-            time.sleep(interval)
-            live.update(_screen(*look()))
 
 
 def _screen(counts: Mapping[str, int], events: Sequence[Mapping[str, Any]]) -> "RenderableType":

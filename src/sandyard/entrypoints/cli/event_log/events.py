@@ -10,6 +10,8 @@ import click
 
 from sandyard.entrypoints.cli.event_log.events_tail import tail
 from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.outputs import open_output
+from sandyard.entrypoints.cli.progress import counting
 
 if TYPE_CHECKING:
     from sandyard.settings import Settings
@@ -66,7 +68,6 @@ def export(
     OUTPUT is a file, `s3://BUCKET/KEY`, or `-` for standard output. The
     last minute is left to the next export: a change may not have reached the log yet.
     """
-    from sandyard.entrypoints.cli.outputs import open_output
     from sandyard.kit.changes.events import SETTLED_MS
     from sandyard.kit.clock import SystemClock
     from sandyard.kit.observability.log import configure_logging
@@ -83,8 +84,6 @@ def export(
     parts = _parts(settings, data_dir, names)
 
     async def work() -> int:
-        from sandyard.entrypoints.cli.progress import counting
-
         written = 0
         with open_output(output) as write, counting("events", None) as progress:
             async for lines in _lines(settings, data_dir, parts, from_ms, to_ms):

@@ -1,8 +1,6 @@
 """`sandyard events tail`: shows events as they arrive."""
 
-import json
 import queue
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -53,9 +51,7 @@ def tail(
     begin = datetime.now(UTC) - timedelta(minutes=since)
     with connected(target, patience_sec=300) as client:
         chosen = parts or _readable(client)
-        for event in _merged(client, chosen, begin, filters, interval):
-            click.echo(json.dumps(event) if view.output == "json" else event_line(event))
-            sys.stdout.flush()
+        view.show_each(_merged(client, chosen, begin, filters, interval), event_line)
 
 
 def _readable(client: "Client") -> tuple[str, ...]:

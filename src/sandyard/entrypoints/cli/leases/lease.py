@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -43,6 +44,11 @@ _TRACK = click.option("--track", required=True, help="Track id: 1 to 128 of A-Z 
 _KEY = click.option(
     "--key", help="Idempotency key, for several leases of one track; default: the track id."
 )
+
+
+def _of_one_lease(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A lease by its sandbox, or by track and key."""
+    return click.argument("sandbox_id", required=False)(_TRACK(_KEY(function)))
 
 
 @click.group("lease", epilog=_EPILOG)
@@ -89,9 +95,7 @@ def allocate(target: ServerChoice, view: View, **wish: Any) -> None:
 
 
 @command.command("release", epilog=_EPILOG)
-@click.argument("sandbox_id", required=False)
-@_TRACK
-@_KEY
+@_of_one_lease
 @connection_options
 def release(target: ServerChoice, sandbox_id: str | None, track: str, key: str | None) -> None:
     """Release a lease, by its sandbox or by track and key. It may be repeated: if the track has no
@@ -110,55 +114,43 @@ def release(target: ServerChoice, sandbox_id: str | None, track: str, key: str |
 
 
 @command.command("extend", epilog=_EPILOG)
-@click.argument("sandbox_id", required=False)
-@_TRACK
-@_KEY
+@_of_one_lease
 @click.option("--minutes", type=click.IntRange(1), required=True, help="Minutes to add.")
 @output_options()
 @connection_options
-def extend(
-    target: ServerChoice,
-    view: View,
-    sandbox_id: str | None,
-    track: str,
-    key: str | None,
-    minutes: int,
-) -> None:
+def extend(target: ServerChoice, view: View, minutes: int, **lease: Any) -> None:
     """Extend a lease."""
-    from dataclasses import asdict
-
     from sandyard_client.lease_flows import extend
 
-    with connected(target) as client:
-        chosen = sandbox_id or _found(client, track, key).lease.sandbox_id
-        state = client.run(extend(client.calls, track, chosen, minutes))
-    view.show_one(asdict(state.lease), _LEASE)
+    _change(target, view, extend, minutes, **lease)
 
 
 @command.command("replace", epilog=_EPILOG)
-@click.argument("sandbox_id", required=False)
-@_TRACK
-@_KEY
+@_of_one_lease
 @click.option("--reason", default="requested by the track", show_default=True, help="Why.")
 @output_options()
 @connection_options
-def replace(
+def replace(target: ServerChoice, view: View, reason: str, **lease: Any) -> None:
+    """Get another sandbox for the rest of the lease; the old one is held for an operator. By its
+    sandbox it may be repeated: the result is the same."""
+    from sandyard_client.lease_flows import replace_sandbox
+
+    _change(target, view, replace_sandbox, reason, **lease)
+
+
+def _change(
     target: ServerChoice,
     view: View,
+    flow: Callable[..., Any],
+    *values: Any,
     sandbox_id: str | None,
     track: str,
     key: str | None,
-    reason: str,
 ) -> None:
-    """Get another sandbox for the rest of the lease; the old one is held for an operator. By its
-    sandbox it may be repeated: the result is the same."""
-    from dataclasses import asdict
-
-    from sandyard_client.lease_flows import replace_sandbox
-
+    """Run the flow on the lease, and show the lease after it."""
     with connected(target) as client:
         chosen = sandbox_id or _found(client, track, key).lease.sandbox_id
-        state = client.run(replace_sandbox(client.calls, track, chosen, reason))
+        state = client.run(flow(client.calls, track, chosen, *values))
     view.show_one(asdict(state.lease), _LEASE)
 
 

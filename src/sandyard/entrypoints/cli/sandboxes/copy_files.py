@@ -3,13 +3,14 @@
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
+from sandyard.entrypoints.cli.progress import transferring
 from sandyard.entrypoints.cli.sandboxes.names import id_of
 
 _EPILOG = """\b
@@ -101,20 +102,3 @@ def _download(target: ServerChoice, sandbox: str, path: str, to: Path) -> None:
             client.run(download(client.calls, id_of(client, sandbox), path, to, progress))
         except OSError as error:
             raise click.ClickException(f"{to}: {error.strerror or error}") from error
-
-
-@contextmanager
-def transferring(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar with bytes and their rate, on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _done, _size: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(
-        *columns, TransferSpeedColumn(), console=Console(stderr=True), transient=True
-    ) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, size: progress.update(task, completed=done, total=size)

@@ -1,7 +1,6 @@
 """`sandyard sandbox`."""
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +8,19 @@ import click
 
 from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
+from sandyard.entrypoints.cli.progress import while_working
 from sandyard.entrypoints.cli.sandboxes.copy_files import copy
 from sandyard.entrypoints.cli.sandboxes.names import id_of
 from sandyard.entrypoints.cli.sandboxes.run_command import exec_command
 from sandyard.entrypoints.cli.sandboxes.shell import shell
-from sandyard.entrypoints.cli.showing import Column, View, field, local_iso, output_options
+from sandyard.entrypoints.cli.showing import (
+    Column,
+    View,
+    field,
+    local_iso,
+    output_options,
+    show_lines,
+)
 
 if TYPE_CHECKING:
     from sandyard_client import Client
@@ -77,8 +84,6 @@ def create(
     """Create a sandbox and start it. If it does not start, it is deleted again."""
     from sandyard_client import sandbox_flows as flows
 
-    from sandyard.entrypoints.cli.progress import while_working
-
     with connected(target) as client, while_working("start"):
         make = flows.create if no_start else flows.create_started
         made = client.run(make(client.calls, template, {"name": name, **options}))
@@ -94,8 +99,6 @@ def start(target: ServerChoice, view: View, sandbox: str) -> None:
     """Start a sandbox; returns when it serves."""
     from sandyard_client import sandbox_flows as flows
 
-    from sandyard.entrypoints.cli.progress import while_working
-
     with connected(target) as client, while_working("start"):
         sandbox_id = id_of(client, sandbox)
         client.run(flows.start(client.calls, sandbox_id))
@@ -109,8 +112,6 @@ def start(target: ServerChoice, view: View, sandbox: str) -> None:
 def stop(target: ServerChoice, sandbox: str) -> None:
     """Stop a sandbox and keep its files."""
     from sandyard_client import sandbox_flows as flows
-
-    from sandyard.entrypoints.cli.progress import while_working
 
     with connected(target) as client, while_working("stop"):
         sandbox_id = id_of(client, sandbox)
@@ -172,9 +173,7 @@ def logs(target: ServerChoice, sandbox: str, follow: bool, lines: int) -> None:
 
     with connected(target) as client:
         flow = log_lines(client.calls, id_of(client, sandbox), lines=lines, follow=follow)
-        for line in client.iterate(flow):
-            click.echo(line)
-            sys.stdout.flush()
+        show_lines(client.iterate(flow))
 
 
 @command.command("open", epilog=_EPILOG)

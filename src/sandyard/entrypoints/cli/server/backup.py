@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.progress import counting
 
 if TYPE_CHECKING:
     from sandyard.entrypoints.backup.archive import Manifest
@@ -36,7 +37,6 @@ def command(file: Path, data_dir: Path, without_secrets: bool, force: bool) -> N
     Parts on PostgreSQL or DynamoDB are not included: back them up with their own tools.
     """
     from sandyard.entrypoints.backup.writing import find_source, write_backup
-    from sandyard.entrypoints.cli.progress import counting
     from sandyard.settings import load_settings
 
     source = find_source(load_settings(), data_dir.resolve(), with_secrets=not without_secrets)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.progress import while_working
 
 if TYPE_CHECKING:
     from sandyard.kit.sql.migrations import Migrations
@@ -33,8 +34,10 @@ def command() -> None:
 @_data_dir
 def upgrade(dry_run: bool, data_dir: Path) -> None:
     """Upgrade every part's schema to the newest version, each in one transaction."""
+    from sandyard.settings import load_settings
+
     if dry_run:
-        asyncio.run(_plan(data_dir.resolve()))
+        asyncio.run(_plan(load_settings(), data_dir.resolve()))
     else:
         _each_part("upgrade", data_dir)
 
@@ -57,60 +60,45 @@ def current(data_dir: Path) -> None:
 
 
 def _each_part(step: str, data_dir: Path) -> None:
-    from contextlib import nullcontext
-
     from sandyard.bootstrap.registry import embedded_parts
-    from sandyard.entrypoints.cli.progress import while_working
-    from sandyard.entrypoints.server.data_dir import locked
+    from sandyard.entrypoints.server.data_dir import locked_if
     from sandyard.settings import load_settings
 
     settings = load_settings()
     alone = bool(embedded_parts(settings)) and step != "current"
-    with locked(data_dir) if alone else nullcontext(), while_working(step):
+    with locked_if(alone, data_dir), while_working(step):
         asyncio.run(_move(step, settings, data_dir.resolve()))
 
 
 async def _move(step: str, settings: "Settings", data_dir: Path) -> None:
     from sandyard.bootstrap.registry import PARTS
-    from sandyard.wiring.engines import open_part_database
+    from sandyard.wiring.engines import opened_database
 
     for migrations in [part.migrations() for part in PARTS]:
-        database = open_part_database(settings, data_dir, migrations.part)
-        try:
+        async with opened_database(settings, data_dir, migrations.part) as database:
             match step:
                 case "upgrade":
                     await migrations.upgrade(database)
                 case "downgrade":
                     await migrations.downgrade(database)
             version = await migrations.current(database)
-        finally:
-            await database.close()
         click.echo(f"{migrations.part}: version {version or 'none'}, newest {migrations.head}")
 
 
-async def _plan(data_dir: Path) -> None:
+async def _plan(settings: "Settings", data_dir: Path) -> None:
     from sandyard.bootstrap.registry import PARTS
-    from sandyard.settings import load_settings
+    from sandyard.wiring.engines import opened_database
 
-    settings = load_settings()
     for spec in PARTS:
         migrations = spec.migrations()
         is_shared = settings.server.database_url is not None
         is_new = not is_shared and not (data_dir / spec.database_file).exists()
-        # Opening it would create it.
-        current = None if is_new else await _current(settings, data_dir, migrations)
+        current = None
+        if not is_new:  # opening it would create it
+            async with opened_database(settings, data_dir, spec.name) as database:
+                current = await migrations.current(database)
         for line in plan_lines(migrations, current, is_shared=is_shared):
             click.echo(line)
-
-
-async def _current(settings: "Settings", data_dir: Path, migrations: "Migrations") -> str | None:
-    from sandyard.wiring.engines import open_part_database
-
-    database = open_part_database(settings, data_dir, migrations.part)
-    try:
-        return await migrations.current(database)
-    finally:
-        await database.close()
 
 
 def plan_lines(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.progress import while_working
 
 if TYPE_CHECKING:
     from sandyard.kit.jobs import Job, JobRunner
@@ -53,11 +54,8 @@ def command() -> None:
 @data_dir_option("Directory of the embedded databases, while no `serve` uses it.")
 def run(job: str, force: bool, data_dir: Path) -> None:
     """Run JOB to its end, after a run in progress, and print its counts as JSON."""
-    from contextlib import nullcontext
-
     from sandyard.bootstrap.registry import parts_with_job
-    from sandyard.entrypoints.cli.progress import while_working
-    from sandyard.entrypoints.server.data_dir import locked
+    from sandyard.entrypoints.server.data_dir import locked_if
     from sandyard.kit.observability.log import configure_logging
     from sandyard.settings import load_settings
 
@@ -67,7 +65,7 @@ def run(job: str, force: bool, data_dir: Path) -> None:
     data_dir.mkdir(parents=True, exist_ok=True)
     parts = parts_with_job(settings, job)
     is_embedded = any(part.is_embedded(settings) for part in parts)
-    with locked(data_dir) if is_embedded else nullcontext(), while_working(job):
+    with locked_if(is_embedded, data_dir), while_working(job):
         for part in parts:
             click.echo(asyncio.run(_run(settings, part, job, force=force, data_dir=data_dir)))
 

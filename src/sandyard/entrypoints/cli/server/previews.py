@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.progress import counting
 
 if TYPE_CHECKING:
     from sandyard.previews.stores.old_columns import MigrationReport
+    from sandyard.settings import Settings
 
 _EPILOG = """\b
 Examples:
@@ -40,10 +42,8 @@ def migrate(step: str, data_dir: Path) -> None:
 
     While both exist, both are written; PREVIEW_READS selects which are read.
     """
-    from contextlib import nullcontext
-
     from sandyard.bootstrap.registry import get_spec
-    from sandyard.entrypoints.server.data_dir import locked
+    from sandyard.entrypoints.server.data_dir import locked_if
     from sandyard.settings import load_settings
 
     settings = load_settings()
@@ -52,8 +52,8 @@ def migrate(step: str, data_dir: Path) -> None:
         raise click.ClickException(
             f"There are no previews in {data_dir}. Choose another --data-dir."
         )
-    with locked(data_dir) if previews.is_embedded(settings) else nullcontext():
-        report = asyncio.run(_migrate(step, data_dir.resolve()))
+    with locked_if(previews.is_embedded(settings), data_dir):
+        report = asyncio.run(_migrate(step, settings, data_dir.resolve()))
     click.echo(f"{report.looked_at} projects, {report.changed} changed")
     for difference in report.differences[:20]:
         click.echo(f"  {difference}")
@@ -62,12 +62,10 @@ def migrate(step: str, data_dir: Path) -> None:
         sys.exit(1)
 
 
-async def _migrate(step: str, data_dir: Path) -> "MigrationReport":
+async def _migrate(step: str, settings: "Settings", data_dir: Path) -> "MigrationReport":
     from sandyard.bootstrap.previews import open_old_columns
-    from sandyard.entrypoints.cli.progress import counting
-    from sandyard.settings import load_settings
 
-    async with open_old_columns(load_settings(), data_dir) as columns:
+    async with open_old_columns(settings, data_dir) as columns:
         with counting(step, await columns.count()) as progress:
             steps = {
                 "run": columns.run,

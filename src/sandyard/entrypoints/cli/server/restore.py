@@ -6,6 +6,8 @@ from pathlib import Path
 import click
 
 from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.progress import counting
+from sandyard.entrypoints.cli.server.backup import summary
 
 _EPILOG = """\b
 Examples:
@@ -29,8 +31,6 @@ def command(file: Path, data_dir: Path, same_node: bool) -> None:
     not touch sandboxes that the original still runs.
     """
     from sandyard.entrypoints.backup.restoring import restore_backup
-    from sandyard.entrypoints.cli.progress import counting
-    from sandyard.entrypoints.cli.server.backup import summary
 
     folder = data_dir.resolve()
     restored = restore_backup(file, folder, same_node=same_node, counting=counting)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandyard.entrypoints.cli.progress import while_working
+
 if TYPE_CHECKING:
     from sandyard.settings import Settings
     from sandyard.wiring.spec import PartSpec, Tables
@@ -94,7 +96,6 @@ def _on_dynamodb(settings: "Settings") -> "list[PartSpec]":
 
 
 def _run(what: str, work: Callable[["Settings"], AsyncIterator[str]]) -> None:
-    from sandyard.entrypoints.cli.progress import while_working
     from sandyard.settings import load_settings
 
     async def lines() -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.progress import counting
 
 if TYPE_CHECKING:
     from sandyard.wiring.spec import Verification
@@ -45,7 +46,6 @@ def command(data_dir: Path) -> None:
 async def _verify(data_dir: Path) -> "list[Verification]":
     """The results of each part that PARTS selects and that has data here."""
     from sandyard.bootstrap.registry import selected_parts
-    from sandyard.entrypoints.cli.progress import counting
     from sandyard.settings import SettingsError, load_settings
 
     settings = load_settings()

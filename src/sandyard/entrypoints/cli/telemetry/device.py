@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,8 @@ import click
 
 from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
+from sandyard.entrypoints.cli.outputs import open_output
+from sandyard.entrypoints.cli.progress import transferring
 from sandyard.entrypoints.cli.showing import (
     Column,
     View,
@@ -32,6 +35,11 @@ Examples:
 """
 _HARDWARE_ID = click.argument("hardware_id")
 _FIRMWARE = click.option("--firmware", required=True, help="Version of the firmware.")
+_BUFFER = click.option(
+    "--buffer",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Buffer file for readings; default: below ~/.local/state/sandyard.",
+)
 _REGISTERED = (
     field("device", "hardware_id"),
     field("confirmation", "confirmation_id"),
@@ -44,25 +52,15 @@ def command() -> None:
     """Register a device, send its readings, show them."""
 
 
-def _buffer_option(function: Any) -> Any:
-    return click.option(
-        "--buffer",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Buffer file for readings; default: below ~/.local/state/sandyard.",
-    )(function)
-
-
 @command.command("register", epilog=_EPILOG)
 @_HARDWARE_ID
 @_FIRMWARE
 @click.option("--name", "friendly_name", help="Name of the device, if it has none yet.")
-@_buffer_option
+@_BUFFER
 @output_options()
 @connection_options
 def register(target: ServerChoice, view: View, **about: Any) -> None:
     """Register a device; may be repeated. Needs the device key."""
-    from dataclasses import asdict
-
     with connected(target) as client, _device(client, **about) as device:
         view.show_one(asdict(device.register()), _REGISTERED)
 
@@ -82,7 +80,7 @@ def register(target: ServerChoice, view: View, **about: Any) -> None:
     type=click.File(),
     help="Readings as JSON lines, each with `sensors` and `timestamp_ms`; - for stdin.",
 )
-@_buffer_option
+@_BUFFER
 @output_options()
 @connection_options
 def send(
@@ -128,9 +126,7 @@ def tail(target: ServerChoice, view: View, hardware_id: str, since: float, inter
     since_ms = int((time.time() - since * 60) * 1000)
     with connected(target, patience_sec=300) as client:
         flow = tail_readings(client.calls, hardware_id, since_ms=since_ms, every_sec=interval)
-        for reading in client.iterate(flow):
-            click.echo(json.dumps(reading) if view.output == "json" else _line(reading))
-            sys.stdout.flush()
+        view.show_each(client.iterate(flow), _line)
 
 
 @command.command("export", epilog=_EPILOG)
@@ -151,9 +147,6 @@ def export(
     """Write all readings of a device, oldest first, to a file, `s3://BUCKET/KEY` or `-`."""
     from sandyard_client import Credential, Request
     from sandyard_client.calls import streamed
-
-    from sandyard.entrypoints.cli.outputs import open_output
-    from sandyard.entrypoints.cli.sandboxes.copy_files import transferring
 
     request = Request(
         "GET",

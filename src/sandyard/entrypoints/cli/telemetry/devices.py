@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.progress import counting
 
 if TYPE_CHECKING:
     from sandyard.tools.fleet.checking import Difference
@@ -134,7 +135,6 @@ def simulate(
 async def _simulate(
     plan: "FleetPlan", *, url: str, admin_token: str
 ) -> "tuple[Summary, list[Difference]]":
-    from sandyard.entrypoints.cli.progress import counting
     from sandyard.tools.fleet.simulation import open_fleet
 
     async with open_fleet(plan, url=url, admin_token=admin_token) as fleet:

@@ -11,7 +11,6 @@ from sqlalchemy.exc import IntegrityError
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.paging import page_of
 from sandyard.kit.sql.transitions import EntityTable, FactReader, SqlTransitions
 from sandyard.platform.billing.model import (
     BILLING,
@@ -24,6 +23,7 @@ from sandyard.platform.billing.model import (
 )
 from sandyard.platform.billing.ports import BillQuery, UsagesBetween
 from sandyard.platform.billing.sql.usage_sums import usages_between
+from sandyard.platform.listings.model import Listing
 from sandyard.platform.listings.sql import SqlListing
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.sql.store import SANDBOXES
@@ -124,18 +124,9 @@ class SqlBillingStore:
             SANDBOXES.entity_of(row) for row in await self._rows(sa.select(sandboxes).where(*kept))
         ]
 
-    async def page(
-        self, account_id: str, query: BillQuery, *, limit: int, cursor: str | None
-    ) -> Page[Bill]:
-        rows, next_cursor = await page_of(
-            self._database,
-            _select(account_id, query),
-            (_column.billing_date, _column.id),
-            listing=f"bills {account_id} {query}",
-            limit=limit,
-            cursor=cursor,
-        )
-        return Page([BILLS.entity_of(row) for row in rows], next_cursor)
+    async def page(self, account_id: str, listing: Listing[BillQuery]) -> Page[Bill]:
+        own = _column.user_account_id == account_id
+        return await _LISTING.page(self._database, listing, own, name=f"bills {account_id}")
 
     async def sums(self, account_id: str, query: BillQuery, *, by: SumBy) -> Sequence[Sum]:
         key = {
@@ -150,7 +141,7 @@ class SqlBillingStore:
                 sa.func.sum(_column.usage_seconds),
                 *(sa.func.sum(each, type_=each.type) for each in _EXACT),
             )
-            .where(*_conditions(account_id, query))
+            .where(_column.user_account_id == account_id, *_LISTING.matching(query))
             .group_by(key)
             .order_by(key)
         )
@@ -160,26 +151,16 @@ class SqlBillingStore:
         ]
 
     async def bills(self, account_id: str, query: BillQuery) -> AsyncIterator[Sequence[Bill]]:
-        last: tuple[Any, int] | None = None
+        cursor = None
         while True:
-            statement = _select(account_id, query)
-            if last is not None:
-                statement = statement.where(_beyond(last, _column.billing_date, _column.id))
-            ordered = statement.order_by(_column.billing_date, _column.id).limit(_BATCH)
-            rows = await self._rows(ordered)
-            if rows:
-                yield [BILLS.entity_of(row) for row in rows]
-            if len(rows) < _BATCH:
+            page = await self.page(account_id, Listing(query, "billing_date", _BATCH, cursor))
+            if page.items:
+                yield page.items
+            if (cursor := page.next_cursor) is None:
                 return
-            last = (rows[-1].billing_date, rows[-1].id)
 
     async def _rows(self, statement: sa.Select[Any]) -> Sequence[Any]:
         return await self._database.read(lambda connection: connection.execute(statement).all())
-
-
-def _beyond(last: tuple[Any, int], *columns: sa.Column[Any]) -> sa.ColumnElement[bool]:
-    """After the last row of a batch, in the order of these columns."""
-    return sa.tuple_(*columns) > sa.tuple_(*last, types=[each.type for each in columns])
 
 
 def _warnings(account_id: Any, month: date) -> tuple[sa.ColumnElement[bool], ...]:
@@ -208,14 +189,6 @@ BILLING_FACTS = {
     SpendWarnings: FactReader(lambda fact: f"spending {fact.account_id}", _read_warnings),
     UsageVersion: FactReader(lambda fact: f"usage {fact.usage_id}", _read_version),
 }
-
-
-def _conditions(account_id: str, query: BillQuery) -> list[sa.ColumnElement[bool]]:
-    return [_column.user_account_id == account_id, *_LISTING.matching(query)]
-
-
-def _select(account_id: str, query: BillQuery) -> sa.Select[Any]:
-    return sa.select(billing_records).where(*_conditions(account_id, query))
 
 
 def _text(key: Any) -> str:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, StrictBool, StrictStr, model_validator
 from sandyard.kit.clock import utc_time
 from sandyard.kit.http.schemas import example
 from sandyard.kit.patterns import pattern
-from sandyard.platform.http.fields import RequestBody, ShortName
+from sandyard.platform.http.fields import Answer, RequestBody, ShortName
 from sandyard.platform.sessions.commands.output import Encoding
 from sandyard.platform.sessions.commands.service import Result, Wait
 from sandyard.runtime.sessions.model import WORKSPACE, Command, Output, Process, TerminalSize
@@ -126,7 +126,7 @@ class ResultAnswer(BaseModel):
         )
 
 
-class CommandAnswer(BaseModel):
+class CommandAnswer(Answer):
     model_config = example(
         command_id="p7k2",
         arguments=["python3", "-m", "pytest"],
@@ -162,14 +162,9 @@ class CommandAnswer(BaseModel):
 
     @classmethod
     def of(cls, process: Process, result: ResultAnswer | None = None) -> Self:
-        return cls(
+        return super().of(
+            process,
             command_id=process.id,
-            arguments=list(process.arguments),
-            folder=process.folder,
-            tag=process.tag,
-            is_terminal=process.is_terminal,
-            is_running=process.is_running,
-            exit_code=process.exit_code,
             started_at=utc_time(process.started_at),
             ended_at=None if process.ended_at is None else utc_time(process.ended_at),
             result=result,
@@ -182,7 +177,7 @@ class CommandList(BaseModel):
     commands: list[CommandAnswer] = Field(description="Oldest first")
 
 
-class OutputPiece(BaseModel):
+class OutputPiece(Answer):
     stream: str = Field(description="`stdout`, `stderr`, or `terminal`")
     data: str
     offset: int = Field(description="Where to continue reading")
@@ -190,12 +185,7 @@ class OutputPiece(BaseModel):
 
     @classmethod
     def of(cls, output: Output, encoding: Encoding) -> Self:
-        return cls(
-            stream=output.stream,
-            data=encoding.write(output.data),
-            offset=output.offset,
-            skipped=output.skipped,
-        )
+        return super().of(output, data=encoding.write(output.data))
 
 
 class OutputAnswer(BaseModel):

@@ -71,7 +71,7 @@ def _add_contents(routes: GuardedRoutes, sessions: Sessions) -> None:
         ] = None,
     ) -> Response:
         """The file's bytes, of any size. `Range: bytes=…` returns a part."""
-        files = await _files(sessions, sandbox_id, caller)
+        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
         wanted = None
         if range is not None:
             wanted = parse_range(range, size=(await _followed(files, path)).size_bytes)
@@ -91,14 +91,15 @@ def _add_contents(routes: GuardedRoutes, sessions: Sessions) -> None:
     ) -> FileAnswer:
         """The body is the content, up to MAX_UPLOAD_BYTES. The file is written completely or not at
         all; missing parent folders are created. A replaced file keeps its permissions."""
-        files = await _files(sessions, sandbox_id, caller)
+        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
         bits = None if mode is None else int(mode, 8)
         return FileAnswer.of(await files.write(path, request.stream(), mode=bits))
 
     @routes.delete("", "Remove a file or a folder", 404, 409, status_code=204)
     async def remove_file(caller: Caller, sandbox_id: SandboxId, path: FilePath) -> None:
         """A folder is removed with its contents. A link is removed itself."""
-        await (await _files(sessions, sandbox_id, caller)).remove(path)
+        session = await sessions.open(sandbox_id, account_id=caller.account_id)
+        await session.files.remove(path)
 
 
 def _add_archives(routes: GuardedRoutes, sessions: Sessions) -> None:
@@ -113,7 +114,7 @@ def _add_archives(routes: GuardedRoutes, sessions: Sessions) -> None:
         caller: Caller, sandbox_id: SandboxId, path: FilePath = WORKSPACE
     ) -> Response:
         """Names are relative to the folder."""
-        files = await _files(sessions, sandbox_id, caller)
+        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
         return await _stream(files.read_tar(path), _TAR, {})
 
     @routes.put(
@@ -129,7 +130,7 @@ def _add_archives(routes: GuardedRoutes, sessions: Sessions) -> None:
     ) -> None:
         """Creates the folder if it is missing. Entries can't leave it. Files that were unpacked
         before an error stay."""
-        files = await _files(sessions, sandbox_id, caller)
+        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
         await files.write_tar(path, request.stream())
 
 
@@ -139,14 +140,14 @@ def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
         caller: Caller, sandbox_id: SandboxId, path: FilePath = WORKSPACE, depth: Depth = 1
     ) -> FileList:
         """Includes subfolders, up to `depth`. Links are not followed."""
-        files = await _files(sessions, sandbox_id, caller)
+        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
         found = await files.list(path, depth=depth)
         return FileList(files=[FileAnswer.of(each) for each in found])
 
     @routes.get("/stat", "Get a file's attributes", 404, 409)
     async def stat_file(caller: Caller, sandbox_id: SandboxId, path: FilePath) -> FileAnswer:
         """Also of a folder, or of a link itself."""
-        files = await _files(sessions, sandbox_id, caller)
+        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
         return FileAnswer.of(await files.stat(path))
 
     @routes.post("/move", "Move a file or a folder", 404, 409)
@@ -154,7 +155,7 @@ def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
         caller: Caller, sandbox_id: SandboxId, body: Annotated[MoveBody, Body()]
     ) -> FileAnswer:
         """A file at the target is replaced; a folder at the target must be empty."""
-        files = await _files(sessions, sandbox_id, caller)
+        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
         return FileAnswer.of(await files.move(body.source, body.target))
 
     @routes.post("/mkdir", "Create a folder", 404, 409)
@@ -162,13 +163,9 @@ def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
         caller: Caller, sandbox_id: SandboxId, body: Annotated[FolderBody, Body()]
     ) -> FileAnswer:
         """Also creates missing parents. An existing folder does not change."""
-        files = await _files(sessions, sandbox_id, caller)
+        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
         await files.make_folder(body.path)
         return FileAnswer.of(await files.stat(body.path))
-
-
-async def _files(sessions: Sessions, sandbox_id: str, caller: Caller) -> Files:
-    return (await sessions.open(sandbox_id, account_id=caller.account_id)).files
 
 
 async def _followed(files: Files, path: str) -> FileInfo:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, StrictStr
 from sandyard.kit.clock import utc_time
 from sandyard.kit.http.schemas import example
 from sandyard.kit.patterns import pattern
-from sandyard.platform.http.fields import RequestBody
+from sandyard.platform.http.fields import Answer, RequestBody
 from sandyard.runtime.sessions.model import FileInfo, FileKind
 
 NO_NUL = pattern(r"^[^\x00]+$", "must have no NUL")
@@ -28,7 +28,7 @@ class FolderBody(RequestBody):
     path: BodyPath
 
 
-class FileAnswer(BaseModel):
+class FileAnswer(Answer):
     model_config = example(
         path="/workspace/app/main.py",
         name="main.py",
@@ -49,15 +49,8 @@ class FileAnswer(BaseModel):
 
     @classmethod
     def of(cls, info: FileInfo) -> Self:
-        return cls(
-            path=info.path,
-            name=info.name,
-            kind=info.kind,
-            size_bytes=info.size_bytes,
-            mode=f"{info.mode:04o}",
-            modified_at=utc_time(info.modified_at),
-            target=info.target,
-        )
+        modified_at = utc_time(info.modified_at)
+        return super().of(info, mode=f"{info.mode:04o}", modified_at=modified_at)
 
 
 class FileList(BaseModel):

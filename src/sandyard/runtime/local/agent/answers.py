@@ -1,16 +1,8 @@
-"""What an operation of the agent answers, or refuses with."""
+"""What an operation of the agent answers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-
-class RefusedError(Exception):
-    """The operation was refused for a reason that has a code."""
-
-    def __init__(self, code: str, message: str = "") -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
