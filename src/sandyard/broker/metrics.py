@@ -1,10 +1,18 @@
 """The Broker's metrics."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from sandyard.broker.pool.model import Status
+from sandyard.kit.errors import (
+    ConflictError,
+    ExhaustedError,
+    ForbiddenError,
+    NotFoundError,
+    UnavailableError,
+)
 from sandyard.kit.observability.metrics import Gauges, Labelled
 
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1, 2.5, 5)
@@ -69,6 +77,19 @@ class BrokerMetrics:
     def count_delivery(self, sink: str, outcome: str) -> None:
         """Webhooks share one label: there may be many, and they come and go."""
         self.delivery.labels("webhook" if sink.startswith("whk-") else sink, outcome).inc()
+
+
+@contextmanager
+def counting_failures(calls: Counter) -> Iterator[None]:
+    """Counts the call as refused or unavailable if it fails so."""
+    try:
+        yield
+    except UnavailableError:
+        calls.labels("unavailable").inc()
+        raise
+    except (ConflictError, ExhaustedError, ForbiddenError, NotFoundError):
+        calls.labels("refused").inc()
+        raise
 
 
 def pool_gauges(counts: Mapping[Status, int]) -> Gauges:

@@ -10,13 +10,14 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
+from sandyard.e2b_api.envd.connect import json_response
 from sandyard.e2b_api.envd.paths import path_of
-from sandyard.e2b_api.envd.responses import json_response
 from sandyard.e2b_api.errors import NotOfferedError
 from sandyard.kit.errors import NotFoundError
 from sandyard.platform.access.principal import Principal, Scope
 
-Handler = Callable[[Request, Principal], Awaitable[Response]]
+Handler = Callable[[Request, Principal], Awaitable[Response | None]]
+"""None is a response without content."""
 _NOT_OFFERED = frozenset({"volumes", "secrets", "api-keys", "access-tokens", "nodes", "admin"})
 
 
@@ -53,7 +54,7 @@ class ControlApi:
     def _guarded(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def call(request: Request) -> Response:
             principal = await self._guard.require(request, endpoint.scope)
-            return await endpoint.handler(request, principal)
+            return await endpoint.handler(request, principal) or Response(status_code=204)
 
         return call
 

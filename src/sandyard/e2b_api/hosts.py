@@ -28,7 +28,8 @@ class E2bHosts:
             return False
         host = self.label(scope)
         if host is not None:
-            return host == API or _port_of(host) == ENVD_PORT
+            found = LABEL.fullmatch(host)
+            return host == API or (found is not None and int(found[1]) == ENVD_PORT)
         path: str = scope["path"]
         if path == PREFIX or path.startswith(f"{PREFIX}/"):
             return True
@@ -42,8 +43,3 @@ class E2bHosts:
             if name.endswith(f".{self.domain}"):
                 return name.removesuffix(f".{self.domain}")
         return None
-
-
-def _port_of(label: str) -> int | None:
-    found = LABEL.fullmatch(label)
-    return int(found[1]) if found else None

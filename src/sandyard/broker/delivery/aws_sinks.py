@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from sandyard.broker.delivery.errors import SinkError
@@ -111,34 +112,19 @@ class AwsSink:
 
 def sqs_sink(queue_url: str, *, kinds: Sequence[str], region: str) -> AwsSink:
     """On a FIFO queue the group id is the subject, and the deduplication id is the event's id."""
-    is_fifo = queue_url.endswith(".fifo")
-
-    def entry(logged: LoggedEvent) -> Mapping[str, Any]:
-        return {
-            "MessageBody": message_of(logged),
-            "MessageAttributes": _attributes(logged),
-            **(_fifo(logged) if is_fifo else {}),
-        }
 
     def send(client: Any, entries: Sequence[Mapping[str, Any]]) -> Any:
         return client.send_message_batch(QueueUrl=queue_url, Entries=entries)
 
+    entry = partial(_entry, body="MessageBody", is_fifo=queue_url.endswith(".fifo"))
     return AwsSink("sqs", AwsClient("sqs", region=region), kinds=kinds, send=send, entry=entry)
 
 
 def sns_sink(topic_arn: str, *, kinds: Sequence[str], region: str) -> AwsSink:
-    is_fifo = topic_arn.endswith(".fifo")
-
-    def entry(logged: LoggedEvent) -> Mapping[str, Any]:
-        return {
-            "Message": message_of(logged),
-            "MessageAttributes": _attributes(logged),
-            **(_fifo(logged) if is_fifo else {}),
-        }
-
     def send(client: Any, entries: Sequence[Mapping[str, Any]]) -> Any:
         return client.publish_batch(TopicArn=topic_arn, PublishBatchRequestEntries=entries)
 
+    entry = partial(_entry, body="Message", is_fifo=topic_arn.endswith(".fifo"))
     return AwsSink("sns", AwsClient("sns", region=region), kinds=kinds, send=send, entry=entry)
 
 
@@ -147,14 +133,14 @@ def message_of(logged: LoggedEvent) -> str:
     return EventAnswer.of(logged).model_dump_json()
 
 
-def _attributes(logged: LoggedEvent) -> Mapping[str, Any]:
-    """For subscription filters."""
-    values = {"kind": logged.event.kind, "part": logged.part, "subject": logged.event.subject}
-    return {name: {"DataType": "String", "StringValue": each} for name, each in values.items()}
-
-
-def _fifo(logged: LoggedEvent) -> Mapping[str, str]:
-    return {
-        "MessageGroupId": logged.event.subject,
-        "MessageDeduplicationId": logged.event_id,
+def _entry(logged: LoggedEvent, *, body: str, is_fifo: bool) -> Mapping[str, Any]:
+    """The event as an entry of a batch; its attributes are for subscription filters."""
+    event = logged.event
+    values = {"kind": event.kind, "part": logged.part, "subject": event.subject}
+    attributes = {
+        name: {"DataType": "String", "StringValue": each} for name, each in values.items()
     }
+    entry = {body: message_of(logged), "MessageAttributes": attributes}
+    if is_fifo:
+        entry |= {"MessageGroupId": event.subject, "MessageDeduplicationId": logged.event_id}
+    return entry

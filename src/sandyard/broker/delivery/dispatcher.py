@@ -20,14 +20,14 @@ from sandyard.kit.jobs import Job, JobRunner
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SEC = 5.0
+_POLL_SEC = 5.0
 """How often a process polls for new, changed and removed webhooks."""
 _TRY_SEC = 5.0
 """How soon to retry a sink that another process has, or whose engine is unavailable."""
 ATTEMPTS_KEPT_SEC = 7 * 24 * 3600
 
 
-class Follows(Protocol):
+class LogStream(Protocol):
     """Delivers one part's log to one sink."""
 
     delivered: int
@@ -44,7 +44,7 @@ class Route:
     name: str
     version: int
     """Changes with the sink: streams of an older version end."""
-    stream: Callable[[EventLog], Follows]
+    stream: Callable[[EventLog], LogStream]
     close: Callable[[], Any]
 
 
@@ -135,7 +135,7 @@ class Dispatcher:
                 self._compare(await self._routes())
             except UnavailableError as error:
                 logger.warning("webhooks can't be read: %s", error.message)
-            await asyncio.sleep(_LOOK_SEC)
+            await asyncio.sleep(_POLL_SEC)
 
     def _compare(self, routes: Sequence[Route]) -> None:
         """Stop the streams of removed or changed sinks, and start those of new ones."""

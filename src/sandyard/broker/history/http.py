@@ -51,9 +51,8 @@ class PoolSampleAnswer(BaseModel):
 
     @classmethod
     def of(cls, sample: PoolSample) -> Self:
-        counts = {str(status): count for status, count in sample.counts.items()}
         times = {"at": sample.at, "waiting": sample.waiting, "leases": sample.leases}
-        return cls.model_validate(counts | times)
+        return cls.model_validate({**sample.counts, **times})
 
 
 class PoolHistoryAnswer(BaseModel):

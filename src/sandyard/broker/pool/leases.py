@@ -4,7 +4,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
-from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.metrics import BrokerMetrics, counting_failures
 from sandyard.broker.pool.changes import SandboxChanges
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
@@ -24,17 +24,9 @@ from sandyard.broker.reservations.model import Reservation, decide_lost
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
-from sandyard.kit.errors import (
-    ConflictError,
-    ExhaustedError,
-    ForbiddenError,
-    NotFoundError,
-    UnavailableError,
-)
 
 _PAGE = 50
 _RETRY_AFTER = 30
-_REFUSALS = (ConflictError, ExhaustedError, ForbiddenError, NotFoundError)
 
 
 class CheckFree(Protocol):
@@ -84,13 +76,10 @@ class Leases:
         def decide(row: Sandbox | Tombstone | None, cause: Cause) -> Transition[Sandbox] | None:
             return decide_extension(row, asked, longest_sec=self._lease_max_sec, cause=cause)
 
-        try:
+        with counting_failures(self._metrics.extended):
             row, changed = await self._changes.change(
                 sandbox_id, actor("track", asked.track_id), decide
             )
-        except (*_REFUSALS, UnavailableError) as error:
-            self._metrics.extended.labels(_outcome(error)).inc()
-            raise
         assert isinstance(row, Sandbox)  # noqa: S101 - a tombstone is not found
         self._metrics.extended.labels("extended" if changed else "repeated").inc()
         return row.lease
@@ -107,11 +96,8 @@ class Leases:
         """
         if check is None and self._begin_check is not None:
             check = self._begin_check()
-        try:
+        with counting_failures(self._metrics.replaced):
             lease, is_new = await self._replace(sandbox_id, asked, check)
-        except (*_REFUSALS, UnavailableError) as error:
-            self._metrics.replaced.labels(_outcome(error)).inc()
-            raise
         self._metrics.replaced.labels("replaced" if is_new else "repeated").inc()
         return lease
 
@@ -180,20 +166,20 @@ class Leases:
     async def _free(self, asked: Replacement) -> AsyncIterator[Sandbox]:
         """Sandboxes that the track may lease: those of its reservations, available ones, and then
         again those of its reservations, which may have gained some meanwhile."""
-        claim = Claim(asked.track_id, asked.track_id, int(self._clock.now()), client=asked.client)
-        for look in ("reserved", "free", "reserved"):
-            if look == "free":
-                async for row in self._available(asked.name_prefix):
-                    yield row
-                continue
-            for each in await self._reservations.of(claim):
-                for row in await self._store.reserved_for(each, limit=_PAGE):
-                    if row.name.startswith(asked.name_prefix):
-                        yield row
+        for rows in (self._reserved, self._available, self._reserved):
+            async for row in rows(asked):
+                yield row
 
-    async def _available(self, name_prefix: str) -> AsyncIterator[Sandbox]:
+    async def _reserved(self, asked: Replacement) -> AsyncIterator[Sandbox]:
+        claim = Claim(asked.track_id, asked.track_id, int(self._clock.now()), client=asked.client)
+        for each in await self._reservations.of(claim):
+            for row in await self._store.reserved_for(each, limit=_PAGE):
+                if row.name.startswith(asked.name_prefix):
+                    yield row
+
+    async def _available(self, asked: Replacement) -> AsyncIterator[Sandbox]:
         """In random order within a page, so that concurrent callers do not try the same one."""
-        where = SandboxFilter(Status.AVAILABLE, name_prefix=name_prefix)
+        where = SandboxFilter(Status.AVAILABLE, name_prefix=asked.name_prefix)
         async for rows in pages_of(self._store, where, size=_PAGE):
             for row in random.sample(rows, len(rows)):
                 yield row
@@ -212,7 +198,3 @@ class Leases:
         if row.allocated_to_track != track_id:
             raise NotSandboxOwnerError
         return row.lease
-
-
-def _outcome(error: Exception) -> str:
-    return "unavailable" if isinstance(error, UnavailableError) else "refused"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, Required, TypedDict, Unpack
 
-from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.metrics import BrokerMetrics, counting_failures
 from sandyard.broker.pool.action_model import Action, decide_action
 from sandyard.broker.pool.changes import SandboxChanges, is_sandbox_id
 from sandyard.broker.pool.errors import (
@@ -36,7 +36,7 @@ from sandyard.kit.changes.events import EventQuery, LoggedEvent, actor
 from sandyard.kit.changes.frozen import fast_constructor
 from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
-from sandyard.kit.errors import ForbiddenError, NotFoundError, UnavailableError
+from sandyard.kit.errors import UnavailableError
 from sandyard.kit.paging import Page
 
 logger = logging.getLogger(__name__)
@@ -212,14 +212,8 @@ class Broker:
         def decide(row: Sandbox | Tombstone | None, cause: Cause) -> Transition[Sandbox] | None:
             return decide_mark(row, track_id=track_id, cause=cause)
 
-        try:
+        with counting_failures(self._metrics.deletion_marked):
             row, changed = await self._changes.change(sandbox_id, actor("track", track_id), decide)
-        except (ForbiddenError, NotFoundError):
-            self._metrics.deletion_marked.labels("refused").inc()
-            raise
-        except UnavailableError:
-            self._metrics.deletion_marked.labels("unavailable").inc()
-            raise
         self._metrics.deletion_marked.labels("marked" if changed else "repeated").inc()
         status = "deleted" if isinstance(row, Tombstone) else str(row.status)
         return Marked(sandbox_id, status, row.deletion_requested_at)

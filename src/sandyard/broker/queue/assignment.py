@@ -1,4 +1,4 @@
-"""SandboxAssigner sandboxes that become free to reservations and tickets first."""
+"""Assigns sandboxes that become free to reservations and tickets first."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from sandyard.e2b_api.builds.recipes import RecipeBody, recipe_of
 from sandyard.e2b_api.builds.service import Build, Builds, build_request
 from sandyard.e2b_api.control import Endpoint
-from sandyard.e2b_api.envd.responses import json_response
+from sandyard.e2b_api.envd.connect import json_response
 from sandyard.e2b_api.errors import (
     AccessTokenMissingError,
     BuildNotFoundError,

@@ -8,12 +8,12 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from sandyard.e2b_api.envd import connect, files, filesystem, processes
-from sandyard.e2b_api.envd.connect import Message, StreamPolicy
+from sandyard.e2b_api.envd.connect import Message, StreamPolicy, json_response
 from sandyard.e2b_api.envd.filesystem import FilesystemService
 from sandyard.e2b_api.envd.machine import Credentials, Machine, Machines, UserSession
 from sandyard.e2b_api.envd.paths import user_of
 from sandyard.e2b_api.envd.processes import ProcessService
-from sandyard.e2b_api.envd.responses import SANDBOX_ID, json_response
+from sandyard.e2b_api.envd.responses import SANDBOX_ID
 from sandyard.e2b_api.tokens import FileLink
 from sandyard.kit.errors import SandyardError
 

@@ -66,19 +66,21 @@ def error_of(error: SandyardError, statuses: Statuses = STATUSES) -> dict[str, s
 
 def error_response(error: SandyardError, statuses: Statuses = STATUSES) -> Response:
     body = error_of(error, statuses)
-    return _json(body, _STATUS.get(body["code"]) or status_of(error, statuses))
+    return json_response(body, _STATUS.get(body["code"]) or status_of(error, statuses))
 
 
 def unsupported() -> Response:
     """For other codecs, mainly binary protobuf."""
     message = "This server takes and gives JSON: send application/json or application/connect+json."
-    response = _json({"code": "unimplemented", "message": message}, 415)
+    response = json_response({"code": "unimplemented", "message": message}, 415)
     response.headers["Accept-Post"] = f"{UNARY}, {STREAM}"
     return response
 
 
-def _json(content: Any, status: int) -> Response:
-    return Response(to_json(content), status, media_type=UNARY)
+def json_response(
+    content: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(to_json(content), status, headers, UNARY)
 
 
 def to_json(content: Any) -> bytes:

@@ -11,12 +11,11 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sandyard.e2b_api.envd.connect import limited, media_type_of
+from sandyard.e2b_api.envd.connect import json_response, limited, media_type_of
 from sandyard.e2b_api.envd.entries import METADATA
 from sandyard.e2b_api.envd.machine import UserSession
 from sandyard.e2b_api.envd.own_files import OwnFiles
 from sandyard.e2b_api.envd.paths import whole_path
-from sandyard.e2b_api.envd.responses import json_response
 from sandyard.e2b_api.errors import InvalidRequestError
 from sandyard.kit.errors import InvalidError
 from sandyard.kit.http.byte_ranges import ByteRange, parse_range

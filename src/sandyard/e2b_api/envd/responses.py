@@ -1,7 +1,6 @@
 """Responses and errors in the format of E2B's REST API."""
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -27,12 +26,6 @@ SANDBOX_ID = "e2b.sandbox_id"
 """The name of the sandbox's id in an ASGI scope."""
 _RETRIED = (RateLimitedError, UnavailableError)
 """Errors that are worth a retry; SDKs would also resend others with the same status."""
-
-
-def json_response(
-    content: Any, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    return Response(connect.to_json(content), status, headers, connect.UNARY)
 
 
 def error_body(error: SandyardError, statuses: Statuses) -> dict[str, Any]:
@@ -74,7 +67,7 @@ class ErrorBoundary:
         headers = {"Should-Retry": "true" if isinstance(error, _RETRIED) else "false"}
         if error.retry_after is not None:
             headers["Retry-After"] = str(error.retry_after)
-        return json_response(body, status, headers)
+        return connect.json_response(body, status, headers)
 
 
 def _known(error: Exception, scope: Scope) -> SandyardError:

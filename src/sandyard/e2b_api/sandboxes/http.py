@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.e2b_api.control import Endpoint, page_headers
-from sandyard.e2b_api.envd.responses import json_response
+from sandyard.e2b_api.envd.connect import json_response
 from sandyard.e2b_api.errors import SandboxNotFoundError
 from sandyard.e2b_api.model import (
     DEFAULT_TIMEOUT_SEC,
@@ -112,24 +112,20 @@ class SandboxCalls:
         found = await self._sandboxes.get(_name(request), by=by)
         return json_response(self._access.detailed(found, now=self._now(), by=by))
 
-    async def _kill(self, request: Request, by: Principal) -> Response:
+    async def _kill(self, request: Request, by: Principal) -> None:
         await self._sandboxes.kill(_name(request), by=by)
-        return Response(status_code=204)
 
-    async def _set_timeout(self, request: Request, by: Principal) -> Response:
+    async def _set_timeout(self, request: Request, by: Principal) -> None:
         body = await body_of(request, TimeoutBody)
         await self._sandboxes.set_timeout(_name(request), seconds=_timeout(body), by=by)
-        return Response(status_code=204)
 
-    async def _refresh(self, request: Request, by: Principal) -> Response:
+    async def _refresh(self, request: Request, by: Principal) -> None:
         seconds = (await body_of(request, RefreshBody)).duration
         seconds = DEFAULT_TIMEOUT_SEC if seconds is None else seconds
         await self._sandboxes.lengthen(_name(request), seconds=seconds, by=by)
-        return Response(status_code=204)
 
-    async def _pause(self, request: Request, by: Principal) -> Response:
+    async def _pause(self, request: Request, by: Principal) -> None:
         await self._sandboxes.pause(_name(request), by=by)
-        return Response(status_code=204)
 
     async def _connect(self, request: Request, by: Principal) -> Response:
         seconds = _timeout(await body_of(request, TimeoutBody), request)
@@ -144,11 +140,10 @@ class SandboxCalls:
             raise ConflictError(f"sandbox {_name(request)} is running")
         return await self._connect(request, by)
 
-    async def _set_network(self, request: Request, by: Principal) -> Response:
+    async def _set_network(self, request: Request, by: Principal) -> None:
         body = await body_of(request, NewNetworkBody)
         network, rules = body.outgoing(has_internet=body.allow_internet_access is not False)
         await self._sandboxes.set_network(_name(request), network, rules, by=by)
-        return Response(status_code=204)
 
     async def _logs(self, request: Request, by: Principal) -> Response:
         entries = await self._entries(request, by)

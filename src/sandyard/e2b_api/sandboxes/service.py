@@ -184,7 +184,7 @@ class E2bSandboxes:
         found, following = await matching(
             fetch, lambda each: selection.has(each, now), limit=limit, cursor=cursor
         )
-        names = await self._aliases(by)
+        names = {each.template_id: each.name for each in await self._templates.list(by.account_id)}
         view = [SandboxView(each, names.get(each.template_id), self._disk_mb) for each in found]
         return view, following
 
@@ -304,10 +304,6 @@ class E2bSandboxes:
     async def template_of(self, sandbox: Sandbox, *, by: Principal) -> Template | None:
         """None if it was deleted."""
         return await self._templates.find_by_id(sandbox.template_id, account_id=by.account_id)
-
-    async def _aliases(self, by: Principal) -> Mapping[str, str]:
-        found = await self._templates.list(by.account_id)
-        return {each.template_id: each.name for each in found}
 
     def _now(self) -> datetime:
         return utc_time(self._clock.now())

@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.e2b_api.control import Endpoint, page_headers
-from sandyard.e2b_api.envd.responses import error_body, json_response
+from sandyard.e2b_api.envd.connect import json_response
+from sandyard.e2b_api.envd.responses import error_body
 from sandyard.e2b_api.model import DEFAULT_TIMEOUT_SEC, PLATFORM_STATUSES, SandboxView
 from sandyard.e2b_api.requests import Body, PageQuery, body_of, query_of
 from sandyard.e2b_api.sandboxes.access import SandboxAccess

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sandyard.e2b_api.control import Endpoint
-from sandyard.e2b_api.envd.responses import json_response
+from sandyard.e2b_api.envd.connect import json_response
 from sandyard.e2b_api.model import build_id_of, iso, tags_body, template_body
 from sandyard.e2b_api.requests import Body, body_of
 from sandyard.e2b_api.templates.finder import TemplateFinder
@@ -75,14 +75,12 @@ class TemplateCalls:
         build_id = await self._templates.assign(body.target, body.tags, by=by)
         return json_response({"buildID": build_id, "tags": body.tags}, 201)
 
-    async def _remove_tags(self, request: Request, by: Principal) -> Response:
+    async def _remove_tags(self, request: Request, by: Principal) -> None:
         body = await body_of(request, RemoveTagsBody)
         await self._templates.remove_tags(body.name, body.tags, by=by)
-        return Response(status_code=204)
 
-    async def _delete(self, request: Request, by: Principal) -> Response:
+    async def _delete(self, request: Request, by: Principal) -> None:
         await self._templates.delete(request.path_params["template"], by=by)
-        return Response(status_code=204)
 
     async def _change(self, request: Request, by: Principal) -> Response:
         name, body = request.path_params["template"], await body_of(request, TemplateChangesBody)

@@ -76,6 +76,10 @@ class BulkQuarantineBody(ReasonBody):
         None, min_length=1, max_length=100, description="Only sandboxes with exactly these names"
     )
 
+    @property
+    def wanted(self) -> frozenset[str] | None:
+        return None if self.names is None else frozenset(self.names)
+
 
 class BulkHoldBody(BulkQuarantineBody):
     model_config = strict_example(reason="for Ana", names=["lab-042"], until=1_793_437_200)
@@ -134,9 +138,8 @@ def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
         name: NameFilter = None,
     ) -> PoolBulkChangeAnswer:
         """Matching sandboxes become `stale`, as with `quarantine`, with the reason."""
-        names = None if body.names is None else frozenset(body.names)
         report = await bulk.change(
-            BulkFilter(Status(status), name or "", names=names),
+            BulkFilter(Status(status), name or "", names=body.wanted),
             limits=limits,
             reason=body.reason,
         )
@@ -151,9 +154,8 @@ def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
         track: TrackFilter = None,
     ) -> PoolBulkChangeAnswer:
         """Matching sandboxes become `held`, as with `hold`; their leases end."""
-        names = None if body.names is None else frozenset(body.names)
         report = await bulk.change(
-            BulkFilter(Status(status), name or "", track, names=names),
+            BulkFilter(Status(status), name or "", track, names=body.wanted),
             limits=limits,
             reason=body.reason,
             hold_until=body.until,

@@ -178,9 +178,8 @@ class PoolStatsAnswer(BaseModel):
 
     @classmethod
     def of(cls, counts: PoolCounts) -> Self:
-        by_state = {str(status): count for status, count in counts.by_status.items()}
         times = {"total": counts.total, "counted_at": counts.counted_at}
-        return cls.model_validate(by_state | times)
+        return cls.model_validate({**counts.by_status, **times})
 
 
 class PoolSyncAnswer(AttributesAnswer):

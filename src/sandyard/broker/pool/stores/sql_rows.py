@@ -104,15 +104,7 @@ def fold_status_counts(connection: sa.Connection) -> None:
 def entry_of(row: Any) -> Sandbox | Tombstone:
     if row.status != DELETED:
         return sandbox_of(row)
-    return Tombstone(
-        sandbox_id=row.sandbox_id,
-        external_id=row.external_id,
-        allocated_to_track=row.allocated_to_track,
-        deletion_requested_at=row.deletion_requested_at,
-        deleted_at=row.deleted_at,
-        kept_until=row.kept_until,
-        sequence=row.sequence,
-    )
+    return Tombstone(**{each.name: getattr(row, each.name) for each in fields(Tombstone)})
 
 
 def sandbox_of(row: Any) -> Sandbox:
