@@ -181,8 +181,9 @@ class Builds:
         return fitting[0]
 
     async def _run(self, build: Build, recipe: Recipe, base: Template, by: Principal) -> None:
+        """Its status changes once its sandbox has ended."""
         sandbox: Sandbox | None = None
-        step = "base"
+        step, failure = "base", "The build was cancelled."
         try:
             self._log(build, f"FROM {base.name}")
             sandbox = await self._sandboxes.build(_builder_of(build, base, recipe), by=by)
@@ -193,16 +194,25 @@ class Builds:
             step = "finalize"
             await self._check_start(build, recipe, sandbox, at)
             await self._keep(build, recipe, base, sandbox, at, by)
-            self._log(build, "Build finished")
-            build.status = "ready"
+            failure = ""
         except SandyardError as error:
-            self._fail(build, step, error.message)
+            failure = error.message
         except Exception:
             logger.exception("a build failed", extra={"action": "build"})
-            self._fail(build, step, "The build failed inside the server.")
+            failure = "The build failed inside the server."
         finally:
-            if sandbox is not None:
-                await self._end(sandbox, by)
+            try:
+                if sandbox is not None:
+                    await self._end(sandbox, by)
+            finally:
+                self._conclude(build, step, failure)
+
+    def _conclude(self, build: Build, step: str, failure: str) -> None:
+        if failure:
+            self._fail(build, step, failure)
+        else:
+            self._log(build, "Build finished")
+            build.status = "ready"
 
     async def _end(self, sandbox: Sandbox, by: Principal) -> None:
         try:
