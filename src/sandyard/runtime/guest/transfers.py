@@ -6,10 +6,10 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from . import archives, files
-from .file_changes import apply_changes
+from . import RefusedError, archives, files
+from .file_changes import UNSAFE_PATH, apply_changes
 from .lines import write_line
 from .paths import Paths
 
@@ -51,6 +51,7 @@ def apply(paths: Paths, *, incoming: str) -> None:
     try:
         listed = json.loads(_read(incoming, "paths.json"))
         written = {path: _read(incoming, str(n)) for n, path in enumerate(listed["written"])}
+        _require_inside(paths.workspace, listed["written"])
         apply_changes(paths.workspace, written, listed["deleted"])
     finally:
         shutil.rmtree(incoming)
@@ -72,6 +73,15 @@ def write_tar(paths: Paths, *, upload: str, path: str) -> None:
 class _Lines:
     def write(self, piece: bytes) -> None:
         write_line({"item": base64.b64encode(piece).decode()})
+
+
+def _require_inside(workspace: str, written: Iterable[str]) -> None:
+    """Before anything is written: no link on the way to a file leads out of the workspace."""
+    root = os.path.realpath(workspace)
+    for path in written:
+        folder = os.path.realpath(os.path.dirname(os.path.join(root, path)))
+        if folder != root and not folder.startswith(f"{root}/"):
+            raise RefusedError(UNSAFE_PATH, path)
 
 
 def _read(folder: str, name: str) -> bytes:
