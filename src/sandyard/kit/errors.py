@@ -100,6 +100,12 @@ class UnavailableError(SandyardError):
         self.reason = reason
 
 
+def with_reason(error: SandyardError) -> str:
+    """The message, for an operator: with what the engine said."""
+    reason = error.reason if isinstance(error, UnavailableError) else None
+    return error.message if reason is None else f"{error.message} ({reason})"
+
+
 class BadGatewayError(SandyardError):
     """The program behind this address did not return a valid response."""
 

@@ -65,10 +65,6 @@ class JobLeases(Protocol):
         """Release the job; `finished_at` is stored as its last success if it completed."""
         ...
 
-    async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
-        """When each of the jobs last completed."""
-        ...
-
     async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRun]:
         """Runs of those jobs that were ever acquired, as last committed."""
         ...
@@ -117,10 +113,6 @@ class JobRunner:
         self._written_at = float("-inf")
         self._locks: dict[str, asyncio.Lock] = {}
         self._under_way: set[asyncio.Task[Any]] = set()
-
-    async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
-        """When each of the jobs last completed; jobs that never did are omitted."""
-        return await self._leases.finished(jobs)
 
     async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRun]:
         """When each of the jobs last ran; jobs that never did are omitted."""

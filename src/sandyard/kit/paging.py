@@ -3,7 +3,7 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -59,6 +59,22 @@ def decode_cursor(listing: str, cursor: str) -> list[Any]:
     if not isinstance(position, list):
         raise InvalidCursorError
     return position
+
+
+def page_in_order(
+    items: Iterable[T], key: Callable[[T], str], *, listing: str, limit: int, cursor: str | None
+) -> Page[T]:
+    """A page of a short listing that is read completely, in the order of a key that is unique."""
+    ordered = sorted(items, key=key)
+    if cursor is not None:
+        match decode_cursor(listing, cursor):
+            case [str() as last]:
+                ordered = [each for each in ordered if key(each) > last]
+            case _:
+                raise InvalidCursorError
+    if len(ordered) <= limit:
+        return Page(ordered, None)
+    return Page(ordered[:limit], encode_cursor(listing, [key(ordered[limit - 1])]))
 
 
 def _seal(listing: str, body: bytes) -> bytes:

@@ -1,19 +1,19 @@
-"""Events: what happened to a subject, by whom and why, and deriving its state from them."""
+"""Events: what happened to a subject, by whom and why, its state derived from them, and pruning."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
 import orjson
 
+from sandyard.kit.clock import Clock
 from sandyard.kit.paging import Page
 
 ActorKind = Literal["track", "account", "key", "operator", "job", "device", "system", "anonymous"]
-
 State = Mapping[str, Any]
 """A subject's state in JSON values, by field."""
-
 SETTLED_MS = 60_000
 """An upper bound on the time from generating an event's id to its commit and its appearance in an
 index."""
@@ -82,6 +82,7 @@ class EventQuery:
 
     subject: str | None = None
     kind: str | None = None
+    """In full, or the beginning of it and `*`."""
     actor: str | None = None
     account_id: str | None = None
     from_ms: int | None = None
@@ -144,6 +145,30 @@ class EventLog(EventListing, Protocol):
         events may follow it too."""
         ...
 
+    def everything(self) -> AsyncIterator[Sequence[LoggedEvent]]:
+        """All events in batches, each subject's in order. For moves."""
+        ...
+
+    async def restore(self, events: Sequence[LoggedEvent]) -> None:
+        """Add events of another log, which keep their ids; those that are there stay as they are.
+        For moves: call `finish_restore` after the last ones."""
+        ...
+
+    async def finish_restore(self) -> None:
+        """Bring restored events into the order of their ids, except that a subject's events stay in
+        the order of its changes."""
+        ...
+
+    async def first_id_after(self, position: str) -> str | None:
+        """No event after this position has a smaller id; None if no event follows it. For moves:
+        while nothing is written."""
+        ...
+
+    async def position_at(self, event_id: str | None) -> str | None:
+        """A position that precedes all events with this id or a greater one; without an id, the end
+        of the log. For moves, likewise."""
+        ...
+
     async def prune(self, *, before_ms: int, after: str | None) -> Pruned:
         """Remove unneeded events from a batch of events older than this. Unneeded are all events of
         a removed subject, and those before a live subject's last full state."""
@@ -167,3 +192,21 @@ def fold(events: Iterable[Event]) -> State | None:
             case Effect.REMOVED:
                 state = None
     return state
+
+
+@dataclass(slots=True)
+class PruneReport:
+    events_removed: int = 0
+
+
+async def prune_events(log: EventLog, *, clock: Clock, retention: timedelta) -> PruneReport:
+    """Removes in batches, so that writers never wait long."""
+    report = PruneReport()
+    before_ms = int((clock.now() - retention.total_seconds()) * 1000)
+    after: str | None = None
+    while True:
+        pruned = await log.prune(before_ms=before_ms, after=after)
+        report.events_removed += pruned.removed
+        after = pruned.next_after
+        if after is None:
+            return report

@@ -5,6 +5,7 @@ still has the sequence that it was decided from, and writes the events in the sa
 """
 
 import asyncio
+import hashlib
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
@@ -12,7 +13,9 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import orjson
 
 from sandyard.kit.changes.events import Effect, Event, State
 from sandyard.kit.changes.frozen import fast_constructor, quick_replace
@@ -30,9 +33,12 @@ ATTEMPTS = 20
 FULL_EVERY = 50
 """A change whose sequence is a multiple of this records the whole state, so that earlier events can
 be pruned."""
+LONGEST_RECORDED = 1000
+"""The longest text in an event, in characters."""
 _FIRST_PAUSE_SEC = 0.002
 _LONGEST_PAUSE_SEC = 0.05
 _PLAIN = frozenset({type(None), bool, int, float, str})
+_NOTHING: dict[str, Any] = {}
 
 
 class Entity(Protocol):
@@ -106,28 +112,48 @@ def created(
 
 
 def changed(
-    before: E, after: E, kind: str, cause: Cause, *, preconditions: tuple[Any, ...] = ()
+    before: E,
+    after: E,
+    kind: str,
+    cause: Cause,
+    *,
+    preconditions: tuple[Any, ...] = (),
+    also: tuple[str, ...] = (),
 ) -> Transition[E]:
-    """The event contains the fields that differ; periodically, the whole state."""
+    """The event contains the fields that differ, and those of `also`; periodically, the whole
+    state."""
     after = _numbered(after, before.sequence + 1)
     if after.sequence % FULL_EVERY:
-        event = _event(after, kind, cause, Effect.PARTIAL, state_changes(before, after))
+        data = {name: recorded(getattr(after, name)) for name in also}
+        data |= state_changes(before, after)
+        event = _event(after, kind, cause, Effect.PARTIAL, data)
     else:
         event = _event(after, kind, cause, Effect.FULL, state_of(after))
     return Transition(before, after, (event,), preconditions)
 
 
-def changed_fields(before: E, changes: Mapping[str, Any], kind: str, cause: Cause) -> Transition[E]:
+def changed_fields(
+    before: E,
+    changes: Mapping[str, Any],
+    kind: str,
+    cause: Cause,
+    *,
+    also: dict[str, Any] = _NOTHING,
+) -> Transition[E]:
     """The same if the fields that may differ are known, for decisions made thousands of times a
-    second. All of them are state."""
+    second. All of them are state. `also` are unchanged fields for the event."""
     sequence = before.sequence + 1
     after = quick_replace(before, {"sequence": sequence, **changes})
+    if not sequence % FULL_EVERY:
+        return Transition(
+            before, after, (_event(after, kind, cause, Effect.FULL, state_of(after)),)
+        )
     data = {
-        name: new if type(new) in _PLAIN else json_value(new)
+        name: new if type(new) in _PLAIN else recorded(new)
         for name, new in changes.items()
         if new != getattr(before, name)
     }
-    return Transition(before, after, (_event(after, kind, cause, Effect.PARTIAL, data),))
+    return Transition(before, after, (_event(after, kind, cause, Effect.PARTIAL, data | also),))
 
 
 def replaced(before: E, after: E, kind: str, cause: Cause) -> Transition[E]:
@@ -211,26 +237,12 @@ async def change_entity(
     raise busy
 
 
-@overload
 async def apply_decision(
     decide: Callable[[], Awaitable[D]],
-    apply: Callable[[D], Awaitable[bool]],
-    *,
-    busy: type[Exception],
-) -> D: ...
-@overload
-async def apply_decision(
-    decide: Callable[[], Awaitable[D | None]],
-    apply: Callable[[D], Awaitable[bool]],
-    *,
-    busy: type[Exception],
-) -> D | None: ...
-async def apply_decision(
-    decide: Callable[[], Awaitable[Any]],
     apply: Callable[[Any], Awaitable[bool]],
     *,
     busy: type[Exception],
-) -> Any:
+) -> D:
     """For decisions that need more than one entity: `decide` reads what it needs and returns one
     transition or several (whatever `apply` takes). Retries after a concurrent change. Returns the
     decision that was applied; an empty one (None, no transitions) is returned without being
@@ -265,7 +277,7 @@ def state_fields(kind: type) -> Mapping[str, Callable[[Any], Any]]:
     forms = _STATE_FIELDS.get(kind)
     if forms is None:
         forms = _STATE_FIELDS[kind] = {
-            each.name: each.metadata.get("form", json_value)
+            each.name: each.metadata.get("form", recorded)
             for each in fields(kind)
             if each.name != "sequence" and not each.metadata.keys() & {"secret", "data"}
         }
@@ -273,6 +285,16 @@ def state_fields(kind: type) -> Mapping[str, Callable[[Any], Any]]:
 
 
 _STATE_FIELDS: dict[type, Mapping[str, Callable[[Any], Any]]] = {}
+
+
+def recorded(value: Any) -> Any:
+    """The value in an event: as JSON; if it is long, as its hash, so that changes of a long text in
+    a loop do not fill the disk."""
+    form = json_value(value)
+    if not isinstance(form, str | list | dict) or len(str(form)) <= LONGEST_RECORDED:
+        return form
+    content = orjson.dumps(form, option=orjson.OPT_SORT_KEYS)
+    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
 
 def json_value(value: Any) -> Any:

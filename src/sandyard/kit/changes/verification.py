@@ -8,6 +8,7 @@ from typing import Any
 from sandyard.kit.changes.events import Event, EventLog, State, fold
 from sandyard.kit.changes.transitions import (
     Entity,
+    recorded,
     state_fields,
     state_of,
     subject_of,
@@ -92,7 +93,7 @@ def differences(entity: Entity, events: Sequence[Event]) -> list[str]:
     wrong = [
         name
         for name, value in state_of(entity).items()
-        if value != folded.get(name, defaults.get(name))
+        if value != recorded(folded.get(name, defaults.get(name)))
     ]
     return wrong if entity.sequence == events[-1].sequence else [*wrong, "sequence"]
 

@@ -189,14 +189,15 @@ class Dynamo:
         policy = self._policy
         wait = policy.backoff_base_sec
         loop = asyncio.get_running_loop()
-        last_start = loop.time() + deadline_sec - policy.backoff_max_sec
+        last_start = loop.time() + deadline_sec - min(policy.backoff_max_sec, deadline_sec / 10)
         while True:
             try:
                 return await self._send(action, payload)
             except _PassingError:
-                if loop.time() > last_start:
+                pause = random.uniform(wait / 2, wait)  # noqa: S311 - jitter, no secret
+                if loop.time() + pause > last_start:
                     raise
-            await asyncio.sleep(random.uniform(wait / 2, wait))  # noqa: S311 - jitter, no secret
+            await asyncio.sleep(pause)
             wait = min(wait * 2, policy.backoff_max_sec)
 
     async def _send(self, action: str, payload: Mapping[str, Any]) -> dict[str, Any]:

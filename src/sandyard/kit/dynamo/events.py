@@ -7,14 +7,23 @@ writes and queries. `ActorIndex` does the same for each actor. Both are eventual
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from sandyard.kit.changes.event_kinds import ANY_KIND
 from sandyard.kit.changes.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
 from sandyard.kit.clock import Clock
-from sandyard.kit.dynamo.event_items import ACTOR_INDEX, SHARDS, TIME_INDEX, EventItems, day_of
-from sandyard.kit.dynamo.event_pruning import Alive, EventPruning
+from sandyard.kit.dynamo.event_items import (
+    ACTOR_INDEX,
+    SHARDS,
+    TIME_INDEX,
+    Alive,
+    EventItems,
+    EventPruning,
+    day_of,
+    event_item,
+    written_day,
+)
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import first_event_id
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
@@ -25,6 +34,7 @@ _MOST_READ = 5_000
 _MOST_DAYS = 10
 """A page of events of any subject ends after reading this many events, or this many days."""
 _PARALLEL = 32
+_BATCH = 500
 _LAST = "g"
 """Sorts after every event id, as ids are hexadecimal."""
 
@@ -71,7 +81,7 @@ class DynamoEventLog:
             condition="#subject = :subject"
             + ("" if position is None else " AND #sequence < :position"),
             values=values,
-            where=_filters(query, "kind", "actor", "from", "to"),
+            where=_where(values),
             forward=False,
         )
         return found[:limit], found[limit - 1]["sequence"] if len(found) > limit else None
@@ -93,11 +103,10 @@ class DynamoEventLog:
         if first >= before:
             return [], None
         last_ms = min(now_ms + SETTLED_MS, int(before[:12], 16) if before != _LAST else now_ms * 2)
-        buckets = _ALL if query.actor is None else _buckets_of(query.actor)
         found: list[Item] = []
         for day in _days(day_of(last_ms), day_of(from_ms)):
             items, read_to = await self._of_day(
-                buckets, day, first, before, limit=limit + 1, kind=query.kind, forward=False
+                day, first, before, limit + 1, kind=query.kind, actor=query.actor, forward=False
             )
             found += items
             if len(found) > limit:
@@ -146,9 +155,7 @@ class DynamoEventLog:
         for day in _days(day_of(from_ms), day_of(to_ms - 1)):
             after = first
             while True:
-                items, _ = await self._of_day(
-                    _ALL, day, after, end, limit=_BATCH, kind=None, forward=True
-                )
+                items, _ = await self._of_day(day, after, end, _BATCH, forward=True)
                 if items:
                     yield [self._logged(item) for item in items]
                 if len(items) < _BATCH:
@@ -194,25 +201,39 @@ class DynamoEventLog:
     async def position_before(self, at_ms: int) -> str | None:
         return first_event_id(at_ms - SETTLED_MS)
 
+    async def everything(self) -> AsyncIterator[Sequence[LoggedEvent]]:
+        async for items in self._table.scan():
+            yield [self._logged(item) for item in items if not item["subject"].startswith("#")]
+
+    async def restore(self, events: Sequence[LoggedEvent]) -> None:
+        await self._table.put_all([event_item(each.event_id, each.event) for each in events])
+        if events:
+            first = min(each.event_id for each in events)
+            await self._pruning.begin_at(written_day(first))
+
+    async def finish_restore(self) -> None:
+        """Nothing to do: indexes order the events."""
+
+    async def first_id_after(self, position: str) -> str | None:
+        return f"{position}0"
+
+    async def position_at(self, event_id: str | None) -> str | None:
+        if event_id is not None:
+            return event_id[:-1]
+        newest = await self.page(EventQuery(), limit=1, cursor=None)
+        return newest.items[0].event_id if newest.items else None
+
     async def prune(self, *, before_ms: int, after: str | None) -> Pruned:
         return await self._pruning.prune(before_ms=before_ms, after=after)
 
     async def _of_day(
-        self,
-        buckets: "_Buckets",
-        day: date,
-        first: str,
-        before: str,
-        *,
-        limit: int,
-        kind: str | None,
-        forward: bool,
+        self, day: date, first: str, before: str, limit: int, **options: Any
     ) -> tuple[list[Item], str | None]:
         """Up to `limit` events between the two ids, merged from all shards in order; and the id
         that reading reached, if it stopped before the end of the day."""
         shards = await asyncio.gather(
             *(
-                self._of_shard(buckets, f"{day}#{shard}", first, before, limit, kind, forward)
+                self._of_shard(f"{day}#{shard}", first, before, limit, **options)
                 for shard in range(SHARDS)
             )
         )
@@ -220,7 +241,7 @@ class DynamoEventLog:
         found = sorted(
             (item for items, _ in shards for item in items),
             key=lambda item: str(item["event_id"]),
-            reverse=not forward,
+            reverse=not options["forward"],
         )
         if read_to is not None:
             found = [item for item in found if item["event_id"] >= read_to]
@@ -228,26 +249,29 @@ class DynamoEventLog:
 
     async def _of_shard(
         self,
-        buckets: "_Buckets",
         shard: str,
         first: str,
         before: str,
         limit: int,
-        kind: str | None,
+        *,
         forward: bool,
+        kind: str | None = None,
+        actor: str | None = None,
     ) -> tuple[list[Item], str | None]:
         """The events found, and where reading stopped if too many were read for too few matches;
         this happens only with a `kind`, and backwards."""
-        values = {"bucket": buckets.prefix + shard, "first": first, "before": before, "kind": kind}
+        index, key = (TIME_INDEX, "#bucket") if actor is None else (ACTOR_INDEX, "actor_bucket")
+        bucket = shard if actor is None else f"{actor}#{shard}"
+        values = {"bucket": bucket, "first": first, "before": before, **_kind_value(kind)}
         found: list[Item] = []
         start: Item | None = None
         while True:
             for _ in range(_MOST_READ // SHARDS // _PAGE):
                 items, start, _count = await self._table.query(
-                    index=buckets.index,
-                    condition=f"{buckets.key} = :bucket AND event_id BETWEEN :first AND :before",
+                    index=index,
+                    condition=f"{key} = :bucket AND event_id BETWEEN :first AND :before",
                     values=values,
-                    where=None if kind is None else "#kind = :kind",
+                    where=_where(_kind_value(kind)),
                     forward=forward,
                     limit=_PAGE if kind is not None else limit + 2,
                     start=start,
@@ -260,25 +284,6 @@ class DynamoEventLog:
 
     def _logged(self, item: Item) -> LoggedEvent:
         return LoggedEvent(item["event_id"], self.part, Event.of_stored(item))
-
-
-_BATCH = 500
-
-
-@dataclass(frozen=True, slots=True)
-class _Buckets:
-    """The partitions of an index, one for each day and shard."""
-
-    index: str
-    key: str
-    prefix: str
-
-
-_ALL = _Buckets(TIME_INDEX, "#bucket", "")
-
-
-def _buckets_of(actor: str) -> _Buckets:
-    return _Buckets(ACTOR_INDEX, "actor_bucket", f"{actor}#")
 
 
 def _position(query: EventQuery, position: list[Any]) -> Any:
@@ -299,6 +304,7 @@ def _before(query: EventQuery, position: str | None) -> str:
 
 _FILTERS = {
     "kind": "#kind = :kind",
+    "kind_prefix": "begins_with(#kind, :kind_prefix)",
     "actor": "#actor = :actor",
     "from": "event_id > :from",
     "to": "event_id < :to",
@@ -307,16 +313,22 @@ _FILTERS = {
 
 def _filter_values(query: EventQuery) -> Item:
     return {
-        "kind": query.kind,
+        **_kind_value(query.kind),
         "actor": query.actor,
         "from": None if query.from_ms is None else first_event_id(query.from_ms),
         "to": None if query.to_ms is None else first_event_id(query.to_ms),
     }
 
 
-def _filters(query: EventQuery, *names: str) -> str | None:
-    values = _filter_values(query)
-    return " AND ".join(_FILTERS[each] for each in names if values[each] is not None) or None
+def _kind_value(kind: str | None) -> Item:
+    if kind is None or not kind.endswith(ANY_KIND):
+        return {"kind": kind}
+    return {"kind_prefix": kind.removesuffix(ANY_KIND)}
+
+
+def _where(values: Item) -> str | None:
+    used = [_FILTERS[name] for name in _FILTERS if values.get(name) is not None]
+    return " AND ".join(used) or None
 
 
 def _midnight_ms(day: date) -> int:

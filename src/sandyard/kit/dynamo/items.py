@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.dynamo.client import ConditionFailedError, Dynamo
 from sandyard.kit.dynamo.values import Item, plain, plain_or_none, wire, wire_value
 
+_PARALLEL_BATCHES = 8
+_SCAN_PAGE = 500
+"""Few enough that a page comes in time also from an engine that is busy."""
 _NAME = re.compile(r"#(\w+)")
 """An attribute name in an expression; reserved words can only be written this way."""
 
@@ -85,6 +88,31 @@ class Table:
             "PutItem", self.put_action(item, condition=condition, values=values)["Put"]
         )
 
+    async def put_all(self, items: Sequence[Item]) -> None:
+        """Put all of them, in no order and not as a transaction. Only for moves."""
+        await self._write_all([{"PutRequest": {"Item": wire(item)}} for item in items])
+
+    async def delete_all(self, *, keep: Item) -> None:
+        """Delete every item but this one. Only for moves."""
+        answer = await self.engine.call("DescribeTable", {"TableName": self.name})
+        key = [each["AttributeName"] for each in answer["Table"]["KeySchema"]]
+        async for items in self.scan():
+            keys = [{name: item[name] for name in key} for item in items]
+            gone = [{"DeleteRequest": {"Key": wire(each)}} for each in keys if each != keep]
+            await self._write_all(gone)
+
+    async def _write_all(self, requests: Sequence[Mapping[str, Any]]) -> None:
+        async def write(chunk: Sequence[Mapping[str, Any]]) -> None:
+            left = chunk
+            while left:
+                answer = await self.engine.call(
+                    "BatchWriteItem", {"RequestItems": {self.name: list(left)}}
+                )
+                left = answer.get("UnprocessedItems", {}).get(self.name, [])
+
+        chunks = [requests[start : start + 25] for start in range(0, len(requests), 25)]
+        await for_each(chunks, write, slots=asyncio.Semaphore(_PARALLEL_BATCHES))
+
     async def delete(self, key: Item) -> None:
         await self.engine.call("DeleteItem", {"TableName": self.name, "Key": wire(key)})
 
@@ -151,6 +179,7 @@ class Table:
         start: dict[str, Any] | None = None
         while True:
             payload: dict[str, Any] = {"TableName": self.name, "ConsistentRead": True}
+            payload["Limit"] = _SCAN_PAGE
             if start:
                 payload["ExclusiveStartKey"] = start
             answer = await self.engine.call("Scan", payload)

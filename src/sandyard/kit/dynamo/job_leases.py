@@ -1,7 +1,9 @@
-"""Job leases as items of a DynamoDB table."""
+"""Job leases, and the states of circuit breakers, as items of a DynamoDB table."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+from sandyard.kit.circuits import CircuitState
 from sandyard.kit.dynamo.client import ConditionFailedError
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
@@ -48,43 +50,36 @@ class DynamoJobLeases:
         return True
 
     async def renew(self, job: str, *, holder: str, held_until: float) -> bool:
+        return await self._change(job, holder, "SET held_until = :until", until=held_until)
+
+    async def release(self, job: str, *, holder: str, finished_at: float | None) -> None:
+        finished = "" if finished_at is None else "SET finished_at = :finished "
+        await self._change(
+            job, holder, f"{finished}REMOVE holder, held_until", finished=finished_at
+        )
+
+    async def _change(self, job: str, holder: str, expression: str, **values: float | None) -> bool:
+        """False if this holder no longer has the job."""
         try:
             await self._table.update(
                 self._key(job),
-                "SET held_until = :until",
-                {"until": held_until, "holder": holder},
+                expression,
+                {**values, "holder": holder},
                 condition="holder = :holder",
             )
         except ConditionFailedError:
             return False
         return True
 
-    async def release(self, job: str, *, holder: str, finished_at: float | None) -> None:
-        finished = "" if finished_at is None else "SET finished_at = :finished "
-        try:
-            await self._table.update(
-                self._key(job),
-                f"{finished}REMOVE holder, held_until",
-                {"finished": finished_at, "holder": holder},
-                condition="holder = :holder",
-            )
-        except ConditionFailedError:
-            return
-
-    async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
-        items = await self._items(jobs)
-        return {job: item["finished_at"] for job, item in items.items() if "finished_at" in item}
-
     async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRun]:
         names = ("started_at", "finished_at", "held_until")
-        items = await self._items(jobs)
-        return {job: JobRun(*(item.get(name) for name in names)) for job, item in items.items()}
-
-    async def _items(self, jobs: Sequence[str]) -> Mapping[str, Item]:
         keys = {job: self._key(job) for job in jobs}
         found = await self._table.get_many(list(keys.values()))
         return {
-            job: item for job, key in keys.items() for item in found if key.items() <= item.items()
+            job: JobRun(*(item.get(name) for name in names))
+            for job, key in keys.items()
+            for item in found
+            if key.items() <= item.items()
         }
 
     async def touch(self, *, now: float) -> None:
@@ -93,3 +88,36 @@ class DynamoJobLeases:
 
 def _key(job: str) -> Item:
     return {"PK": f"JOB#{job}", "SK": "META"}
+
+
+class DynamoCircuits:
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    async def find(self, circuit: str) -> CircuitState:
+        return _state_of(await self._table.get(_circuit_key(circuit)) or {})
+
+    async def move(self, circuit: str, state: str, opened_at: float | None) -> CircuitState:
+        opened = "REMOVE opened_at" if opened_at is None else ", opened_at = :at"
+        return await self._change(
+            circuit, f"SET #state = :state {opened}", state=state, at=opened_at
+        )
+
+    async def count_failure(self, circuit: str) -> CircuitState:
+        return await self._change(circuit, "ADD failures :one", one=1)
+
+    async def forget_failures(self, circuit: str) -> CircuitState:
+        return await self._change(circuit, "SET failures = :none", none=0)
+
+    async def _change(self, circuit: str, expression: str, **values: Any) -> CircuitState:
+        return _state_of(await self._table.update(_circuit_key(circuit), expression, values))
+
+
+def _circuit_key(circuit: str) -> Item:
+    return {"PK": f"CIRCUIT#{circuit}", "SK": "META"}
+
+
+def _state_of(item: Item) -> CircuitState:
+    return CircuitState(
+        item.get("state", "closed"), int(item.get("failures", 0)), item.get("opened_at")
+    )

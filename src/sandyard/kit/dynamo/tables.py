@@ -93,7 +93,7 @@ class ScalingTarget:
 
     resource_id: str
     dimension: str
-    least: int = 5
+    least: int
     most: int = 4000
     utilization: int = 70
 
@@ -108,13 +108,13 @@ def scaling_targets(definition: Definition) -> list[ScalingTarget]:
     indexes = [each["IndexName"] for each in definition.get("GlobalSecondaryIndexes", ())]
     resources = [(table, "table"), *((f"{table}/index/{name}", "index") for name in indexes)]
     return [
-        ScalingTarget(resource, f"dynamodb:{kind}:{capacity}")
+        ScalingTarget(resource, f"dynamodb:{kind}:{capacity}", least)
         for resource, kind in resources
-        for capacity in _LEAST_CAPACITY
+        for capacity, least in _LEAST_CAPACITY.items()
     ]
 
 
-_LEAST_CAPACITY = {"ReadCapacityUnits": 5, "WriteCapacityUnits": 5}
+_LEAST_CAPACITY = {"ReadCapacityUnits": 20, "WriteCapacityUnits": 10}
 
 
 async def create_table(engine: Dynamo, definition: Definition, *, ttl: str | None) -> str:

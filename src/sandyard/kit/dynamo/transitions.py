@@ -37,6 +37,11 @@ class DynamoTransitions:
         return True
 
     def _action(self, transition: Transition[E]) -> dict[str, Any]:
+        if transition.after is None and transition.before is not None:
+            item = self._item_of(transition.before)
+            return self._table.delete_action(
+                {self._key: item[self._key]}, condition="#sequence = :sequence", values=item
+            )
         after = self._item_of(transition.result)
         if transition.before is None:
             return self._table.put_action(after, condition=f"attribute_not_exists({self._key})")

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from starlette.requests import HTTPConnection
 
-from sandyard.kit.http.requests import values_of
+from sandyard.kit.http.security import values_of
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

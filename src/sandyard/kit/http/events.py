@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 from fastapi import Query
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 
+from sandyard.kit.changes.event_kinds import require_known_kinds
 from sandyard.kit.changes.events import Effect, EventListing, EventLog, EventQuery, LoggedEvent
 from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
 from sandyard.kit.paging import DEFAULT_LIMIT
@@ -23,7 +24,7 @@ def _text(description: str) -> Any:
 
 
 _Subject = Annotated[str | None, _text("The id of what the event is about")]
-_Kind = Annotated[str | None, _text("Such as `lease.created`, in full")]
+_Kind = Annotated[str | None, _text("Such as `lease.created`, or `lease.*`")]
 _Actor = Annotated[str | None, _text("Such as `track:demo`, `account:…` or `job:expiry`, in full")]
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
 
@@ -105,6 +106,7 @@ class EventFilter:
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> None:
+        require_known_kinds([] if kind is None else [kind])
         from_ms, to_ms = (None if at is None else _milliseconds(at) for at in (from_, to))
         self._query = EventQuery(subject, kind, actor, from_ms=from_ms, to_ms=to_ms)
         self._limit = limit

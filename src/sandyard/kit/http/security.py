@@ -1,17 +1,48 @@
-"""Credentials of requests: their OpenAPI description, and how they are read."""
+"""Requests of all endpoints: their headers, and their credentials with the OpenAPI description."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 
-from sandyard.kit.errors import RepeatedCredentialError, UnauthorizedError
-from sandyard.kit.http.requests import RawHeaders, values_of
+from sandyard.kit.errors import InvalidError, RepeatedCredentialError, UnauthorizedError
 from sandyard.kit.rotation import as_secret
 
+RawHeaders = Sequence[tuple[bytes, bytes]]
+"""Headers as the server provides them: lower-case names, repeated headers repeated."""
 SCHEMES = "x-security-schemes"
 """The operation key that holds the definitions of its schemes until the document collects them."""
+
+
+def values_of(headers: RawHeaders, name: bytes) -> list[bytes]:
+    return [value for header, value in headers if header == name]
+
+
+async def refuse_body(request: Request) -> None:
+    """For important calls without a body: a body could contain a `dry_run` that would be
+    ignored."""
+    if await request.body():
+        raise InvalidError("Send no body: this call takes query parameters. Nothing was changed.")
+
+
+@asynccontextmanager
+async def noticing_disconnect(request: Request, leave: Callable[[], None]) -> AsyncIterator[None]:
+    """Calls `leave` if the client disconnects during the block. The request body is lost."""
+
+    async def notice() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        leave()
+
+    noticing = asyncio.create_task(notice())
+    try:
+        yield
+    finally:
+        noticing.cancel()
+        await asyncio.gather(noticing, return_exceptions=True)
 
 
 @dataclass(frozen=True, slots=True)

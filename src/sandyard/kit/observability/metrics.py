@@ -5,7 +5,6 @@ any worker adds them up. Gauges are computed at scrape, by a collector that the 
 """
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -20,10 +19,6 @@ def new_registry() -> CollectorRegistry:
     """A registry without the `_created` series, which would double the size of a scrape."""
     disable_created_metrics()  # type: ignore[no-untyped-call]
     return CollectorRegistry()
-
-
-PREFIX = "sandyard_"
-_NAMES = re.compile(rb"^(# (?:HELP|TYPE) )?(?!sandyard_|#)(?=[a-z])", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +63,47 @@ def merged(readings: Iterable[Gauges]) -> Gauges:
 
 
 def render(registry: CollectorRegistry, readings: Gauges) -> bytes:
-    """All metrics under their own names, and again with the prefix `sandyard_`: on a server that
-    runs many programs, a name such as `sync_total` is ambiguous."""
+    """All metrics, each under one name: that of the seeds, or with the prefix `sandyard_`."""
+    return generate_latest(_totals(registry)) + _gauges(readings)
+
+
+def _gauges(readings: Gauges) -> bytes:
     gauges = CollectorRegistry()
     gauges.register(GaugeReading(readings))
-    shown = generate_latest(_totals(registry)) + generate_latest(gauges)
-    return shown + _NAMES.sub(rb"\1sandyard_", _unprefixed(shown))
+    return generate_latest(gauges)
 
 
-def _unprefixed(shown: bytes) -> bytes:
-    """The lines of metrics without the prefix."""
-    own = re.compile(rb"^(?:# (?:HELP|TYPE) )?sandyard_.*\n", re.MULTILINE)
-    return own.sub(b"", shown)
+def render_own(registry: CollectorRegistry, readings: Gauges) -> bytes:
+    """The same for a page that is joined to another process's: without the counters that the other
+    one reads too."""
+    return _gauges(readings) if _is_shared() else render(registry, readings)
+
+
+def joined_pages(page: bytes, other: bytes) -> bytes:
+    """One page of two. What both have is added up, except gauges: these are the first one's."""
+    families: dict[str, dict[str, str]] = {}
+    kinds: dict[str, str] = {}
+    for line in (page + other).decode().splitlines():
+        if line.startswith("# "):
+            _, word, name, text = line.split(" ", 3)
+            family = families.setdefault(name, {})
+            family.setdefault(f"# {word} {name}", text)
+            kinds |= {name: text} if word == "TYPE" else {}
+            continue
+        sample, _, value = line.rpartition(" ")
+        known = family.setdefault(sample, "0" if kinds[name] != "gauge" else value)
+        if kinds[name] != "gauge":
+            family[sample] = repr(float(known) + float(value))
+    lines = (f"{each} {value}\n" for family in families.values() for each, value in family.items())
+    return "".join(lines).encode()
+
+
+def _is_shared() -> bool:
+    return "PROMETHEUS_MULTIPROC_DIR" in os.environ
 
 
 def _totals(registry: CollectorRegistry) -> CollectorRegistry:
-    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+    if not _is_shared():
         return registry
     from prometheus_client.multiprocess import MultiProcessCollector
 

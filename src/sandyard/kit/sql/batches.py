@@ -40,8 +40,8 @@ class Prepared:
 
     def execute(self, connection: sa.Connection, values: Mapping[str, Any]) -> DBAPICursor:
         text, parameters = self._for(connection.dialect)
-        given = tuple([values.get(name, fixed) for name, fixed in parameters])
-        return run_in_driver(connection, text, given)
+        ordered = tuple([values.get(name, fixed) for name, fixed in parameters])
+        return run_in_driver(connection, text, ordered)
 
     def _for(self, dialect: sa.Dialect) -> tuple[str, list[tuple[str, Any]]]:
         """The SQL text, and the name and default value of each placeholder."""
@@ -133,23 +133,23 @@ class BatchUpdate(Batch):
     column."""
 
     def _from_values(self, values: str) -> str:
-        given = [f"column{number}" for number in range(1, len(self.columns) + 1)]
-        return self._text(given, f"({values}) AS given")
+        names = [f"column{number}" for number in range(1, len(self.columns) + 1)]
+        return self._text(names, f"({values}) AS new")
 
     def _from_arrays(self, arrays: str) -> str:
-        return self._text(self.columns, f"{arrays} AS given ({', '.join(self.columns)})")
+        return self._text(self.columns, f"{arrays} AS new ({', '.join(self.columns)})")
 
-    def _text(self, given: Sequence[str], source: str) -> str:
+    def _text(self, names: Sequence[str], source: str) -> str:
         name = self._table.fullname
         assignments = ", ".join(
-            f"{column} = given.{value}"
-            for column, value in zip(self.columns[1:], given[1:], strict=True)
+            f"{column} = new.{value}"
+            for column, value in zip(self.columns[1:], names[1:], strict=True)
         )
-        same = f"{self._table.name}.{self.columns[0]} = given.{given[0]}"
+        same = f"{self._table.name}.{self.columns[0]} = new.{names[0]}"
         return f"UPDATE {name} SET {assignments} FROM {source} WHERE {same}"  # noqa: S608 - our own names
 
 
-class Together:
+class CombinedBatches:
     """Several non-empty batches that are independent of each other.
 
     PostgreSQL gets them as one statement: each additional statement is another round trip, which

@@ -1,8 +1,9 @@
 """Column types with the same meaning on SQLite and PostgreSQL."""
 
+from dataclasses import fields
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import orjson
 import sqlalchemy as sa
@@ -24,17 +25,12 @@ class Money(TypeDecorator[Decimal]):
     adds up exactly too.
     """
 
-    impl = sa.Numeric(18, MONEY_PLACES)
+    impl = sa.Numeric(18, MONEY_PLACES).with_variant(sa.BigInteger, "sqlite")
     cache_ok = True
 
     @property
     def python_type(self) -> type[Decimal]:
         return Decimal
-
-    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        if dialect.name == "sqlite":
-            return dialect.type_descriptor(sa.BigInteger())
-        return dialect.type_descriptor(sa.Numeric(18, MONEY_PLACES))
 
     def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
         if value is None:
@@ -59,17 +55,12 @@ class UtcTime(TypeDecorator[datetime]):
     chronologically.
     """
 
-    impl = sa.DateTime(timezone=True)
+    impl = sa.DateTime(timezone=True).with_variant(sa.String(27), "sqlite")
     cache_ok = True
 
     @property
     def python_type(self) -> type[datetime]:
         return datetime
-
-    def load_dialect_impl(self, dialect: sa.Dialect) -> TypeEngine[Any]:
-        if dialect.name == "sqlite":
-            return dialect.type_descriptor(sa.String(27))
-        return dialect.type_descriptor(sa.DateTime(timezone=True))
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> Any:
         if value is None:
@@ -156,6 +147,32 @@ class JsonText(TypeDecorator[Any]):
 
     def process_result_value(self, value: Any, dialect: sa.Dialect) -> Any:  # noqa: ARG002
         return None if value is None else orjson.loads(value)
+
+
+_COLUMN_TYPES: dict[type, type[TypeEngine[Any]]] = {
+    bool: sa.Boolean,
+    int: sa.BigInteger,
+    float: sa.Float,
+    list: JsonText,
+    dict: JsonText,
+}
+
+
+def columns_of(kind: type, *, key: str | None = None) -> list[sa.Column[Any]]:
+    """A column for each field of a dataclass, by its type; everything else is text. The key is that
+    of the argument, or the subject of an entity. For queries: migrations give them their sizes."""
+    hints = get_type_hints(kind)
+    key = key or kind.SUBJECT  # type: ignore[attr-defined]
+    return [
+        sa.Column(each.name, _column_type(hints[each.name]), primary_key=each.name == key)
+        for each in fields(kind)
+    ]
+
+
+def _column_type(hint: Any) -> type[TypeEngine[Any]]:
+    """Optional values have the type of the others."""
+    plain = getattr(hint, "__origin__", None) or next(iter(get_args(hint)), hint)
+    return _COLUMN_TYPES.get(plain, sa.String)
 
 
 def _text(utc: datetime) -> str:

@@ -7,6 +7,7 @@ inside SQLAlchemy's asyncio bridge.
 """
 
 import asyncio
+import socket
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,14 +31,32 @@ Work = Callable[[sa.Connection], T]
 
 
 _FULL = "can't write: its disk is full. Nothing was changed; free some space"
-_STORAGE_TROUBLE = {
+_LOGIN = "refuses the login. Correct the user and password (DATABASE_URL, DATABASE_PASSWORD)"
+_NO_TABLES = "lacks tables of this release. Run `sandyard db upgrade`"
+_NOBODY_LISTENS = (
+    "can't be reached: nothing listens there. Start it, or correct host and port in DATABASE_URL"
+)
+_TROUBLE = {
     sqlite3.SQLITE_FULL: _FULL,
     "53100": _FULL,
     sqlite3.SQLITE_READONLY: "can't write: its file or file system is read-only",
     "25006": "can't write: it is read-only",
+    "SYMOV": "can't write: its data was moved to another engine, or is about to be",
     sqlite3.SQLITE_IOERR: "can't use its file: the disk or file system fails",
+    "28P01": _LOGIN,
+    "28000": _LOGIN,
+    "3D000": "has no such database. Create it, or correct the name in DATABASE_URL",
+    "3F000": _NO_TABLES,
+    "42P01": _NO_TABLES,
+    "42501": "does not permit this to the user of DATABASE_URL. Grant the privilege",
+    "53300": "has no free connection. Raise its limit, or lower DATABASE_POOL_SIZE",
 }
-"""Storage problems that an operator can fix, by engine error code."""
+"""Problems that an operator can fix, by engine error code."""
+_UNREACHABLE: Mapping[type[BaseException], str] = {
+    socket.gaierror: "can't be found: its host name is unknown. Correct it in DATABASE_URL",
+    ConnectionRefusedError: _NOBODY_LISTENS,
+    FileNotFoundError: _NOBODY_LISTENS,
+}
 
 
 class Database(Protocol):
@@ -334,12 +353,13 @@ def raise_unavailable(error: Exception, engine: str) -> NoReturn:
         raise error
     cause = getattr(error, "orig", None) or error
     reason = str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
-    trouble = _STORAGE_TROUBLE.get(_storage_code(cause), "does not respond. Try again shortly")
+    known = _TROUBLE.get(_error_code(cause)) or _UNREACHABLE.get(type(cause))
+    trouble = known or "does not respond. Try again shortly"
     raise UnavailableError(f"The {engine} engine {trouble}.", reason=reason) from error
 
 
-def _storage_code(error: Any) -> str | int | None:
-    """The engine's code of a possible storage problem; for SQLite the primary code."""
+def _error_code(error: Any) -> str | int | None:
+    """For SQLite the primary code."""
     code = getattr(error, "sqlite_errorcode", None)
     return code & 0xFF if isinstance(code, int) else getattr(error, "sqlstate", None)
 

@@ -1,18 +1,22 @@
-"""Entities read from their tables: one, some, a page, or all of them."""
+"""Entities read from their tables: one, some, a page, or all of them. Pages are by keyset, so that
+they are stable while rows change."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import date, datetime
+from functools import partial
 from typing import Any, Generic
 
 import sqlalchemy as sa
 
 from sandyard.kit.changes.transitions import E, subject_of
 from sandyard.kit.concurrency.batching import BatchedLookup
-from sandyard.kit.paging import Page
+from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.paging import Order, page_of
 from sandyard.kit.sql.transitions import EntityTable
 
 _BATCH = 500
+Order = tuple[sa.ColumnElement[Any], sa.ColumnElement[Any]]
+"""The sort column of a listing, and its tie-breaker."""
 
 
 async def find_entity(
@@ -49,10 +53,10 @@ async def find_entities(
     database: Database,
     mapping: EntityTable[E],
     *conditions: sa.ColumnElement[bool],
-    limit: int,
+    limit: int | None = None,
     order: sa.ColumnElement[object] | None = None,
 ) -> list[E]:
-    """Ordered if an order is given."""
+    """All of them without a limit; ordered if an order is given."""
     statement = sa.select(*mapping.columns).where(*conditions).limit(limit)
     if order is not None:
         statement = statement.order_by(order)
@@ -98,3 +102,88 @@ async def all_entities(database: Database, mapping: EntityTable[E]) -> AsyncIter
             return
         last = subject_of(found[-1])
         yield found
+
+
+async def page_of(
+    database: Database,
+    statement: sa.Select[Any],
+    order: Order,
+    *,
+    listing: str,
+    limit: int,
+    cursor: str | None,
+    descending: bool = True,
+) -> tuple[Sequence[Any], str | None]:
+    """A page ordered by two non-null columns, and the cursor of the next."""
+    first, second = order
+    if cursor is not None:
+        position = _position(decode_cursor(listing, cursor), order)
+        # Typed like the columns, as the type decides how an engine stores a value.
+        there = sa.tuple_(sa.literal(position[0], first.type), sa.literal(position[1], second.type))
+        here = sa.tuple_(first, second)
+        statement = statement.where(
+            # The first condition is for the planner, which derives no range from the tuple.
+            first <= position[0] if descending else first >= position[0],
+            here < there if descending else here > there,
+        )
+    by = (first.desc(), second.desc()) if descending else (first.asc(), second.asc())
+    statement = statement.order_by(*by).limit(limit + 1)
+    rows = await database.read(lambda connection: connection.execute(statement).all())
+    if len(rows) <= limit:
+        return rows, None
+    last = rows[limit - 1]._mapping  # noqa: SLF001 - how SQLAlchemy names its public mapping
+    return rows[:limit], encode_cursor(listing, [last[first], last[second]])
+
+
+def _position(position: Sequence[Any], order: Order) -> list[Any]:
+    if len(position) != len(order):
+        raise InvalidCursorError
+    return [_value(value, column) for value, column in zip(position, order, strict=True)]
+
+
+def _value(value: Any, column: sa.ColumnElement[Any]) -> Any:
+    kind = column.type.python_type
+    if kind in (date, datetime) and isinstance(value, str):
+        try:
+            value = kind.fromisoformat(value)
+        except ValueError as error:
+            raise InvalidCursorError from error
+        if isinstance(value, datetime) and value.tzinfo is None:
+            raise InvalidCursorError
+    if not isinstance(value, kind):
+        raise InvalidCursorError
+    return value
+
+
+def rows_by_key(
+    table: sa.Table, columns: Sequence[sa.Column[Any]], *, after: Sequence[Any] | None, limit: int
+) -> sa.Select[Any]:
+    """The next rows in the order of the table's key."""
+    key = [*table.primary_key]
+    statement = sa.select(*columns).order_by(*key).limit(limit)
+    if after is None:
+        return statement
+    last = [sa.literal(value, each.type) for value, each in zip(after, key, strict=True)]
+    return statement.where(sa.tuple_(*key) > sa.tuple_(*last) if last[1:] else key[0] > last[0])
+
+
+def read_rows(connection: sa.Connection, *, statement: sa.Select[Any]) -> Sequence[Any]:
+    return connection.execute(statement).all()
+
+
+def key_of(table: sa.Table, row: Any) -> list[Any]:
+    return [getattr(row, each.name) for each in table.primary_key]
+
+
+async def all_rows(
+    database: Database, table: sa.Table, columns: Sequence[sa.Column[Any]], *, limit: int
+) -> AsyncIterator[Sequence[Any]]:
+    """In batches, in the order of the table's key. For moves."""
+    last: Sequence[Any] | None = None
+    while True:
+        statement = rows_by_key(table, columns, after=last, limit=limit)
+        rows = await database.read(partial(read_rows, statement=statement))
+        if not rows:
+            return
+        last = key_of(table, rows[-1])
+        yield rows

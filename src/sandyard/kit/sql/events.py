@@ -6,13 +6,16 @@ inserted, so the positions of one subject's events are in the order of its chang
 id has ended. `event_id` is generated at insertion.
 """
 
+import heapq
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
 import sqlalchemy as sa
 
+from sandyard.kit.changes.event_kinds import ANY_KIND
 from sandyard.kit.changes.events import SETTLED_MS, Effect, Event, EventQuery, LoggedEvent, Pruned
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.ids import EventIds, first_event_id, subject_key
@@ -64,22 +67,23 @@ class EventWriter:
     def rows(self, events: Sequence[Event]) -> list[tuple[Any, ...]]:
         """Call this just before the insert: the ids contain the time."""
         now_ms = int(self._clock.now() * 1000)
-        return [self._row(each, now_ms) for each in events]
+        return [_row(self._make_id(max(each.at_ms, now_ms)), each) for each in events]
 
-    def _row(self, event: Event, now_ms: int) -> tuple[Any, ...]:
-        return (
-            self._make_id(max(event.at_ms, now_ms)),
-            event.subject,
-            subject_key(event.subject),
-            event.sequence,
-            event.kind,
-            event.actor,
-            event.account_id,
-            event.at_ms,
-            event.reason,
-            event.effect.value,
-            orjson.dumps(event.data).decode(),
-        )
+
+def _row(event_id: str, event: Event) -> tuple[Any, ...]:
+    return (
+        event_id,
+        event.subject,
+        subject_key(event.subject),
+        event.sequence,
+        event.kind,
+        event.actor,
+        event.account_id,
+        event.at_ms,
+        event.reason,
+        event.effect.value,
+        orjson.dumps(event.data).decode(),
+    )
 
 
 class SqlEventLog:
@@ -100,12 +104,7 @@ class SqlEventLog:
 
     async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
         listing = f"events {self.part} {query}"
-        [last] = [None] if cursor is None else _single(decode_cursor(listing, cursor))
-        found = await self.newest(query, limit + 1, before=last)
-        items = [event for _, event in found[:limit]]
-        if len(found) <= limit:
-            return Page(items, None)
-        return Page(items, encode_cursor(listing, [found[limit - 1][0]]))
+        return await _merged_page([self], listing, query, limit=limit, cursor=cursor)
 
     async def newest(
         self, query: EventQuery, limit: int, *, before: Any
@@ -203,6 +202,53 @@ class SqlEventLog:
         rows = await self._rows(statement)
         return f"{rows[0].xid or 0}.{rows[0].position}" if rows else None
 
+    async def everything(self) -> AsyncIterator[Sequence[LoggedEvent]]:
+        position, last = self._table.c.position, 0
+        while True:
+            statement = sa.select(self._table).where(position > last).order_by(position)
+            rows = await self._rows(statement.limit(_BATCH))
+            if not rows:
+                return
+            last = rows[-1].position
+            yield [self._logged(row) for row in rows]
+
+    async def restore(self, events: Sequence[LoggedEvent]) -> None:
+        ids = [each.event_id for each in events]
+        there = sa.select(self._table.c.event_id).where(self._table.c.event_id.in_(ids))
+        insert = EventWriter(self._table).insert
+
+        def work(connection: sa.Connection) -> None:
+            known = set(connection.scalars(there))
+            rows = [
+                _row(each.event_id, each.event) for each in events if each.event_id not in known
+            ]
+            if rows:
+                insert.execute(connection, rows)
+
+        await self._database.write(work)
+
+    async def finish_restore(self) -> None:
+        await self._database.write(partial(order_by_ids, table=self._table))
+
+    async def first_id_after(self, position: str) -> str | None:
+        column = self._table.c
+        xid, last = (int(each) for each in position.split("."))
+        here = sa.tuple_(sa.func.coalesce(column.xid, 0), column.position)
+        follows = here > sa.tuple_(xid, last) if xid else column.position > last
+        rows = await self._rows(sa.select(sa.func.min(column.event_id)).where(follows))
+        found: str | None = rows[0][0]
+        return found
+
+    async def position_at(self, event_id: str | None) -> str | None:
+        column = self._table.c
+        columns = sa.select(column.xid, column.position).limit(1)
+        if event_id is not None:
+            first = columns.where(column.event_id >= event_id).order_by(column.position)
+            if rows := await self._rows(first):
+                return f"{rows[0].xid or 0}.{rows[0].position - 1}"
+        rows = await self._rows(columns.order_by(column.position.desc()))
+        return f"{rows[0].xid or 0}.{rows[0].position}" if rows else None
+
     async def prune(self, *, before_ms: int, after: str | None) -> Pruned:
         column = self._table.c
         batch = (
@@ -238,11 +284,15 @@ class SqlEventLog:
         column = self._table.c
         named = {
             column.subject: query.subject,
-            column.kind: query.kind,
             column.actor: query.actor,
             column.account_id: query.account_id,
         }
         conditions = [each == value for each, value in named.items() if value is not None]
+        if query.kind is not None and query.kind.endswith(ANY_KIND):
+            prefix = query.kind.removesuffix(ANY_KIND)
+            conditions.append(column.kind.startswith(prefix, autoescape=True))
+        elif query.kind is not None:
+            conditions.append(column.kind == query.kind)
         if query.subject is not None:
             conditions.append(column.subject_key == subject_key(query.subject))
         if query.from_ms is not None:
@@ -275,7 +325,67 @@ class SqlEventLog:
         return LoggedEvent(row.event_id, self.part, event)
 
 
-def _single(position: list[Any]) -> list[Any]:
-    if len(position) != 1 or position[0] is None:
+def order_by_ids(connection: sa.Connection, *, table: sa.Table) -> None:
+    """Number all events anew in the order of their ids, but each after those of its subject with
+    smaller sequences. Negative numbers in between keep the key unique."""
+    column = table.c
+    ordered = sa.select(
+        column.position,
+        sa.func.max(column.event_id)
+        .over(partition_by=column.subject, order_by=column.sequence)
+        .label("after"),
+        column.sequence,
+    ).subquery()
+    number = sa.func.row_number().over(
+        order_by=(ordered.c.after, ordered.c.sequence, ordered.c.position)
+    )
+    numbers = sa.select(ordered.c.position.label("old"), number.label("new")).subquery()
+    changes: dict[str, Any] = {"position": -numbers.c.new}
+    if connection.dialect.name == "postgresql":  # readers follow it before the position
+        changes["xid"] = sa.literal_column("pg_current_xact_id()::text::bigint")
+    connection.execute(table.update().where(column.position == numbers.c.old).values(changes))
+    connection.execute(table.update().values(position=-column.position))
+    set_identity(connection, table)
+
+
+def set_identity(connection: sa.Connection, table: sa.Table) -> None:
+    """After rows were inserted with their numbers: later ones get greater numbers. SQLite does so
+    by itself."""
+    [key] = table.primary_key
+    if connection.dialect.name == "postgresql":
+        sequence = sa.func.pg_get_serial_sequence(table.fullname, key.name)
+        following = sa.select(sa.func.coalesce(sa.func.max(key), 0) + 1).scalar_subquery()
+        connection.execute(sa.select(sa.func.setval(sequence, following, sa.false())))
+
+
+class MergedEvents:
+    """Newest first across all logs; each log in its own order. A cursor holds the position in each
+    log, so no event is repeated or skipped."""
+
+    def __init__(self, *logs: SqlEventLog) -> None:
+        self._logs = list(logs)
+
+    def add(self, log: SqlEventLog) -> None:
+        """Add the log of a part that is built later."""
+        self._logs.append(log)
+
+    async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
+        listing = f"events {[log.part for log in self._logs]} {query}"
+        return await _merged_page(self._logs, listing, query, limit=limit, cursor=cursor)
+
+
+async def _merged_page(
+    logs: Sequence[SqlEventLog], listing: str, query: EventQuery, *, limit: int, cursor: str | None
+) -> Page[LoggedEvent]:
+    positions = [None] * len(logs) if cursor is None else decode_cursor(listing, cursor)
+    if len(positions) != len(logs):
         raise InvalidCursorError
-    return position
+    found = [
+        [(index, key, event) for key, event in await log.newest(query, limit + 1, before=position)]
+        for index, (log, position) in enumerate(zip(logs, positions, strict=True))
+    ]
+    merged = list(heapq.merge(*found, key=lambda each: each[2].event_id, reverse=True))
+    for index, key, _ in merged[:limit]:
+        positions[index] = key
+    next_cursor = encode_cursor(listing, positions) if len(merged) > limit else None
+    return Page([event for _, _, event in merged[:limit]], next_cursor)

@@ -1,11 +1,13 @@
-"""Job leases in a SQL table."""
+"""Job leases, and the states of circuit breakers, in SQL tables."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
+from sandyard.kit.circuits import CircuitState
 from sandyard.kit.jobs import JobRun
-from sandyard.kit.sql.database import Database, insert_or_ignore, upsert
+from sandyard.kit.sql.database import Database, insert_or_ignore, insert_or_update
 
 _NO_JOB = "write-check"
 
@@ -59,33 +61,19 @@ class SqlJobLeases:
         return await self._database.write(work)
 
     async def renew(self, job: str, *, holder: str, held_until: float) -> bool:
-        table = self._table
-        statement = (
-            table.update()
-            .where(table.c.job == job, table.c.holder == holder)
-            .values(held_until=held_until)
-        )
+        return await self._change(job, holder, held_until=held_until)
+
+    async def release(self, job: str, *, holder: str, finished_at: float | None) -> None:
+        finished = {} if finished_at is None else {"finished_at": finished_at}
+        await self._change(job, holder, holder=None, held_until=None, **finished)
+
+    async def _change(self, job: str, by: str, **values: str | float | None) -> bool:
+        """False if this holder no longer has the job."""
+        is_held = (self._table.c.job == job, self._table.c.holder == by)
+        statement = self._table.update().where(*is_held).values(values)
         return await self._database.write(
             lambda connection: connection.execute(statement).rowcount == 1
         )
-
-    async def release(self, job: str, *, holder: str, finished_at: float | None) -> None:
-        table = self._table
-        values: dict[str, float | None] = {"holder": None, "held_until": None}
-        if finished_at is not None:
-            values["finished_at"] = finished_at
-        statement = (
-            table.update().where(table.c.job == job, table.c.holder == holder).values(values)
-        )
-        await self._database.write(lambda connection: connection.execute(statement))
-
-    async def finished(self, jobs: Sequence[str]) -> Mapping[str, float]:
-        table = self._table
-        statement = sa.select(table.c.job, table.c.finished_at).where(
-            table.c.job.in_(jobs), table.c.finished_at.is_not(None)
-        )
-        rows = await self._database.read(lambda connection: connection.execute(statement).all())
-        return {row.job: row.finished_at for row in rows}
 
     async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRun]:
         table = self._table
@@ -94,15 +82,58 @@ class SqlJobLeases:
         return {row.job: JobRun(row.started_at, row.finished_at, row.held_until) for row in rows}
 
     async def touch(self, *, now: float) -> None:
-        def work(connection: sa.Connection) -> None:
-            insert = upsert(connection, self._table).values(job=_NO_JOB, finished_at=now)
-            connection.execute(
-                insert.on_conflict_do_update(index_elements=["job"], set_={"finished_at": now})
-            )
-
-        await self._database.write(work)
+        row = {"job": _NO_JOB, "finished_at": now}
+        await self._database.write(
+            lambda connection: insert_or_update(connection, self._table, row, key=["job"])
+        )
 
     async def forget_holders(self) -> None:
         """Release every job. Only for a process that uses the engine exclusively."""
         statement = self._table.update().values(holder=None, held_until=None, started_at=None)
         await self._database.write(lambda connection: connection.execute(statement))
+
+
+def circuit_table(metadata: sa.MetaData) -> sa.Table:
+    return sa.Table(
+        "circuits",
+        metadata,
+        sa.Column("circuit", sa.String(64), primary_key=True),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("failures", sa.Integer, nullable=False),
+        sa.Column("opened_at", sa.Double),
+    )
+
+
+class SqlCircuits:
+    def __init__(self, database: Database, table: sa.Table) -> None:
+        self._database = database
+        self._table = table
+
+    async def find(self, circuit: str) -> CircuitState:
+        statement = sa.select(self._table).where(self._table.c.circuit == circuit)
+        row = await self._database.read(lambda connection: connection.execute(statement).first())
+        return CircuitState() if row is None else _state_of(row)
+
+    async def move(self, circuit: str, state: str, opened_at: float | None) -> CircuitState:
+        return await self._change(circuit, state=state, opened_at=opened_at)
+
+    async def count_failure(self, circuit: str) -> CircuitState:
+        return await self._change(circuit, failures=self._table.c.failures + 1)
+
+    async def forget_failures(self, circuit: str) -> CircuitState:
+        return await self._change(circuit, failures=0)
+
+    async def _change(self, circuit: str, **values: Any) -> CircuitState:
+        table = self._table
+        change = table.update().where(table.c.circuit == circuit).values(values).returning(table)
+
+        def work(connection: sa.Connection) -> CircuitState:
+            new = insert_or_ignore(connection, table)
+            connection.execute(new.values(circuit=circuit, state="closed", failures=0))
+            return _state_of(connection.execute(change).one())
+
+        return await self._database.write(work)
+
+
+def _state_of(row: Any) -> CircuitState:
+    return CircuitState(row.state, row.failures, row.opened_at)

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.job_leases import SqlJobLeases
 
 _VERSION_TABLES = {"sqlite": "schema_version", "postgresql": "schema_revision"}
 _VERSION = "version_num"
@@ -153,3 +154,22 @@ def _drop_temporary_views(connection: sa.Connection) -> None:
     for (name,) in views.all():
         connection.exec_driver_sql(f"DROP VIEW temp.{name}")
     connection.info.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedDatabase:
+    database: Database
+    migrations: Migrations
+    jobs: sa.Table
+    """The table of job leases."""
+
+    async def prepare(self) -> None:
+        """Upgrade to the newest schema, and release the jobs of a process that died."""
+        await self.upgrade()
+        await SqlJobLeases(self.database, self.jobs).forget_holders()
+
+    async def upgrade(self) -> None:
+        """Upgrade to the newest schema; a newer one is left unchanged."""
+        current = await self.migrations.current(self.database)
+        if current is None or current < self.migrations.head:
+            await self.migrations.upgrade(self.database)

@@ -3,16 +3,27 @@
 Released migrations call these, so they never change; a new form is a new function.
 """
 
+import random
+import time
 from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy import exc
 from sqlalchemy.dialects.postgresql import JSONB
+
+from sandyard.kit.errors import UnavailableError
 
 BIG_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 TIME = sa.DateTime(timezone=True).with_variant(sa.String(27), "sqlite")
 MONEY = sa.Numeric(18, 6).with_variant(sa.BigInteger, "sqlite")
 JSON = sa.JSON().with_variant(JSONB(), "postgresql")
+
+
+_WAIT_MS = 200
+"""Shorter than the second after which PostgreSQL checks for deadlocks and aborts a transaction."""
+_TRIES = 200
+_NOT_AVAILABLE = "55P03"
 
 
 def schema() -> str:
@@ -139,3 +150,26 @@ def create_event_table(*, of_accounts: bool = False) -> None:
         create_index("events", "xid, position", name="events_by_commit")
     if of_accounts:
         create_index("events", "account_id, event_id", name="events_by_account")
+
+
+def lock_tables(connection: sa.Connection, *names: str) -> None:
+    """Lock these tables until the transaction ends; other users of them wait.
+
+    Servers use several tables in varying order. So locks are held only briefly while waiting for
+    the rest; then all are released for the next attempt.
+    """
+    for _ in range(_TRIES):
+        try:
+            with connection.begin_nested():
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_WAIT_MS}ms'")
+                connection.exec_driver_sql(f"LOCK TABLE {', '.join(names)}")
+                connection.exec_driver_sql("SET LOCAL lock_timeout TO DEFAULT")
+        except exc.DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != _NOT_AVAILABLE:
+                raise
+            time.sleep(random.uniform(0.05, 0.2))  # noqa: S311 - no secret
+        else:
+            return
+    raise UnavailableError(
+        "The tables are locked by other transactions. Try again when there is less load."
+    )

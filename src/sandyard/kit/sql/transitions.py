@@ -185,6 +185,9 @@ class SqlEntityStore:
                 raise
             raise self.name_taken from error
 
+    async def read_fact(self, about: F) -> F:
+        return await self._transitions.read_fact(about)
+
 
 def _inserted(transition: Transition[Any]) -> type | None:
     """The type of a newly created entity. Adjacent ones of the same type are inserted together."""
