@@ -11,31 +11,50 @@ from sandyard.kit.errors import (
     ExhaustedError,
     ForbiddenError,
     NotFoundError,
+    RateLimitedError,
     UnavailableError,
 )
 from sandyard.kit.observability.metrics import Gauges, Labelled
 
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1, 2.5, 5)
+_FAILURES = ("repeated", "refused", "unavailable")
 _DURATIONS = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300)
 
 
 class BrokerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, labels, registry=registry)
+        def counter(name: str, text: str, *outcomes: str) -> Counter:
+            """With a label `outcome` if it has outcomes, which are shown from the start."""
+            made = Counter(name, text, ["outcome"] if outcomes else [], registry=registry)
+            for each in outcomes:
+                made.labels(each)
+            return made
 
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(name, text, buckets=buckets, registry=registry)
 
-        self.allocate = counter("allocate_total", "Calls to allocate", "outcome")
-        self.deletion_marked = counter(
-            "deletion_marked_total", "Calls to mark-for-deletion", "outcome"
+        outcomes = (
+            *("created", "repeated", "exhausted", "rate_limited", "unavailable"),
+            "disconnected",  # while it waited
         )
-        self.extended = counter("extend_total", "Calls to extend a lease", "outcome")
-        self.replaced = counter("replace_total", "Calls to replace a sandbox", "outcome")
-        self.holds_overdue = counter("holds_overdue_total", "Holds whose time ended unnoticed")
-        self.sync = counter("sync_total", "Runs of sync", "outcome")
-        self.cleanup = counter("cleanup_total", "Attempts to delete at the provider", "outcome")
+        self.allocate = counter("allocate_total", "Calls to allocate", *outcomes)
+        self.allocated = {outcome: self.allocate.labels(outcome) for outcome in outcomes}
+        self.deletion_marked = counter(
+            "deletion_marked_total", "Calls to mark-for-deletion", "marked", *_FAILURES
+        )
+        self.extended = counter("extend_total", "Calls to extend a lease", "extended", *_FAILURES)
+        self.replaced = counter(
+            "replace_total", "Calls to replace a sandbox", "replaced", *_FAILURES
+        )
+        self.holds_overdue = counter("holds_overdue_total", "Holds that ended by themselves")
+        self.client_refused = counter(
+            *("client_refused_total", "Calls refused by a limit of their client"),
+            *("rate", "leases", "budget", "holds"),
+        )
+        self.sync = counter("sync_total", "Runs of sync", "succeeded", "failed", "held_back")
+        self.cleanup = counter(
+            "cleanup_total", "Attempts to delete at the provider", "deleted", "retried", "failed"
+        )
         self.expiry = counter("expiry_total", "Allocations ended because their track forgot them")
         self.conflicts = counter(
             "allocate_conflicts_total", "Candidates that were lost to another claim"
@@ -46,8 +65,11 @@ class BrokerMetrics:
         self.tombstones_listed = counter(
             "tombstones_listed_total", "Deleted sandboxes that the provider still lists"
         )
-        self.delivery = counter(
-            "event_delivery_total", "Tries to deliver an event to a sink", "sink", "outcome"
+        self.delivery = Counter(
+            "event_delivery_total",
+            "Tries to deliver an event to a sink",
+            ["sink", "outcome"],
+            registry=registry,
         )
         self.allocation_latency = histogram(
             "allocation_latency_seconds", "Time to lease a sandbox", _LATENCIES
@@ -56,23 +78,6 @@ class BrokerMetrics:
         self.cleanup_duration = histogram(
             "cleanup_duration_seconds", "Time of a cleanup", _DURATIONS
         )
-        self.allocated = {
-            outcome: self.allocate.labels(outcome)
-            for outcome in (
-                *("created", "repeated", "exhausted", "rate_limited", "unavailable"),
-                "disconnected",  # while it waited
-            )
-        }
-        for outcome in ("extended", "repeated", "refused", "unavailable"):
-            self.extended.labels(outcome)
-        for outcome in ("replaced", "repeated", "refused", "unavailable"):
-            self.replaced.labels(outcome)
-        for outcome in ("deleted", "retried", "failed"):
-            self.cleanup.labels(outcome)
-        for outcome in ("succeeded", "failed", "held_back"):
-            self.sync.labels(outcome)
-        for outcome in ("marked", "repeated", "refused", "unavailable"):
-            self.deletion_marked.labels(outcome)
 
     def count_delivery(self, sink: str, outcome: str) -> None:
         """Webhooks share one label: there may be many, and they come and go."""
@@ -87,7 +92,7 @@ def counting_failures(calls: Counter) -> Iterator[None]:
     except UnavailableError:
         calls.labels("unavailable").inc()
         raise
-    except (ConflictError, ExhaustedError, ForbiddenError, NotFoundError):
+    except (ConflictError, ExhaustedError, ForbiddenError, NotFoundError, RateLimitedError):
         calls.labels("refused").inc()
         raise
 

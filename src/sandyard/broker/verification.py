@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sandyard.broker.pool.model import (
+    DELETING,
     UNUSED,
     HeldLease,
     Lease,
@@ -14,13 +15,12 @@ from sandyard.broker.pool.model import (
     Tombstone,
 )
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.queue.model import QueueOrder, Ticket
+from sandyard.broker.queue.model import Ticket
+from sandyard.broker.queue.ports import ticket_pages
 from sandyard.kit.changes.events import State
 from sandyard.kit.changes.transitions import Entity, subject_of
 from sandyard.kit.changes.verification import Problem, verify_gone, verify_history
 
-_OTHERS = ("whk-", "client:")
-"""Prefixes of the ids of `others`."""
 _READS = 3
 _PAGE = 100
 _BETWEEN_READS_SEC = 0.2
@@ -78,11 +78,8 @@ async def verify(
         if message:
             report.problems.append(Problem(sandbox_id, message))
     find = partial(_find, store, others)
-    pages_of_all = (
-        *(_rows(store), _tickets(store), _reservations(store)),
-        *(_page_of(partial(_singles, store)), _page_of(others)),
-    )
-    for pages in pages_of_all:
+    few = _few(store, others)
+    for pages in (_rows(store), ticket_pages(store), _reservations(store), few):
         report.problems += (await verify_history(pages, find, store.events)).problems
     gone = await verify_gone(find, store.events, may_be_gone=_is_tombstone)
     report.problems += gone.problems
@@ -90,12 +87,10 @@ async def verify(
 
 
 async def _find(store: PoolStore, others: Others, subject: str) -> Entity | None:
-    """A sandbox, reservation, ticket, single entity of the pool, or one of the others."""
-    if subject.startswith(_OTHERS):
-        return next((each for each in await others() if subject_of(each) == subject), None)
-    for only in await _singles(store):
-        if subject_of(only) == subject:
-            return only
+    async for few in _few(store, others):
+        for each in few:
+            if subject_of(each) == subject:
+                return each
     found = await store.find(subject) or await store.find_reservation(subject)
     return found or await _find_ticket(store, subject)
 
@@ -110,33 +105,22 @@ async def _rows(store: PoolStore) -> AsyncIterator[Sequence[Sandbox | Tombstone]
         yield [each for each in entries if isinstance(each, Sandbox | Tombstone)]
 
 
-async def _tickets(store: PoolStore) -> AsyncIterator[Sequence[Ticket]]:
-    last: QueueOrder | None = None
-    while tickets := await store.tickets(limit=_PAGE, after=last):
-        last = tickets[-1].queue_order
-        yield tickets
-
-
 async def _find_ticket(store: PoolStore, ticket_id: str) -> Ticket | None:
-    async for tickets in _tickets(store):
+    async for tickets in ticket_pages(store):
         for ticket in tickets:
             if ticket.ticket_id == ticket_id:
                 return ticket
     return None
 
 
-async def _page_of(read: Others) -> AsyncIterator[Sequence[Entity]]:
-    yield await read()
-
-
-async def _singles(store: PoolStore) -> list[Entity]:
-    """The entities of which a pool has one."""
-    found: list[Entity | None] = [
+async def _few(store: PoolStore, others: Others) -> AsyncIterator[Sequence[Entity]]:
+    """The entities of which a pool has one, and the others."""
+    singles: list[Entity | None] = [
         await store.find_provider(),
         await store.find_calendar(),
         await store.find_autoscaler(),
     ]
-    return [each for each in found if each is not None]
+    yield [*filter(None, singles), *await others()]
 
 
 async def _reservations(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:
@@ -245,7 +229,6 @@ def _attributes(row: Sandbox) -> str | None:
         return f"is {row.status} and reserved for {row.reserved_for or 'nobody'}"
     if row.status is Status.STALE and row.stale_reason is None:
         return "is stale for no reason"
-    deleting = row.status in (Status.PENDING_DELETION, Status.DELETION_FAILED)
-    if deleting and row.deletion_requested_at is None:
+    if row.status in DELETING and row.deletion_requested_at is None:
         return f"is {row.status} without the time of the request"
     return None

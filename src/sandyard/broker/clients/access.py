@@ -4,11 +4,14 @@ A client is cached for a few seconds, so that a revoked token is refused everywh
 a minute.
 """
 
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from sandyard.broker.clients.errors import (
+    ClientBudgetError,
+    ClientHoldLimitError,
     ClientLeaseLimitError,
     ClientRateLimitedError,
     InsufficientScopeError,
@@ -16,16 +19,23 @@ from sandyard.broker.clients.errors import (
 )
 from sandyard.broker.clients.model import (
     PREFIX,
+    SLOT_REFUSED,
     Caller,
     Client,
     ClientScope,
     SentToken,
+    Slot,
+    held_slot,
+    hour_left_sec,
     parse_token,
 )
 from sandyard.broker.clients.ports import ClientStore
+from sandyard.broker.clients.service import is_slot_in_use
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.model import Claimed, Lease, is_sandbox_id
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit.clock import Clock
-from sandyard.kit.concurrency.background import Background
+from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.errors import (
     ConflictError,
     ExhaustedError,
@@ -33,6 +43,7 @@ from sandyard.kit.errors import (
     InvalidError,
     NotFoundError,
     RateLimitedError,
+    SandyardError,
     UnauthorizedError,
 )
 
@@ -79,13 +90,18 @@ class ClientAccess:
         pool: PoolStore,
         *,
         clock: Clock,
+        metrics: BrokerMetrics,
+        turnover_per_hour: int,
         rate_limit: Callable[[str], RateLimit],
         access_tokens: AccessTokens | None = None,
     ) -> None:
-        """`rate_limit` returns the limiter for a rate such as `100/minute`."""
+        """`rate_limit` returns the limiter for a rate such as `100/minute`. `turnover_per_hour` is
+        how many sandboxes a client may take in an hour for each lease that it may have; 0: any."""
         self._store = store
         self._pool = pool
         self._clock = clock
+        self._metrics = metrics
+        self._turnover_per_hour = turnover_per_hour
         self._rate_limit = rate_limit
         self._limits: dict[str, RateLimit] = {}
         self._access_tokens = access_tokens
@@ -116,12 +132,14 @@ class ClientAccess:
             return
         wait = await self._limiter(caller.rate).wait_for(caller.name)
         if wait is not None:
+            self._metrics.client_refused.labels("rate").inc()
             raise ClientRateLimitedError(retry_after=wait)
 
     async def limited(
         self, caller: Caller, lease_key: tuple[str, str], claim: Callable[[], Awaitable[T]]
     ) -> T:
-        """Claim within the client's lease limit. Raises ClientLeaseLimitError, except for a repeat.
+        """Claim within the client's lease limit and budget. Raises ClientLeaseLimitError and
+        ClientBudgetError, except for a repeat.
 
         A refused claim frees its slot, unless the track and key already have a lease. A claim with
         an unknown outcome keeps its slot: a retry finds it, or the job frees it.
@@ -129,27 +147,111 @@ class ClientAccess:
         if caller.max_leases is None:
             return await claim()
         now_ms = int(self._clock.now() * 1000)
-        taken = await self._store.take_slot(
-            caller.name, lease_key, most=caller.max_leases, now_ms=now_ms
-        )
-        if not taken and not await self._has_lease(lease_key):
-            raise ClientLeaseLimitError(retry_after=_RETRY_AFTER)
+        slot = await self._take_slot(caller, lease_key, caller.max_leases, now_ms)
+        if slot is Slot.USED and not await self._is_in_use(lease_key):  # its lease has ended
+            await self._store.free_slot(caller.name, lease_key, if_used=True)
+            slot = await self._take_slot(caller, lease_key, caller.max_leases, now_ms)
+        if slot in SLOT_REFUSED and not await self._is_in_use(lease_key):
+            raise self._refusal(caller, slot, ClientLeaseLimitError, now_ms)
         try:
-            return await claim()
+            answer = await claim()
         except _REFUSALS:  # the slot stays if the same track and key called again since
-            if not await self._has_lease(lease_key):
+            if not await self._is_in_use(lease_key):
                 await self._store.free_slot(caller.name, lease_key, taken_at_ms=now_ms)
             raise
+        if isinstance(answer, Claimed):
+            await self._pay(caller, lease_key, slot, answer, now_ms)
+        return answer
+
+    async def _pay(
+        self,
+        caller: Caller,
+        lease_key: tuple[str, str],
+        slot: Slot,
+        claimed: Claimed,
+        now_ms: int,
+    ) -> None:
+        if not claimed.is_new:
+            if slot is Slot.UNUSED:
+                await self._store.use_slot(caller.name, lease_key)
+            return
+        if slot is not Slot.UNUSED:  # the lease that it was used for ended during the call
+            await self._store.free_slot(caller.name, lease_key, if_used=True)
+        await self._use_slot(caller, lease_key, now_ms)
+
+    async def _use_slot(self, caller: Caller, key: tuple[str, str], now_ms: int) -> None:
+        """Whatever the limits: what was leased counts, also if another call freed its slot."""
+        while not await self._store.use_slot(caller.name, key):
+            await self._store.take_slot(
+                caller.name, key, most=sys.maxsize, per_hour=None, now_ms=now_ms
+            )
+
+    async def limited_replacement(
+        self,
+        caller: Caller,
+        track_id: str,
+        sandbox_id: str,
+        replace: Callable[[], Awaitable[Lease]],
+    ) -> Lease:
+        """Replace a sandbox within the client's limits: it counts as a lease as long as it is held,
+        and the one that replaces it costs budget. So that a client that uses all its leases can
+        replace a broken one, it may have as many held besides. Raises ClientHoldLimitError and
+        ClientBudgetError, except for a repeat."""
+        if caller.max_leases is None or await self._is_repeat(sandbox_id):
+            return await replace()
+        now_ms = int(self._clock.now() * 1000)
+        key = held_slot(track_id, sandbox_id)
+        slot = await self._take_slot(caller, key, 2 * caller.max_leases, now_ms)
+        if slot in SLOT_REFUSED:
+            raise self._refusal(caller, slot, ClientHoldLimitError, now_ms)
+        try:
+            lease = await replace()
+        except _REFUSALS:
+            if not await self._is_in_use(key):
+                await self._store.free_slot(caller.name, key, taken_at_ms=now_ms)
+            raise
+        await self._use_slot(caller, key, now_ms)
+        return lease
+
+    async def _is_repeat(self, sandbox_id: str) -> bool:
+        """Whether the sandbox was replaced before, or does not exist."""
+        row = await self._pool.find(sandbox_id) if is_sandbox_id(sandbox_id) else None
+        return row is None or row.replaced_by is not None
+
+    async def _take_slot(
+        self, caller: Caller, lease_key: tuple[str, str], most: int, now_ms: int
+    ) -> Slot:
+        return await self._store.take_slot(
+            caller.name, lease_key, most=most, per_hour=self._budget_of(caller), now_ms=now_ms
+        )
+
+    def _budget_of(self, caller: Caller) -> int | None:
+        """How many sandboxes the client may take from the pool in an hour; None: no limit."""
+        return (caller.max_leases or 0) * self._turnover_per_hour or None
+
+    def _refusal(
+        self,
+        caller: Caller,
+        slot: Slot,
+        at_limit: type[ClientLeaseLimitError | ClientHoldLimitError],
+        now_ms: int,
+    ) -> SandyardError:
+        if slot is Slot.OVER_BUDGET:
+            self._metrics.client_refused.labels("budget").inc()
+            details = {"per_hour": self._budget_of(caller)}
+            return ClientBudgetError(retry_after=hour_left_sec(now_ms), details=details)
+        outcome = "leases" if at_limit is ClientLeaseLimitError else "holds"
+        self._metrics.client_refused.labels(outcome).inc()
+        return at_limit(retry_after=_RETRY_AFTER, details={"max_leases": caller.max_leases})
 
     async def give_back(self, caller: Caller, lease_key: tuple[str, str]) -> None:
         """Free the slot after a lease has ended, unless the track and key have another one by
         now."""
-        if caller.max_leases is not None and not await self._has_lease(lease_key):
+        if caller.max_leases is not None and not await self._is_in_use(lease_key):
             await self._store.free_slot(caller.name, lease_key)
 
-    async def _has_lease(self, lease_key: tuple[str, str]) -> bool:
-        lease = await self._pool.find_lease(*lease_key)
-        return lease is not None and lease.is_live(int(self._clock.now()))
+    async def _is_in_use(self, lease_key: tuple[str, str]) -> bool:
+        return await is_slot_in_use(self._pool, *lease_key, now=int(self._clock.now()))
 
     async def close(self) -> None:
         await self._background.finish()

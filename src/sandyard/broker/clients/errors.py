@@ -7,6 +7,7 @@ from sandyard.kit.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    RateLimitedError,
     UnavailableError,
 )
 
@@ -74,9 +75,24 @@ class ClientRateLimitedError(TrackRateLimitedError):
 
 
 class ClientLeaseLimitError(ExhaustedError):
-    """This client is at its limit of leases. Release one, or try again later."""
+    """This client is at its limit of leases, with the replaced sandboxes that are held for it.
+    Release one, or try again later."""
 
     code = "CLIENT_LEASE_LIMIT"
+
+
+class ClientHoldLimitError(RateLimitedError):
+    """Too many sandboxes that this client replaced are held. Try again when their holds have ended,
+    or ask an operator to release them."""
+
+    code = "CLIENT_HOLD_LIMIT"
+
+
+class ClientBudgetError(RateLimitedError):
+    """This client has taken as many sandboxes from the pool as it may in this hour. Wait
+    `retry_after` seconds; its leases are not affected."""
+
+    code = "CLIENT_BUDGET_EXCEEDED"
 
 
 class IssuerUnavailableError(UnavailableError):

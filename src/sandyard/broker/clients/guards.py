@@ -8,7 +8,7 @@ from starlette.requests import Request
 from sandyard.broker.clients.access import ClientAccess
 from sandyard.broker.clients.errors import AddressNotAllowedError
 from sandyard.broker.clients.model import BOOTSTRAP, Caller, ClientScope
-from sandyard.broker.http.headers import read_track_id
+from sandyard.broker.http import read_track_id
 from sandyard.kit.errors import UnauthorizedError
 from sandyard.kit.http.client_address import ClientAddress, Network, read_address
 from sandyard.kit.http.security import bearer_token

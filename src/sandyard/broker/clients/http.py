@@ -10,15 +10,19 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, StrictInt
 
 from sandyard.broker.clients.model import Client, ClientScope, Limits, SentToken
 from sandyard.broker.clients.service import Clients, TokenUse
-from sandyard.broker.http.parameters import operator_routes
-from sandyard.kit.http.direct import Check
+from sandyard.broker.http import Operator, operator_routes
+from sandyard.kit.http.routes import Check
 from sandyard.kit.http.schemas import (
     AS_JSON_HAS_IT,
     AttributesAnswer,
+    Cursor,
+    Limit,
+    PageAnswer,
     example,
     inline,
     strict_example,
 )
+from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import pattern
 
 CLIENT_NAME = pattern(
@@ -145,27 +149,28 @@ class ClientAnswer(BaseModel):
         return cls.model_validate(asdict(client) | shown | {"tokens": tokens})
 
 
-class ClientList(BaseModel):
-    model_config = example(clients=[_EXAMPLE])
-
+class ClientList(PageAnswer):
     clients: list[ClientAnswer]
+    next_cursor: str | None
 
 
 def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIRouter:
     routes = operator_routes(f"{prefix}/admin/clients", check)
 
     @routes.post("", "Create a client", 409, status_code=201)
-    async def create_client(body: Annotated[ClientBody, Body()]) -> NewClientTokenAnswer:
+    async def create_client(
+        body: Annotated[ClientBody, Body()], operator: Operator
+    ) -> NewClientTokenAnswer:
         """Returns the client with its first token."""
         expires_at = _seconds(body.expires_at)
         return NewClientTokenAnswer.of(
-            await clients.create(body.name, body.limits, expires_at=expires_at)
+            await clients.create(body.name, body.limits, expires_at=expires_at, by=operator)
         )
 
     @routes.get("", "List clients")
-    async def list_clients() -> ClientList:
-        """With the ids and last uses of their tokens, never with a token."""
-        return ClientList(clients=[ClientAnswer.of(each) for each in await clients.list()])
+    async def list_clients(limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> ClientList:
+        """By name, with the ids and last uses of their tokens, never with a token."""
+        return ClientList.of(await clients.page(limit=limit, cursor=cursor), ClientAnswer.of)
 
     @routes.get("/{name}", "Get a client", 404)
     async def get_client(name: ClientName) -> ClientAnswer:
@@ -174,30 +179,34 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
 
     @routes.put("/{name}", "Change a client", 404)
     async def change_client(
-        name: ClientName, body: Annotated[ClientLimitsBody, Body()]
+        name: ClientName, body: Annotated[ClientLimitsBody, Body()], operator: Operator
     ) -> ClientAnswer:
         """Takes effect in every process within half a minute. Omitted fields are removed."""
-        await clients.change(name, body.limits)
+        await clients.change(name, body.limits, by=operator)
         return ClientAnswer.of(await clients.get(name))
 
     @routes.delete("/{name}", "Delete a client", 404, status_code=204)
-    async def delete_client(name: ClientName) -> Response:
+    async def delete_client(name: ClientName, operator: Operator) -> Response:
         """Its tokens are refused within half a minute; its leases stay until they end."""
-        await clients.delete(name)
+        await clients.delete(name, by=operator)
         return Response(status_code=204)
 
     @routes.post("/{name}/tokens", "Add a token to a client", 404, 409, status_code=201)
     async def add_client_token(
-        name: ClientName, body: Annotated[ClientTokenBody, Body()]
+        name: ClientName, body: Annotated[ClientTokenBody, Body()], operator: Operator
     ) -> NewClientTokenAnswer:
         """To replace a token: add a new one, hand it out, then revoke the old one."""
         expires_at = _seconds(body.expires_at)
-        return NewClientTokenAnswer.of(await clients.add_token(name, expires_at=expires_at))
+        return NewClientTokenAnswer.of(
+            await clients.add_token(name, expires_at=expires_at, by=operator)
+        )
 
     @routes.delete("/{name}/tokens/{token_id}", "Revoke a client's token", 404, status_code=204)
-    async def revoke_client_token(name: ClientName, token_id: TokenId) -> Response:
+    async def revoke_client_token(
+        name: ClientName, token_id: TokenId, operator: Operator
+    ) -> Response:
         """Takes effect in every process within half a minute."""
-        await clients.revoke_token(name, token_id)
+        await clients.revoke_token(name, token_id, by=operator)
         return Response(status_code=204)
 
     return routes.router

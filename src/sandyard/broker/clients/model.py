@@ -23,6 +23,7 @@ from sandyard.kit.changes.transitions import SECRET, Cause, Transition, changed,
 PREFIX = "sbc-"
 SUBJECT_PREFIX = "client:"
 MOST_TOKENS = 10
+_HOUR_MS = 3_600_000
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _TOKEN = re.compile(r"sbc-([a-z0-9][a-z0-9-]{0,62})\.([a-z0-9]{12})\.([A-Za-z0-9_-]{43})")
 
@@ -51,6 +52,44 @@ _INCLUDED: Mapping[ClientScope, frozenset[ClientScope]] = {
 def with_included(scopes: Iterable[ClientScope]) -> frozenset[ClientScope]:
     """These scopes and the ones they include: `operate` includes `read`, `admin` includes both."""
     return frozenset(each for scope in scopes for each in _INCLUDED[scope])
+
+
+class Slot(StrEnum):
+    """What came of a call that takes a slot."""
+
+    UNUSED = "unused"
+    """Taken by this call or an earlier one, and no lease was made with it yet."""
+    USED = "used"
+    """Taken by an earlier call, which made its lease."""
+    AT_LIMIT = "at_limit"
+    """Refused: as many as allowed are taken."""
+    OVER_BUDGET = "over_budget"
+    """Refused: as many as allowed were taken in this hour."""
+
+
+SLOT_REFUSED = (Slot.AT_LIMIT, Slot.OVER_BUDGET)
+_HELD = "held "
+
+
+def held_slot(track_id: str, sandbox_id: str) -> tuple[str, str]:
+    """Instead of track and key, the slot of a replaced sandbox while it is held: no key has a
+    space."""
+    return track_id, _HELD + sandbox_id
+
+
+def held_sandbox(key: str) -> str | None:
+    """The sandbox whose hold the slot with this key counts; None for a lease's slot."""
+    return key.removeprefix(_HELD) if key.startswith(_HELD) else None
+
+
+def hour_of(at_ms: int) -> int:
+    """The hour of the clock, for budgets."""
+    return at_ms // _HOUR_MS
+
+
+def hour_left_sec(at_ms: int) -> int:
+    """How long this hour still lasts."""
+    return -(-(_HOUR_MS - at_ms % _HOUR_MS) // 1000)
 
 
 BOOTSTRAP = "bootstrap"
@@ -180,23 +219,27 @@ def decide_token_added(
     before = _known(client)
     now = cause.at_ms // 1000
     check_expiry(expires_at, now)
-    kept = [each for each in before.tokens if _is_in_force(each, now)]
-    if len(kept) >= MOST_TOKENS:
+    valid = [each for each in before.tokens if _is_in_force(each, now)]
+    if len(valid) >= MOST_TOKENS:
         raise TooManyClientTokensError
     added: dict[str, Any] = {"token_id": token.token_id, "created_at": now}
     if expires_at is not None:
         added["expires_at"] = expires_at
     return _with_tokens(
-        before, [*kept, added], {token.token_id: hash_of(token.secret)}, "client.token_added", cause
+        before,
+        [*valid, added],
+        {token.token_id: hash_of(token.secret)},
+        "client.token_added",
+        cause,
     )
 
 
 def decide_token_revoked(client: Client | None, token_id: str, cause: Cause) -> Transition[Client]:
     before = _known(client)
-    kept = [each for each in before.tokens if each["token_id"] != token_id]
-    if len(kept) == len(before.tokens):
+    left = [each for each in before.tokens if each["token_id"] != token_id]
+    if len(left) == len(before.tokens):
         raise ClientTokenNotFoundError
-    return _with_tokens(before, kept, {}, "client.token_revoked", cause)
+    return _with_tokens(before, left, {}, "client.token_revoked", cause)
 
 
 def decide_changed(client: Client | None, limits: Limits, cause: Cause) -> Transition[Client]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from sandyard.broker.clients.model import Client
+from sandyard.broker.clients.model import Client, Slot
 
 
 class ClientStore(Protocol):
@@ -26,17 +26,34 @@ class ClientStore(Protocol):
     async def last_uses(self, token_ids: Sequence[str]) -> Mapping[str, int]: ...
 
     async def take_slot(
-        self, client: str, lease_key: tuple[str, str], *, most: int, now_ms: int
-    ) -> bool:
-        """Count a lease of this track and key towards the client's limit, only once if repeated;
-        False if `most` others are counted. One write, whatever their number."""
+        self,
+        client: str,
+        lease_key: tuple[str, str],
+        *,
+        most: int,
+        per_hour: int | None,
+        now_ms: int,
+    ) -> Slot:
+        """Count a lease of this track and key towards the client's limit and its budget of this
+        hour, only once if repeated; refused if `most` others are counted, or `per_hour` were in
+        this hour. One write, whatever their number."""
+        ...
+
+    async def use_slot(self, client: str, lease_key: tuple[str, str]) -> bool:
+        """The lease was made: what it cost of the budget stays spent. False if there is no such
+        slot."""
         ...
 
     async def free_slot(
-        self, client: str, lease_key: tuple[str, str], *, taken_at_ms: int | None = None
+        self,
+        client: str,
+        lease_key: tuple[str, str],
+        *,
+        taken_at_ms: int | None = None,
+        if_used: bool = False,
     ) -> None:
-        """Stop counting it; no effect if it was not counted, or was last requested at another
-        time."""
+        """Stop counting it; if no lease was made with it, the hour's budget has it back. No effect
+        if it was not counted, was last requested at another time, or is not used `if_used`."""
         ...
 
     async def slots(

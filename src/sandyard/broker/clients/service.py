@@ -17,13 +17,15 @@ from sandyard.broker.clients.model import (
     decide_deleted,
     decide_token_added,
     decide_token_revoked,
+    held_sandbox,
 )
 from sandyard.broker.clients.ports import ClientStore
+from sandyard.broker.pool.model import OPERATOR, Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit import ids
-from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Transition, change_entity
 from sandyard.kit.clock import Clock
+from sandyard.kit.paging import Page, page_in_order
 
 _PAGE = 100
 _IN_FLIGHT_SEC = 300
@@ -54,37 +56,60 @@ class Clients:
         self._clock = clock
         self._lock = asyncio.Lock()
 
-    async def create(self, name: str, limits: Limits, *, expires_at: int | None) -> SentToken:
+    async def create(
+        self, name: str, limits: Limits, *, expires_at: int | None, by: str = OPERATOR
+    ) -> SentToken:
         """Create a client with its first token, which is shown only once. Raises ClientExistsError
         and TokenExpiryPassedError."""
         check_expiry(expires_at, int(self._clock.now()))
-        await self._change(name, lambda client, cause: decide_created(client, name, limits, cause))
-        return await self.add_token(name, expires_at=expires_at)
+        await self._change(
+            name, by, lambda client, cause: decide_created(client, name, limits, cause)
+        )
+        return await self.add_token(name, expires_at=expires_at, by=by)
 
-    async def change(self, name: str, limits: Limits) -> Client:
+    async def change(self, name: str, limits: Limits, *, by: str = OPERATOR) -> Client:
         """Takes effect in every process within half a minute."""
-        return await self._change(name, lambda client, cause: decide_changed(client, limits, cause))
+        return await self._change(
+            name, by, lambda client, cause: decide_changed(client, limits, cause)
+        )
 
-    async def add_token(self, name: str, *, expires_at: int | None) -> SentToken:
+    async def add_token(
+        self, name: str, *, expires_at: int | None, by: str = OPERATOR
+    ) -> SentToken:
         """Add a token, so that an old one can be replaced and then revoked."""
         token = SentToken(name, ids.token_id(), secrets.token_urlsafe(32))
         await self._change(
-            name, lambda client, cause: decide_token_added(client, token, expires_at, cause)
+            name, by, lambda client, cause: decide_token_added(client, token, expires_at, cause)
         )
         return token
 
-    async def revoke_token(self, name: str, token_id: str) -> Client:
+    async def revoke_token(self, name: str, token_id: str, *, by: str = OPERATOR) -> Client:
         """Takes effect in every process within half a minute."""
         return await self._change(
-            name, lambda client, cause: decide_token_revoked(client, token_id, cause)
+            name, by, lambda client, cause: decide_token_revoked(client, token_id, cause)
         )
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, by: str = OPERATOR) -> None:
         """Its leases stay until they end; its tokens are refused within half a minute."""
-        await self._change(name, decide_deleted)
+        await self._change(name, by, decide_deleted)
 
     async def list(self) -> Sequence[tuple[Client, Sequence[TokenUse]]]:
+        """All of them, in the order of their names."""
+        return await self._with_uses(await self._store.clients())
+
+    async def page(
+        self, *, limit: int, cursor: str | None
+    ) -> Page[tuple[Client, Sequence[TokenUse]]]:
+        """In the order of their names."""
         clients = await self._store.clients()
+        page = page_in_order(
+            clients, lambda client: client.name, listing="clients", limit=limit, cursor=cursor
+        )
+        return Page(await self._with_uses(page.items), page.next_cursor)
+
+    async def _with_uses(
+        self, clients: Sequence[Client]
+    ) -> Sequence[tuple[Client, Sequence[TokenUse]]]:
         uses = await self._store.last_uses(
             [token["token_id"] for each in clients for token in each.tokens]
         )
@@ -98,7 +123,7 @@ class Clients:
         return client, [_use(token, uses) for token in client.tokens]
 
     async def free_slots(self) -> SlotReport:
-        """Free the slots that have no live lease."""
+        """Free the slots that have no live lease, or whose hold has ended."""
         report = SlotReport()
         now = int(self._clock.now())
         after: tuple[str, str, str] | None = None
@@ -107,22 +132,30 @@ class Clients:
                 taken_before_ms=(now - _IN_FLIGHT_SEC) * 1000, limit=_PAGE, after=after
             )
             for client, track_id, key in slots:
-                lease = await self._pool.find_lease(track_id, key)
-                if lease is None or not lease.is_live(now):
+                if not await is_slot_in_use(self._pool, track_id, key, now=now):
                     await self._store.free_slot(client, (track_id, key))
                     report.freed += 1
             if len(slots) < _PAGE:
                 return report
             after = slots[-1]
 
-    async def _change(self, name: str, decide: Decide) -> Client:
+    async def _change(self, name: str, by: str, decide: Decide) -> Client:
         return await change_entity(
             lambda: self._store.find_client(name),
-            lambda client: decide(client, Cause.by(actor("operator"), self._clock)),
+            lambda client: decide(client, Cause.by(by, self._clock)),
             self._pool.apply_together,
             busy=ClientBusyError,
             lock=self._lock,
         )
+
+
+async def is_slot_in_use(pool: PoolStore, track_id: str, key: str, *, now: int) -> bool:
+    """Whether the lease is live, or the replaced sandbox still held, that a slot counts."""
+    if (sandbox_id := held_sandbox(key)) is not None:
+        row = await pool.find(sandbox_id)
+        return isinstance(row, Sandbox) and row.status is Status.HELD
+    lease = await pool.find_lease(track_id, key)
+    return lease is not None and lease.is_live(now)
 
 
 def _use(token: Mapping[str, Any], uses: Mapping[str, int]) -> TokenUse:

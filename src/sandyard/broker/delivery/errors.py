@@ -16,8 +16,8 @@ class EventNotFoundError(NotFoundError):
 
 
 class WebhookAddressError(InvalidError):
-    """The webhook's host has a private address. Use a public address, or add its network to
-    WEBHOOK_ALLOWED_NETWORKS."""
+    """The webhook's host has a private address, or this server's own. Use another public address,
+    or add its network to WEBHOOK_ALLOWED_NETWORKS."""
 
     code = "WEBHOOK_ADDRESS_REFUSED"
 

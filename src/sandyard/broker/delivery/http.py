@@ -7,11 +7,10 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Body, Path, Response
 from pydantic import BaseModel, Field, StrictBool
 
-from sandyard.broker.delivery.webhook_model import Webhook
+from sandyard.broker.delivery.model import Webhook
 from sandyard.broker.delivery.webhooks import Webhooks
-from sandyard.broker.http.parameters import operator_routes
-from sandyard.kit.http.direct import Check
-from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.broker.http import Operator, operator_routes
+from sandyard.kit.http.routes import Check, GuardedRoutes
 from sandyard.kit.http.schemas import (
     AttributesAnswer,
     Cursor,
@@ -124,10 +123,9 @@ class WebhookStatusAnswer(WebhookAnswer):
     streams: list[WebhookStreamAnswer]
 
 
-class WebhookList(BaseModel):
-    model_config = example(webhooks=[_WEBHOOK])
-
+class WebhookList(PageAnswer):
     webhooks: list[WebhookAnswer]
+    next_cursor: str | None
 
 
 class WebhookDeliveryAnswer(AttributesAnswer):
@@ -159,16 +157,18 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
     routes = operator_routes(f"{prefix}/admin/webhooks", check)
 
     @routes.post("", "Create a webhook", 409, status_code=201)
-    async def create_webhook(body: Annotated[WebhookBody, Body()]) -> NewWebhookAnswer:
+    async def create_webhook(
+        body: Annotated[WebhookBody, Body()], operator: Operator
+    ) -> NewWebhookAnswer:
         """It gets all events of all parts that are written from now on, at least once, in order per
         subject, signed as in Standard Webhooks."""
-        webhook = await webhooks.create(url=body.url, kinds=body.kinds, note=body.note)
+        webhook = await webhooks.create(url=body.url, kinds=body.kinds, note=body.note, by=operator)
         return NewWebhookAnswer.of(webhook)
 
     @routes.get("", "List webhooks")
-    async def list_webhooks() -> WebhookList:
-        """All webhooks, without their secrets."""
-        return WebhookList(webhooks=[WebhookAnswer.of(each) for each in await webhooks.list()])
+    async def list_webhooks(limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> WebhookList:
+        """By id, without their secrets."""
+        return WebhookList.of(await webhooks.page(limit=limit, cursor=cursor), WebhookAnswer.of)
 
     @routes.get("/{webhook_id}", "Get a webhook", 404)
     async def get_webhook(webhook_id: WebhookId) -> WebhookStatusAnswer:
@@ -179,7 +179,7 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
 
     @routes.patch("/{webhook_id}", "Change a webhook", 404)
     async def change_webhook(
-        webhook_id: WebhookId, body: Annotated[WebhookChanges, Body()]
+        webhook_id: WebhookId, body: Annotated[WebhookChanges, Body()], operator: Operator
     ) -> WebhookAnswer:
         """Takes effect in every process within seconds."""
         webhook = await webhooks.change(
@@ -188,13 +188,14 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
             kinds=None if body.kinds is None else ",".join(body.kinds),
             note=body.note,
             is_enabled=body.is_enabled,
+            by=operator,
         )
         return WebhookAnswer.of(webhook)
 
     @routes.delete("/{webhook_id}", "Delete a webhook", 404, status_code=204)
-    async def delete_webhook(webhook_id: WebhookId) -> Response:
+    async def delete_webhook(webhook_id: WebhookId, operator: Operator) -> Response:
         """Deliveries stop within seconds."""
-        await webhooks.delete(webhook_id)
+        await webhooks.delete(webhook_id, by=operator)
         return Response(status_code=204)
 
     _add_secret_and_deliveries(routes, webhooks)
@@ -203,11 +204,11 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
 
 def _add_secret_and_deliveries(routes: GuardedRoutes, webhooks: Webhooks) -> None:
     @routes.post("/{webhook_id}/rotate-secret", "Rotate a webhook's secret", 404)
-    async def rotate_webhook_secret(webhook_id: WebhookId) -> NewWebhookAnswer:
+    async def rotate_webhook_secret(webhook_id: WebhookId, operator: Operator) -> NewWebhookAnswer:
         """Both secrets sign for a day, so that receivers can switch."""
-        return NewWebhookAnswer.of(await webhooks.rotate_secret(webhook_id))
+        return NewWebhookAnswer.of(await webhooks.rotate_secret(webhook_id, by=operator))
 
-    @routes.post("/{webhook_id}/replay", "Send an event again", 404)
+    @routes.post("/{webhook_id}/replay", "Send an event again", 404, 409)
     async def replay_webhook_event(
         webhook_id: WebhookId, body: Annotated[ReplayBody, Body()]
     ) -> WebhookDeliveryAnswer:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from sandyard.broker.delivery.model import Attempt, StreamState
-from sandyard.broker.delivery.webhook_model import Webhook
+from sandyard.broker.delivery.model import Attempt, StreamState, Webhook
 from sandyard.kit.paging import Page
 
 

@@ -12,6 +12,7 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 from sandyard.broker.delivery.errors import SinkError
 from sandyard.broker.delivery.model import RetryPolicy, Sink, StreamState, wants
@@ -20,6 +21,8 @@ from sandyard.kit.changes.events import EventLog, LoggedEvent
 from sandyard.kit.clock import Clock
 
 logger = logging.getLogger(__name__)
+
+S = TypeVar("S")
 
 _BATCH = 100
 _MOST_OPEN = 10
@@ -46,12 +49,13 @@ class _Batch:
     left: int
 
 
-class Stream:
-    """`delivered` counts the events that the sink accepted."""
+class SinkStream(Generic[S]):
+    """What delivers one part's log to a sink has. `delivered` counts the events that the sink
+    accepted."""
 
     def __init__(
         self,
-        sink: Sink,
+        sink: S,
         log: EventLog,
         store: DeliveryStore,
         *,
@@ -63,13 +67,21 @@ class Stream:
         self._store = store
         self._clock = clock
         self._policy = policy
+        self.delivered = 0
+
+    def _now_ms(self) -> int:
+        return int(self._clock.now() * 1000)
+
+
+class Stream(SinkStream[Sink]):
+    def __init__(self, sink: Sink, log: EventLog, *arguments: Any, **options: Any) -> None:
+        super().__init__(sink, log, *arguments, **options)
         self._chains: dict[str, deque[tuple[LoggedEvent, _Batch]]] = defaultdict(deque)
         self._open: deque[_Batch] = deque()
         self._slots = asyncio.Semaphore(sink.parallel)
         self._batch_done = asyncio.Event()
         self._state = StreamState(sink.name, log.part, 0, None)
         self._saved_at = 0.0
-        self.delivered = 0
 
     async def follow(self) -> None:
         """Send new events until cancelled. Raises UnavailableError if an engine is unavailable, and
@@ -216,6 +228,3 @@ class Stream:
         if any(each.size for each in done) or now - self._saved_at >= _SAVE_IDLE_SEC:
             await self._store.save_stream(self._state)
             self._saved_at = now
-
-    def _now_ms(self) -> int:
-        return int(self._clock.now() * 1000)

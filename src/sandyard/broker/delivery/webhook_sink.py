@@ -16,14 +16,13 @@ from urllib.parse import urlsplit
 import orjson
 
 from sandyard.broker.delivery.errors import SinkError, WebhookAddressError
-from sandyard.broker.delivery.model import Attempt
-from sandyard.broker.delivery.webhook_model import Webhook, signatures
+from sandyard.broker.delivery.model import Attempt, Webhook, signatures
 from sandyard.kit.changes.events import LoggedEvent
 from sandyard.kit.clock import Clock
-from sandyard.kit.concurrency.background import Background
+from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.http.events import EventAnswer
 from sandyard.kit.ids import EventIds
-from sandyard.kit.public_addresses import Network, is_public
+from sandyard.kit.public_addresses import Network, may_connect
 
 if TYPE_CHECKING:  # imported where it is used: most servers have no webhook
     import aiohttp
@@ -46,11 +45,11 @@ class WebhookClient:
         self._session: aiohttp.ClientSession | None = None
 
     def require_public(self, url: str) -> None:
-        """Raises WebhookAddressError if the URL has a forbidden address. Names are resolved and
-        checked when a connection is made."""
+        """Raises WebhookAddressError if the URL has a forbidden address: one that is private or
+        this machine's own. Names are resolved and checked when a connection is made."""
         host = urlsplit(url).hostname or ""
         with suppress(ValueError):  # not an address but a name
-            if not is_public(host, allowed=self._allowed):
+            if not may_connect(host, allowed=self._allowed):
                 raise WebhookAddressError
 
     async def post(self, webhook: Webhook, logged: LoggedEvent) -> Attempt:
@@ -106,7 +105,7 @@ class WebhookClient:
     def _socket(self, address: "aiohttp.AddrInfoType") -> socket.socket:
         """Checks the address that is actually connected to."""
         family, kind, protocol, _, where = address
-        if not is_public(str(where[0]).split("%")[0], allowed=self._allowed):
+        if not may_connect(str(where[0]).split("%")[0], allowed=self._allowed):
             raise WebhookAddressError
         return socket.socket(family, kind, protocol)
 

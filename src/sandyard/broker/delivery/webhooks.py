@@ -11,10 +11,10 @@ from sandyard.broker.delivery.errors import (
     WebhookNotFoundError,
     WebhooksOffError,
 )
-from sandyard.broker.delivery.model import Attempt, StreamState
-from sandyard.broker.delivery.ports import DeliveryStore
-from sandyard.broker.delivery.webhook_model import (
+from sandyard.broker.delivery.model import (
     SECRET_BYTES,
+    Attempt,
+    StreamState,
     Webhook,
     decide_changed,
     decide_created,
@@ -23,12 +23,15 @@ from sandyard.broker.delivery.webhook_model import (
     decide_rotated,
     secret_of,
 )
+from sandyard.broker.delivery.ports import DeliveryStore
+from sandyard.broker.pool.model import OPERATOR
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit import ids
+from sandyard.kit.changes.event_kinds import require_known_kinds
 from sandyard.kit.changes.events import LoggedEvent, actor
 from sandyard.kit.changes.transitions import Cause, Transition, change_entity
 from sandyard.kit.clock import Clock
-from sandyard.kit.paging import Page
+from sandyard.kit.paging import Page, page_in_order
 
 Decide = Callable[[Webhook | None, Cause], Transition[Webhook] | None]
 Post = Callable[[Webhook, LoggedEvent], Awaitable[Attempt]]
@@ -58,13 +61,15 @@ class Webhooks:
         self._is_on = is_on
         self._lock = asyncio.Lock()
 
-    async def create(self, *, url: str, kinds: Sequence[str], note: str | None) -> Webhook:
-        """The webhook receives all events written from now on. Raises WebhooksOffError and
-        WebhookAddressError."""
-        if not self._is_on:
-            raise WebhooksOffError
+    async def create(
+        self, *, url: str, kinds: Sequence[str], note: str | None, by: str = OPERATOR
+    ) -> Webhook:
+        """The webhook receives all events written from now on. Raises WebhooksOffError,
+        UnknownEventKindError and WebhookAddressError."""
+        self._require_on()
+        require_known_kinds(kinds)
         self._require_public(url)
-        cause = Cause.by(actor("operator"), self._clock)
+        cause = Cause.by(by, self._clock)
         webhook = Webhook(
             webhook_id=ids.resource_id("whk"),
             url=url,
@@ -78,45 +83,49 @@ class Webhooks:
             raise WebhookBusyError
         return transition.result
 
-    async def list(self) -> Sequence[Webhook]:
-        return await self._store.webhooks()
+    async def page(self, *, limit: int, cursor: str | None) -> Page[Webhook]:
+        """In the order of their ids."""
+        webhooks = await self._store.webhooks()
+        return page_in_order(
+            webhooks, lambda each: each.webhook_id, listing="webhooks", limit=limit, cursor=cursor
+        )
 
     async def get(self, webhook_id: str) -> tuple[Webhook, Sequence[StreamState]]:
         """The webhook, and its position in each part's log."""
         return await self._get(webhook_id), await self._store.streams(webhook_id)
 
-    async def change(self, webhook_id: str, **changes: Any) -> Webhook:
+    async def change(self, webhook_id: str, *, by: str = OPERATOR, **changes: Any) -> Webhook:
         """None leaves a field unchanged. A webhook that is enabled again continues at its position.
-        Raises WebhookAddressError."""
+        Raises UnknownEventKindError and WebhookAddressError."""
+        require_known_kinds(filter(None, (changes.get("kinds") or "").split(",")))
         if changes.get("url") is not None:
             self._require_public(changes["url"])
         return await self._change(
-            webhook_id, lambda webhook, cause: decide_changed(webhook, cause, **changes)
+            webhook_id, lambda webhook, cause: decide_changed(webhook, cause, **changes), by=by
         )
 
-    async def rotate_secret(self, webhook_id: str) -> Webhook:
+    async def rotate_secret(self, webhook_id: str, *, by: str = OPERATOR) -> Webhook:
         secret = _new_secret()
         return await self._change(
-            webhook_id, lambda webhook, cause: decide_rotated(webhook, secret, cause)
+            webhook_id, lambda webhook, cause: decide_rotated(webhook, secret, cause), by=by
         )
 
     async def disable(self, webhook_id: str, reason: str) -> bool:
         """It has failed for too long; True if nothing more is sent to it."""
-
-        def decide(webhook: Webhook | None, cause: Cause) -> Transition[Webhook] | None:
-            if webhook is None:
-                raise WebhookNotFoundError
-            return decide_given_up(webhook, reason, cause) if webhook.is_enabled else None
-
-        await self._change(webhook_id, decide, by=actor("job", "deliver"))
+        await self._change(
+            webhook_id,
+            lambda webhook, cause: decide_given_up(webhook, reason, cause),
+            by=actor("job", "deliver"),
+        )
         return True
 
-    async def delete(self, webhook_id: str) -> None:
-        await self._change(webhook_id, decide_removed)
+    async def delete(self, webhook_id: str, *, by: str = OPERATOR) -> None:
+        await self._change(webhook_id, decide_removed, by=by)
         await self._store.forget_sink(webhook_id)
 
     async def replay(self, webhook_id: str, event_id: str) -> Attempt:
-        """Send one event again, once and now. Raises EventNotFoundError."""
+        """Send one event again, once and now. Raises WebhooksOffError and EventNotFoundError."""
+        self._require_on()
         webhook = await self._get(webhook_id)
         logged = await self._find_event(event_id)
         if logged is None:
@@ -129,6 +138,10 @@ class Webhooks:
         await self._get(webhook_id)
         return await self._store.attempts(webhook_id, limit=limit, cursor=cursor)
 
+    def _require_on(self) -> None:
+        if not self._is_on:
+            raise WebhooksOffError
+
     async def _get(self, webhook_id: str) -> Webhook:
         webhook = None
         if ids.is_resource_id("whk", webhook_id):
@@ -137,9 +150,7 @@ class Webhooks:
             raise WebhookNotFoundError
         return webhook
 
-    async def _change(
-        self, webhook_id: str, decide: Decide, *, by: str = actor("operator")
-    ) -> Webhook:
+    async def _change(self, webhook_id: str, decide: Decide, *, by: str) -> Webhook:
         return await change_entity(
             lambda: self._store.find_webhook(webhook_id),
             lambda webhook: decide(webhook, Cause.by(by, self._clock)),

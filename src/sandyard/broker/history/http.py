@@ -10,7 +10,7 @@ from sandyard.broker.clients.guards import AdminGuard
 from sandyard.broker.history.model import MINUTE_SEC, PoolSample
 from sandyard.broker.history.monitor import Monitor
 from sandyard.broker.history.service import History, PoolHistory
-from sandyard.broker.http.parameters import operator_routes
+from sandyard.broker.http import operator_routes
 from sandyard.kit.http.schemas import AttributesAnswer, Cursor, Limit, PageAnswer, example
 from sandyard.kit.paging import DEFAULT_LIMIT
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import correlation, linear_regression
 
 from sandyard.broker.pool.model import Status
 
@@ -11,6 +12,8 @@ RATE_SEC = 15 * 60
 """Rates cover this long a period, up to now."""
 _FEWEST = 3
 """With fewer samples there is no forecast."""
+_STEADY = 0.5
+"""How much of the samples' variance a line must explain (R²) to be continued."""
 _FURTHEST_SEC = 7 * 24 * 3600
 """There is no forecast beyond this."""
 
@@ -39,7 +42,7 @@ class Outlook:
     leases_per_minute: float | None
     """None while there are no samples."""
     exhausted_in_sec: int | None
-    """None if the pool does not shrink, or lasts for more than a week."""
+    """None if the pool does not shrink steadily, or lasts for more than a week."""
 
 
 def minute_of(now: float) -> int:
@@ -59,21 +62,20 @@ def outlook(samples: Sequence[PoolSample], *, available: int, now: int) -> Outlo
 def _exhausted_in(samples: Sequence[PoolSample], available: int) -> int | None:
     if available == 0:
         return 0
-    slope = _slope([(each.at, each.available) for each in samples])
+    slope = _steady_slope([(each.at, each.available) for each in samples])
     if slope is None or slope >= 0:
         return None
     seconds = available / -slope
     return round(seconds) if seconds <= _FURTHEST_SEC else None
 
 
-def _slope(points: Sequence[tuple[int, int]]) -> float | None:
-    """Slope of the line through the points, by least squares."""
-    if len(points) < _FEWEST:
+def _steady_slope(points: Sequence[tuple[int, int]]) -> float | None:
+    """Slope of the line through the points, by least squares; None if they are far from it."""
+    times, values = [at for at, _ in points], [value for _, value in points]
+    if len(points) < _FEWEST or len(set(values)) == 1:
         return None
-    middle = sum(at for at, _ in points) / len(points)
-    mean = sum(value for _, value in points) / len(points)
-    spread = sum((at - middle) ** 2 for at, _ in points)
-    return sum((at - middle) * (value - mean) for at, value in points) / spread
+    is_steady = correlation(times, values) ** 2 >= _STEADY
+    return linear_regression(times, values).slope if is_steady else None
 
 
 def in_steps(samples: Sequence[PoolSample], step_sec: int) -> Sequence[PoolSample]:

@@ -1,14 +1,23 @@
-"""What an operator may do to a sandbox, and the result. No I/O."""
+"""What an operator may do to one sandbox or to many, and the result. No I/O."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 from sandyard.broker.pool.errors import (
     AlreadyLeasedError,
-    SandboxNotFoundError,
     TransitionNotAllowedError,
 )
-from sandyard.broker.pool.model import FREE, Sandbox, StaleReason, Status, end_lease, seconds_of
+from sandyard.broker.pool.model import (
+    FREE,
+    Sandbox,
+    StaleReason,
+    Status,
+    Tombstone,
+    end_lease,
+    existing,
+    seconds_of,
+)
 from sandyard.kit.changes.transitions import Cause, Transition, changed
 
 RELEASED = "released by an operator"
@@ -25,6 +34,8 @@ class Action(StrEnum):
 
 HOLD = "hold"
 """What an operator may do to a sandbox in any state."""
+OF_LEASE = ("extend", "replace")
+"""What an operator may do to a leased sandbox for its track."""
 
 _ALLOWED_FROM: Mapping[Action, Collection[Status]] = {
     Action.QUARANTINE: FREE,
@@ -39,12 +50,20 @@ def allowed_actions(row: Sandbox) -> list[str]:
     allowed = [each for each in Action if row.status in _ALLOWED_FROM[each]]
     if row.allocated_at and Action.RESTORE in allowed:
         allowed.remove(Action.RESTORE)  # a sandbox is never leased twice
-    return [*allowed, HOLD]
+    return [*(OF_LEASE if row.status is Status.ALLOCATED else ()), *allowed, HOLD]
 
 
-def decide_action(row: Sandbox | None, action: Action, cause: Cause) -> Transition[Sandbox]:
-    if row is None:
-        raise SandboxNotFoundError
+def leased_track(row: Sandbox, action: str) -> str:
+    """The track that an operator acts for. Raises TransitionNotAllowedError if it has none."""
+    if row.allocated_to_track is None:
+        raise TransitionNotAllowedError(action, row.status, [Status.ALLOCATED])
+    return row.allocated_to_track
+
+
+def decide_action(
+    row: Sandbox | Tombstone | None, action: Action, cause: Cause
+) -> Transition[Sandbox]:
+    row = existing(row)
     if row.status not in _ALLOWED_FROM[action]:
         raise TransitionNotAllowedError(action, row.status, _ALLOWED_FROM[action])
     now = seconds_of(cause)
@@ -62,3 +81,53 @@ def decide_action(row: Sandbox | None, action: Action, cause: Cause) -> Transiti
             usual = RELEASED if action is Action.RELEASE else "retried by an operator"
             after, why = row.sent_to_deletion(now), cause.because(cause.reason or usual)
             return changed(row, after, "deletion.requested", why)
+
+
+BULK_DELETE = "bulk-delete by an operator"
+BULK_RESTORE = "bulk-restore by an operator"
+AUTO_DELETE_STALE = "auto-delete-stale by an operator"
+STALE_GRACE_HOURS = 24.0
+
+BULK_ACTIONS: Mapping[Status, Action] = {
+    Status.ALLOCATED: Action.RELEASE,
+    Status.STALE: Action.RELEASE,
+    Status.DELETION_FAILED: Action.RETRY_DELETION,
+}
+"""The operator action that deletes one sandbox in this state."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkFilter:
+    """Which sandboxes to change; all given conditions must match."""
+
+    status: Status
+    name_prefix: str = ""
+    track: str | None = None
+    unchanged_since: int | None = None
+    """Only rows that have not changed after this time."""
+    stale_reason: StaleReason | None = None
+    names: frozenset[str] | None = None
+    """Only these."""
+    action: Action | None = None
+    """Only rows that allow it."""
+
+    def matches(self, row: Sandbox) -> bool:
+        return (
+            row.status is self.status
+            and (self.action is None or self.action in allowed_actions(row))
+            and (self.unchanged_since is None or row.updated_at <= self.unchanged_since)
+            and self.stale_reason in (None, row.stale_reason)
+            and (self.names is None or row.name in self.names)
+        )
+
+    @property
+    def prefixes(self) -> list[str]:
+        """The name prefixes to list."""
+        if self.names is None:
+            return [self.name_prefix]
+        return sorted(each for each in self.names if each.startswith(self.name_prefix))
+
+
+def decide_bulk_delete(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
+    """The same change and event as an operator's action on one sandbox."""
+    return decide_action(row, BULK_ACTIONS[row.status], cause)

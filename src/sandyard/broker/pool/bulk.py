@@ -2,23 +2,23 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from sandyard.broker.pool.action_model import Action, decide_action
-from sandyard.broker.pool.bulk_model import (
+from sandyard.broker.pool.action_model import (
     AUTO_DELETE_STALE,
     BULK_DELETE,
+    BULK_RESTORE,
+    Action,
     BulkFilter,
+    decide_action,
     decide_bulk_delete,
 )
-from sandyard.broker.pool.filter_model import SandboxFilter
-from sandyard.broker.pool.hold_model import decide_hold
-from sandyard.broker.pool.model import Sandbox, StaleReason, Status
-from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.lease_model import decide_hold
+from sandyard.broker.pool.model import OPERATOR, Sandbox, StaleReason, Status
+from sandyard.broker.pool.ports import PoolStore, SandboxFilter
 from sandyard.broker.queue.assignment import SandboxAssigner
-from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
 
@@ -40,6 +40,8 @@ class BulkReport:
     changed: int = 0
     skipped: int = 0
     sandbox_ids: list[str] = field(default_factory=list)
+    not_found: list[str] = field(default_factory=list)
+    """The requested names that no sandbox has that could be changed."""
     next_cursor: str | None = None
 
 
@@ -66,12 +68,13 @@ class BulkChanges:
         track: str | None,
         older_than_hours: float,
         limits: BulkLimits,
+        by: str = OPERATOR,
     ) -> BulkReport:
         """Send matching sandboxes that have not changed for this long to deletion. A row that
         changes meanwhile is skipped and counted as such."""
         since = self._hours_ago(older_than_hours)
         wanted = BulkFilter(status, name_prefix, track, since)
-        return await self._run(wanted, limits, decide_bulk_delete, BULK_DELETE)
+        return await self._run(wanted, limits, decide_bulk_delete, BULK_DELETE, by)
 
     async def change(
         self,
@@ -80,6 +83,7 @@ class BulkChanges:
         limits: BulkLimits,
         reason: str,
         hold_until: int | None = None,
+        by: str = OPERATOR,
     ) -> BulkReport:
         """Quarantine matching sandboxes, or hold them until `hold_until`."""
 
@@ -88,24 +92,42 @@ class BulkChanges:
                 return decide_action(row, Action.QUARANTINE, cause)
             return decide_hold(row, hold_until, cause)
 
-        return await self._run(wanted, limits, decide, reason)
+        return await self._run(wanted, limits, decide, reason, by)
 
-    async def delete_stale(self, *, grace_period_hours: float, limits: BulkLimits) -> BulkReport:
+    async def restore(
+        self, wanted: BulkFilter, *, limits: BulkLimits, by: str = OPERATOR
+    ) -> BulkReport:
+        """Restore matching sandboxes that no track has had; those that the provider does not list
+        are left to `sync`."""
+
+        def decide(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
+            return decide_action(row, Action.RESTORE, cause)
+
+        reason = StaleReason.QUARANTINED if wanted.status is Status.STALE else None
+        wanted = replace(wanted, action=Action.RESTORE, stale_reason=reason)
+        return await self._run(wanted, limits, decide, BULK_RESTORE, by)
+
+    async def delete_stale(
+        self, *, grace_period_hours: float, limits: BulkLimits, by: str = OPERATOR
+    ) -> BulkReport:
         """Send sandboxes to deletion that the provider has not listed for this long. Quarantined
         ones are left to an operator."""
         since = self._hours_ago(grace_period_hours)
         wanted = BulkFilter(Status.STALE, unchanged_since=since, stale_reason=StaleReason.MISSING)
-        return await self._run(wanted, limits, decide_bulk_delete, AUTO_DELETE_STALE)
+        return await self._run(wanted, limits, decide_bulk_delete, AUTO_DELETE_STALE, by)
 
     async def _run(
-        self, wanted: BulkFilter, limits: BulkLimits, decide: Decide, reason: str
+        self, wanted: BulkFilter, limits: BulkLimits, decide: Decide, reason: str, by: str
     ) -> BulkReport:
         """Page by page, within the limits. Changed rows no longer match the listing, so the cursor
         stays valid."""
         report = BulkReport(limits.dry_run, next_cursor=limits.cursor)
-        cause = Cause.by(actor("operator"), self._clock, reason=reason)
+        cause = Cause.by(by, self._clock, reason=reason)
         for prefix in wanted.prefixes:
+            matched = report.matched
             await self._run_prefix(prefix, wanted, limits, report, partial(decide, cause=cause))
+            if wanted.names and report.matched == matched < limits.limit:
+                report.not_found.append(prefix)
         _log(report, reason)
         return report
 

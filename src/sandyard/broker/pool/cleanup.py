@@ -4,28 +4,26 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.deletion_model import (
+from sandyard.broker.pool.model import Sandbox, Status
+from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.provider_model import (
     DeletionPolicy,
     decide_deleted,
     decide_failed_deletion,
 )
-from sandyard.broker.pool.model import Sandbox, Status
-from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.errors import CircuitOpenError, ProviderUnavailableError
 from sandyard.broker.provider.ports import Provider
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock
-from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.concurrency.tasks import for_each
 
 logger = logging.getLogger(__name__)
 
 _CLEANUP = actor("job", "cleanup")
-_PAGE = 100
 
 
 @dataclass(slots=True)
@@ -61,23 +59,14 @@ class Cleanup:
     async def run(self) -> CleanupReport:
         """Try every due deletion once; stop early while the circuit is open."""
         started = time.perf_counter()
-        report = CleanupReport()
+        report, slots = CleanupReport(), asyncio.Semaphore(self._parallel)
         now = int(self._clock.now())
-        last: Sandbox | None = None
-        while due := await self._store.deletable(now=now, limit=_PAGE, after=last):
-            last = due[-1]
-            await self._delete_all(due, report)
+        async for due in self._store.deletable(now=now):
+            await for_each(due, lambda sandbox: self._delete(sandbox, report), slots=slots)
             if report.postponed:
                 break
         self._metrics.cleanup_duration.observe(time.perf_counter() - started)
         return report
-
-    async def _delete_all(self, due: Sequence[Sandbox], report: CleanupReport) -> None:
-        await for_each(
-            due,
-            lambda sandbox: self._delete(sandbox, report),
-            slots=asyncio.Semaphore(self._parallel),
-        )
 
     async def _delete(self, sandbox: Sandbox, report: CleanupReport) -> None:
         try:

@@ -25,6 +25,12 @@ class SandboxNotFoundError(NotFoundError):
     code = "SANDBOX_NOT_FOUND"
 
 
+class LeaseNotFoundError(NotFoundError):
+    """This track and key have no lease: it was released and its sandbox deleted, or never made."""
+
+    code = "LEASE_NOT_FOUND"
+
+
 class NotSandboxOwnerError(ForbiddenError):
     """This sandbox is not allocated to your track. Use the id that your own `allocate` returned."""
 
@@ -65,6 +71,13 @@ class AlreadyLeasedError(ConflictError):
     it."""
 
     code = "ALREADY_LEASED"
+
+
+class ReplacementLimitError(RateLimitedError):
+    """The sandbox of this lease was replaced as often as LEASE_MAX_REPLACEMENTS allows. Ask an
+    operator to replace it, or allocate another after `retry_after` seconds, when the lease ends."""
+
+    code = "REPLACEMENT_LIMIT"
 
 
 class RowBusyError(UnavailableError):

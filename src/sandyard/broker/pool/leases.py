@@ -5,20 +5,25 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from sandyard.broker.metrics import BrokerMetrics, counting_failures
-from sandyard.broker.pool.changes import SandboxChanges
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     NoSandboxesAvailableError,
     NotSandboxOwnerError,
     RowBusyError,
 )
-from sandyard.broker.pool.extension_model import Extension, decide_extension
-from sandyard.broker.pool.filter_model import SandboxFilter
-from sandyard.broker.pool.hold_model import Replacement, decide_replacement, replaceable
-from sandyard.broker.pool.listing import pages_of
+from sandyard.broker.pool.lease_model import (
+    Extension,
+    Replacement,
+    check_replacements,
+    decide_extension,
+    decide_replacement,
+    replaceable,
+)
 from sandyard.broker.pool.model import Claim, Lease, Sandbox, Status, Tombstone
-from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.names import KnownNames
+from sandyard.broker.pool.ports import PoolStore, SandboxFilter, pages_of
 from sandyard.broker.probes.errors import ProbeDeadlineError
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.broker.reservations.model import Reservation, decide_lost
 from sandyard.kit.changes.events import actor
@@ -50,100 +55,114 @@ class Leases:
         clock: Clock,
         metrics: BrokerMetrics,
         lease_max_sec: int,
+        max_replacements: int,
         hold_sec: int,
-        changes: SandboxChanges,
+        assigner: SandboxAssigner,
         reservations: ReservationCache,
+        names: KnownNames,
         begin_check: Callable[[], CheckFree] | None = None,
     ) -> None:
         """`begin_check` is called for each replacement that a track requests; only sandboxes that
         pass its check are leased."""
         self._store = store
-        self._changes = changes
+        self._assigner = assigner
         self._clock = clock
         self._hold_sec = hold_sec
         self._reservations = reservations
+        self._names = names
         self._metrics = metrics
         self._lease_max_sec = lease_max_sec
+        self._max_replacements = max_replacements
         self._begin_check = begin_check
 
-    async def extend(self, sandbox_id: str, asked: Extension) -> Lease:
-        """Move the end of the track's own live lease, once for each key; returns the current lease.
+    async def extend(
+        self, sandbox_id: str, extension: Extension, *, by: str | None = None
+    ) -> Lease:
+        """Move the end of the track's own live lease, once for each key; returns the current lease,
+        which may be on a sandbox that has replaced this one. `by` is who does it, if not the track.
 
         Raises AllocationExpiredError, LeaseTooLongError, TransitionNotAllowedError,
         NotSandboxOwnerError and SandboxNotFoundError.
         """
 
         def decide(row: Sandbox | Tombstone | None, cause: Cause) -> Transition[Sandbox] | None:
-            return decide_extension(row, asked, longest_sec=self._lease_max_sec, cause=cause)
+            return decide_extension(row, extension, longest_sec=self._lease_max_sec, cause=cause)
 
         with counting_failures(self._metrics.extended):
-            row, changed = await self._changes.change(
-                sandbox_id, actor("track", asked.track_id), decide
-            )
+            who = by or actor("track", extension.track_id)
+            row, changed = await self._assigner.change_lease(sandbox_id, who, decide)
         assert isinstance(row, Sandbox)  # noqa: S101 - a tombstone is not found
         self._metrics.extended.labels("extended" if changed else "repeated").inc()
         return row.lease
 
     async def replace(
-        self, sandbox_id: str, asked: Replacement, *, check: CheckFree | None = None
+        self, sandbox_id: str, wanted: Replacement, *, check: CheckFree | None = None
     ) -> Lease:
         """Give the track another sandbox for the rest of its lease, and hold the old one; both or
         neither. A repeat returns the lease of the replacement.
 
         Raises NoSandboxesAvailableError, AllocationExpiredError, TransitionNotAllowedError,
-        NotSandboxOwnerError, SandboxNotFoundError, and ProbeDeadlineError if no free sandbox
-        passes; then nothing has changed.
+        NotSandboxOwnerError, SandboxNotFoundError, ReplacementLimitError, and ProbeDeadlineError if
+        no free sandbox passes; then nothing has changed.
         """
         if check is None and self._begin_check is not None:
             check = self._begin_check()
         with counting_failures(self._metrics.replaced):
-            lease, is_new = await self._replace(sandbox_id, asked, check)
+            lease, is_new = await self._replace(sandbox_id, wanted, check)
         self._metrics.replaced.labels("replaced" if is_new else "repeated").inc()
         return lease
 
     async def _replace(
-        self, sandbox_id: str, asked: Replacement, check: CheckFree | None
+        self, sandbox_id: str, wanted: Replacement, check: CheckFree | None
     ) -> tuple[Lease, bool]:
         async for _ in ConflictRetries():
             now = int(self._clock.now())
-            old = replaceable(await self._changes.find(sandbox_id), asked.track_id, now)
+            old = replaceable(await self._assigner.find(sandbox_id), wanted.track_id, now)
             if old.replaced_by is not None:
-                return await self._follow(old, asked.track_id), False
-            if asked.unless_probed and old.probed_at is not None:
+                return await self._follow(old, wanted.track_id), False
+            if wanted.unless_probed and old.probed_at is not None:
                 return old.lease, False
-            lease = await self._swap(old, asked, check)
+            check_replacements(old, wanted, most=self._max_replacements, now=now)
+            lease = await self._swap(old, wanted, check)
             if lease is not None:
                 return lease, True
             if await self._is_same(old):
                 if check is not None and check.refused:
                     raise ProbeDeadlineError
+                await self._names.require(wanted.name_prefix, retry_after=_RETRY_AFTER)
                 raise NoSandboxesAvailableError(retry_after=_RETRY_AFTER)
         raise RowBusyError
 
     async def _swap(
-        self, old: Sandbox, asked: Replacement, check: CheckFree | None
+        self, old: Sandbox, wanted: Replacement, check: CheckFree | None
     ) -> Lease | None:
         """The lease on another sandbox; None if none is free, or the old one has changed."""
-        async for free in self._free(asked):
+        async for free in self._free(wanted):
             if free.sandbox_id == old.sandbox_id:
                 continue  # a lagging index still lists it as free
             if check is not None and not await check(free):
                 continue
-            lease = await self._move(old, free, asked, is_probed=check is not None)
+            lease = await self._move(old, free, wanted, is_probed=check is not None)
             if lease is not None or not await self._is_same(old):
                 return lease
         return None
 
     async def _move(
-        self, old: Sandbox, free: Sandbox, asked: Replacement, *, is_probed: bool
+        self, old: Sandbox, free: Sandbox, wanted: Replacement, *, is_probed: bool
     ) -> Lease | None:
         """The lease on the free sandbox; None if one of the two has changed. Retries if only the
         reservation has changed."""
         async for _ in ConflictRetries():
-            cause = Cause.by(actor("track", asked.track_id), self._clock, reason=asked.reason)
+            by = wanted.by or actor("track", wanted.track_id)
+            cause = Cause.by(by, self._clock, reason=wanted.reason)
             until = cause.at_ms // 1000 + self._hold_sec
             held, leased = decide_replacement(
-                old, free, held_until=until, cause=cause, is_probed=is_probed
+                old,
+                free,
+                held_until=until,
+                cause=cause,
+                is_counted=wanted.is_counted,
+                is_probed=is_probed,
             )
             lost = await self._lost(old, free, cause)
             if await self._store.apply_together(held, leased, *lost):
@@ -163,23 +182,25 @@ class Leases:
             return ()
         return [decide_lost(found, cause)]
 
-    async def _free(self, asked: Replacement) -> AsyncIterator[Sandbox]:
+    async def _free(self, wanted: Replacement) -> AsyncIterator[Sandbox]:
         """Sandboxes that the track may lease: those of its reservations, available ones, and then
         again those of its reservations, which may have gained some meanwhile."""
         for rows in (self._reserved, self._available, self._reserved):
-            async for row in rows(asked):
+            async for row in rows(wanted):
                 yield row
 
-    async def _reserved(self, asked: Replacement) -> AsyncIterator[Sandbox]:
-        claim = Claim(asked.track_id, asked.track_id, int(self._clock.now()), client=asked.client)
+    async def _reserved(self, wanted: Replacement) -> AsyncIterator[Sandbox]:
+        claim = Claim(
+            wanted.track_id, wanted.track_id, int(self._clock.now()), client=wanted.client
+        )
         for each in await self._reservations.of(claim):
             for row in await self._store.reserved_for(each, limit=_PAGE):
-                if row.name.startswith(asked.name_prefix):
+                if row.name.startswith(wanted.name_prefix):
                     yield row
 
-    async def _available(self, asked: Replacement) -> AsyncIterator[Sandbox]:
+    async def _available(self, wanted: Replacement) -> AsyncIterator[Sandbox]:
         """In random order within a page, so that concurrent callers do not try the same one."""
-        where = SandboxFilter(Status.AVAILABLE, name_prefix=asked.name_prefix)
+        where = SandboxFilter(Status.AVAILABLE, name_prefix=wanted.name_prefix)
         async for rows in pages_of(self._store, where, size=_PAGE):
             for row in random.sample(rows, len(rows)):
                 yield row

@@ -3,6 +3,7 @@
 A decision returns a transition. A store applies it atomically and never makes one of its own.
 """
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Self
@@ -20,7 +21,11 @@ TOMBSTONE_SECONDS = 7 * 24 * 3600
 LEASE_GARBAGE_SECONDS = 7 * 24 * 3600
 """How long after its end the data of a lease may be garbage-collected."""
 
-GIVEN_UP = "released by its track"
+_SANDBOX_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}\Z")
+
+OPERATOR = actor("operator")
+
+RELEASED = "released by its track"
 EXPIRED = "expired"
 SUPERSEDED = "superseded by a new lease of the same key"
 
@@ -44,6 +49,7 @@ class StaleReason(StrEnum):
 
 FREE = (Status.AVAILABLE, Status.RESERVED)
 """The states of a sandbox that can be leased."""
+DELETING = (Status.PENDING_DELETION, Status.DELETION_FAILED)
 UNUSED = (*FREE, Status.STALE)
 """The states of a sandbox that is neither leased nor being deleted."""
 
@@ -150,10 +156,12 @@ class Sandbox:
     status_reason: str | None = None
     """Why it is quarantined or held."""
     held_until: int | None = None
-    """When the hold becomes overdue."""
+    """When the hold ends by itself."""
     hold_reminded_at: int | None = None
     replaced_by: str | None = None
     """The sandbox that replaced it in its track's lease."""
+    replacements: int = 0
+    """How many times its track has replaced the sandbox of its lease."""
     probe_failures: int = 0
     """Consecutive failed probes. If they led to a quarantine, a passed probe ends it."""
     probed_at: int | None = None
@@ -235,6 +243,8 @@ class Tombstone:
     deletion_requested_at: int | None
     deleted_at: int
     kept_until: int = field(metadata=DATA)
+    replaced_by: str | None = field(default=None, metadata=DATA)
+    """The sandbox that replaced it in its track's lease."""
     sequence: int = 0
 
     @classmethod
@@ -246,6 +256,7 @@ class Tombstone:
             deletion_requested_at=sandbox.deletion_requested_at,
             deleted_at=now,
             kept_until=tombstone_end(now),
+            replaced_by=sandbox.replaced_by,
         )
 
 
@@ -258,6 +269,11 @@ class Listed:
 
     external_id: str
     name: str
+
+
+def is_sandbox_id(text: str) -> bool:
+    """Whether a sandbox could have this id."""
+    return bool(_SANDBOX_ID.match(text))
 
 
 def lab_seconds(hours: float) -> int:
@@ -282,7 +298,8 @@ def decide_claim(free: Sandbox, claim: Claim) -> Transition[Sandbox]:
         "reserved_for": None,
         "updated_at": claim.now,
     }
-    return changed_fields(free, lease, "lease.created", claim.cause)
+    named = {"name": free.name, "external_id": free.external_id}
+    return changed_fields(free, lease, "lease.created", claim.cause, also=named)
 
 
 def decide_reserved(
@@ -299,9 +316,10 @@ def decide_reserved(
     return changed(free, after, "sandbox.reserved", cause)
 
 
-def decide_unreserved(kept: Sandbox, cause: Cause) -> Transition[Sandbox]:
+def decide_unreserved(reserved: Sandbox, cause: Cause) -> Transition[Sandbox]:
     """End its reservation: any track may lease it."""
-    return changed(kept, kept.made_available(seconds_of(cause)), "sandbox.unreserved", cause)
+    after = reserved.made_available(seconds_of(cause))
+    return changed(reserved, after, "sandbox.unreserved", cause)
 
 
 def decide_superseded(row: Sandbox, claim: Claim) -> Transition[Sandbox] | None:
@@ -325,13 +343,18 @@ def decide_mark(
         return None
     if sandbox.expires_at is None or now >= sandbox.expires_at:
         raise AllocationExpiredError
-    return end_lease(sandbox, cause.because(GIVEN_UP))
+    return end_lease(sandbox, cause.because(RELEASED))
+
+
+def existing(row: Sandbox | Tombstone | None) -> Sandbox:
+    if not isinstance(row, Sandbox):
+        raise SandboxNotFoundError
+    return row
 
 
 def owned_by(row: Sandbox | Tombstone | None, track_id: str) -> Sandbox:
     """The row, if `track_id` is its current or last owner."""
-    if row is None or isinstance(row, Tombstone):
-        raise SandboxNotFoundError
+    row = existing(row)
     if row.allocated_to_track != track_id or row.status in UNUSED:
         raise NotSandboxOwnerError
     return row

@@ -1,10 +1,10 @@
-"""The port to the store of the pool."""
+"""The port to the store of the pool, and which of its rows a listing has."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
 
-from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import (
     Claim,
     Claimed,
@@ -21,6 +21,46 @@ from sandyard.broker.reservations.ports import ReservationStore
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
+
+_PAGE = 100
+
+
+class Sort(StrEnum):
+    """The order of a listing."""
+
+    NAME = "name"
+    NAME_DESCENDING = "-name"
+    EXPIRES_AT = "expires_at"
+    """Leased ones by the end of their lease, then the others by name."""
+    EXPIRES_AT_DESCENDING = "-expires_at"
+
+    @property
+    def is_descending(self) -> bool:
+        return self.startswith("-")
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxFilter:
+    status: Status | None = None
+    track: str | None = None
+    """The current or last track."""
+    name_prefix: str = ""
+    search: str = ""
+    """Prefix of an id, a track or a name."""
+    sort: Sort | None = None
+    """None: any order."""
+
+    def matches(self, row: Sandbox) -> bool:
+        """Matches whole ids and tracks only, as a search by key does."""
+        return (
+            self.status in (None, row.status)
+            and self.track in (None, row.allocated_to_track)
+            and row.name.startswith(self.name_prefix)
+            and (row.name.startswith(self.search) or self.is_key_of(row))
+        )
+
+    def is_key_of(self, row: Sandbox) -> bool:
+        return self.search in (row.sandbox_id, row.allocated_to_track)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +161,19 @@ class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
         ...
 
     async def page(self, where: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
-        """Rows that match. For `search` a store may match only whole ids and tracks, but never
+        """Rows that match, in the order of `sort`, except for a search; a store that has no such
+        index sorts each page. For `search` a store may match only whole ids and tracks, but never
         reads all rows for them. A page before the last may be short or empty."""
         ...
 
-    async def overdue(
-        self, *, ended_by: int, limit: int, after: Sandbox | None
-    ) -> Sequence[Sandbox]:
-        """Allocated rows that end at or before `ended_by`, in a fixed order, after `after`."""
+    def overdue(self, *, ended_by: int, size: int = _PAGE) -> AsyncIterator[Sequence[Sandbox]]:
+        """Allocated rows that end at or before `ended_by`, in pages; each once, also while the
+        reader changes them."""
         ...
 
-    async def deletable(self, *, now: int, limit: int, after: Sandbox | None) -> Sequence[Sandbox]:
-        """Rows in `pending_deletion` whose next attempt is due, in a fixed order, after `after`."""
+    def deletable(self, *, now: int, size: int = _PAGE) -> AsyncIterator[Sequence[Sandbox]]:
+        """Rows in `pending_deletion` whose next attempt is due, in pages; each once, also while the
+        reader changes them."""
         ...
 
     async def counts(self) -> PoolCounts:
@@ -148,3 +189,16 @@ class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+async def pages_of(
+    store: PoolStore, where: SandboxFilter, *, size: int = _PAGE
+) -> AsyncIterator[Sequence[Sandbox]]:
+    """All pages of a listing; some may be empty."""
+    cursor: str | None = None
+    while True:
+        page = await store.page(where, limit=size, cursor=cursor)
+        yield page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return

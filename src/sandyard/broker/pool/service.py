@@ -2,31 +2,35 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, Required, TypedDict, Unpack
+from typing import Required, TypedDict, Unpack
 
 from sandyard.broker.metrics import BrokerMetrics, counting_failures
 from sandyard.broker.pool.action_model import Action, decide_action
-from sandyard.broker.pool.changes import SandboxChanges, is_sandbox_id
 from sandyard.broker.pool.errors import (
+    LeaseNotFoundError,
     NoSandboxesAvailableError,
     SandboxNotFoundError,
     TrackRateLimitedError,
 )
-from sandyard.broker.pool.extension_model import lease_seconds
-from sandyard.broker.pool.filter_model import SandboxFilter
-from sandyard.broker.pool.hold_model import decide_hold
+from sandyard.broker.pool.lease_model import decide_hold, lease_seconds
 from sandyard.broker.pool.model import (
+    DELETING,
+    OPERATOR,
     Claim,
     Claimed,
     Sandbox,
     Tombstone,
     decide_mark,
+    existing,
+    is_sandbox_id,
     owned_by,
 )
-from sandyard.broker.pool.ports import PoolCounts, PoolStore
+from sandyard.broker.pool.names import KnownNames
+from sandyard.broker.pool.ports import PoolCounts, PoolStore, SandboxFilter, pages_of
+from sandyard.broker.queue.assignment import Decide, SandboxAssigner
 from sandyard.broker.queue.errors import TicketNotFoundError
 from sandyard.broker.queue.model import URGENCY
 from sandyard.broker.queue.service import Queue, QueuePosition
@@ -65,14 +69,9 @@ class ClaimRequest(TypedDict, total=False):
     """The name of the calling client, if it is a named one."""
 
 
-class RateLimit(Protocol):
-    async def wait_for(self, track_id: str) -> int | None:
-        """Count a call of this track; returns the seconds it must wait if it exceeds the limit."""
-        ...
-
-
-class CheckClaimed(Protocol):
-    async def __call__(self, claimed: Claimed, claim: Claim) -> Claimed: ...
+CountCall = Callable[[str], Awaitable[int | None]]
+"""Counts a call of this track; returns the seconds it must wait if it exceeds the limit."""
+CheckClaimed = Callable[[Claimed, Claim], Awaitable[Claimed]]
 
 
 class Broker:
@@ -84,10 +83,11 @@ class Broker:
         metrics: BrokerMetrics,
         queue: Queue,
         reservations: ReservationCache,
-        changes: SandboxChanges,
+        assigner: SandboxAssigner,
+        names: KnownNames,
         lease_max_sec: int,
         hold_sec: int,
-        rate_limit: RateLimit | None = None,
+        rate_limit: CountCall | None = None,
         check_claimed: CheckClaimed | None = None,
     ) -> None:
         """`check_claimed` is called for every lease before its track receives it, and may replace
@@ -95,13 +95,14 @@ class Broker:
         self._store = store
         self._queue = queue
         self._reservations = reservations
-        self._changes = changes
+        self._assigner = assigner
         self._lease_max_sec = lease_max_sec
         self._hold_sec = hold_sec
         self._clock = clock
         self._metrics = metrics
         self._rate_limit = rate_limit
         self._check_claimed = check_claimed
+        self._names = names
 
     async def allocate(
         self,
@@ -109,7 +110,7 @@ class Broker:
         wait_sec: float | None = None,
         urgency: int = URGENCY,
         waiter: Waiter | None = None,
-        **asked: Unpack[ClaimRequest],
+        **request: Unpack[ClaimRequest],
     ) -> Claimed:
         """The lease of this track and key: the live one if there is one, else a new one.
 
@@ -119,7 +120,7 @@ class Broker:
         UnavailableError if the engine did not respond; a retry then returns the lease, if any.
         """
         started = time.perf_counter()
-        claim = self._claim(**asked)
+        claim = self._claim(**request)
         if self._rate_limit is not None:
             await self._limit(self._rate_limit, claim.track_id)
         try:
@@ -130,7 +131,7 @@ class Broker:
                 if claimed is None:
                     claimed = await self._queue.claim_without_waiting(claim)
             else:
-                make_claim = partial(self._claim, **asked)
+                make_claim = partial(self._claim, **request)
                 claimed = await self._queue.wait(
                     make_claim, wait_sec=wait_sec, urgency=urgency, waiter=waiter
                 )
@@ -143,6 +144,7 @@ class Broker:
             is_gone = waiter is not None and waiter.is_gone
             self._metrics.allocated["disconnected" if is_gone else "exhausted"].inc()
             retry_after = _RETRY_AFTER_EXHAUSTED if wait_sec is None else _RETRY_AFTER_WAITING
+            await self._names.require(claim.name_prefix, retry_after=retry_after)
             raise NoSandboxesAvailableError(retry_after=retry_after)
         if self._check_claimed is not None:
             claimed = await self._checked(self._check_claimed, claimed, claim)
@@ -150,10 +152,11 @@ class Broker:
         return claimed
 
     async def queue(
-        self, *, urgency: int = URGENCY, **asked: Unpack[ClaimRequest]
+        self, *, urgency: int = URGENCY, **request: Unpack[ClaimRequest]
     ) -> Claimed | QueuePosition:
-        """The lease without waiting, or the track's ticket with its position."""
-        make_claim = partial(self._claim, **asked)
+        """The lease without waiting, or the track's ticket with its position, which says so if the
+        pool has no sandbox with this name at all."""
+        make_claim = partial(self._claim, **request)
         claim = make_claim()
         if self._rate_limit is not None:
             await self._limit(self._rate_limit, claim.track_id)
@@ -163,7 +166,8 @@ class Broker:
                 answer = await self._checked(self._check_claimed, answer, claim)
             self._count(answer)
             return answer
-        return await self._queue.position_of(answer)
+        position = await self._queue.position_of(answer)
+        return replace(position, message=await self._names.missing(claim.name_prefix))
 
     async def leave_queue(self, *, track_id: str, idempotency_key: str | None) -> None:
         """Leave the queue. Raises TicketNotFoundError if there is no ticket."""
@@ -185,8 +189,8 @@ class Broker:
         whose = (track_id, idempotency_key or track_id, at_ms // 1000)
         return _make_claim(*whose, name_prefix, track_name, at_ms, length, client, ())
 
-    async def _limit(self, limit: RateLimit, track_id: str) -> None:
-        wait = await limit.wait_for(track_id)
+    async def _limit(self, count_call: CountCall, track_id: str) -> None:
+        wait = await count_call(track_id)
         if wait is not None:
             self._metrics.allocated["rate_limited"].inc()
             raise TrackRateLimitedError(retry_after=wait)
@@ -207,25 +211,35 @@ class Broker:
             self._metrics.idempotent_hits.inc()
 
     async def mark_for_deletion(self, *, track_id: str, sandbox_id: str) -> Marked:
-        """Release the sandbox. A repeat changes nothing and returns the same."""
+        """Release the sandbox, or the one that has replaced it in the track's lease. A repeat
+        changes nothing and returns the same."""
 
         def decide(row: Sandbox | Tombstone | None, cause: Cause) -> Transition[Sandbox] | None:
             return decide_mark(row, track_id=track_id, cause=cause)
 
         with counting_failures(self._metrics.deletion_marked):
-            row, changed = await self._changes.change(sandbox_id, actor("track", track_id), decide)
+            by = actor("track", track_id)
+            row, changed = await self._assigner.change_lease(sandbox_id, by, decide)
         self._metrics.deletion_marked.labels("marked" if changed else "repeated").inc()
         status = "deleted" if isinstance(row, Tombstone) else str(row.status)
-        return Marked(sandbox_id, status, row.deletion_requested_at)
+        return Marked(row.sandbox_id, status, row.deletion_requested_at)
+
+    async def release(self, *, track_id: str, idempotency_key: str | None) -> Marked:
+        """Release the sandbox that the track has leased with this key. A repeat returns the same,
+        until the sandbox is deleted. Raises LeaseNotFoundError."""
+        key = idempotency_key or track_id
+        lease = await self._store.find_lease(track_id, key)
+        if lease is not None:
+            return await self.mark_for_deletion(track_id=track_id, sandbox_id=lease.sandbox_id)
+        async for rows in pages_of(self._store, SandboxFilter(track=track_id)):
+            for row in rows:
+                if row.idempotency_key == key and row.status in DELETING:
+                    return Marked(row.sandbox_id, str(row.status), row.deletion_requested_at)
+        raise LeaseNotFoundError
 
     async def get_sandbox(self, *, track_id: str, sandbox_id: str) -> Sandbox:
         """The sandbox, for its current or last track."""
-        return owned_by(await self._changes.find(sandbox_id), track_id)
-
-    async def list_sandboxes(
-        self, where: SandboxFilter, *, limit: int, cursor: str | None
-    ) -> Page[Sandbox]:
-        return await self._store.page(where, limit=limit, cursor=cursor)
+        return owned_by(await self._assigner.find(sandbox_id), track_id)
 
     async def get_history(
         self, sandbox_id: str, *, limit: int, cursor: str | None
@@ -235,52 +249,49 @@ class Broker:
             raise SandboxNotFoundError
         query = EventQuery(subject=sandbox_id)
         page = await self._store.events.page(query, limit=limit, cursor=cursor)
-        if not page.items and cursor is None and await self._changes.find(sandbox_id) is None:
+        if not page.items and cursor is None and await self._assigner.find(sandbox_id) is None:
             raise SandboxNotFoundError
         return page
 
     async def inspect_sandbox(self, sandbox_id: str) -> Sandbox:
         """The sandbox, for an operator."""
-        row = await self._changes.find(sandbox_id)
-        if row is None or isinstance(row, Tombstone):
-            raise SandboxNotFoundError
-        return row
+        return existing(await self._assigner.find(sandbox_id))
 
-    async def act(self, action: Action, *, sandbox_id: str, reason: str | None = None) -> Sandbox:
+    async def act(
+        self,
+        action: Action,
+        *,
+        sandbox_id: str,
+        reason: str | None = None,
+        by: str = OPERATOR,
+    ) -> Sandbox:
         """Carry out an operator's action, or raise TransitionNotAllowedError."""
 
-        def decide(row: Sandbox | None, cause: Cause) -> Transition[Sandbox]:
+        def decide(row: Sandbox | Tombstone | None, cause: Cause) -> Transition[Sandbox]:
             return decide_action(row, action, cause.because(reason))
 
-        return await self._change(action, sandbox_id, decide)
+        return await self._change(action, sandbox_id, by, decide)
 
-    async def hold(self, *, sandbox_id: str, reason: str, until: int | None = None) -> Sandbox:
+    async def hold(
+        self, *, sandbox_id: str, reason: str, until: int | None = None, by: str = OPERATOR
+    ) -> Sandbox:
         """Hold a sandbox for inspection, whatever its state; its lease ends."""
 
-        def decide(row: Sandbox | None, cause: Cause) -> Transition[Sandbox]:
+        def decide(row: Sandbox | Tombstone | None, cause: Cause) -> Transition[Sandbox]:
             end = self._hold_end() if until is None else until
             return decide_hold(row, end, cause.because(reason))
 
-        return await self._change("hold", sandbox_id, decide)
+        return await self._change("hold", sandbox_id, by, decide)
 
     def _hold_end(self) -> int:
         return int(self._clock.now()) + self._hold_sec
 
-    async def _change(
-        self,
-        action: str,
-        sandbox_id: str,
-        decide: Callable[[Sandbox | None, Cause], Transition[Sandbox]],
-    ) -> Sandbox:
-        row, _ = await self._changes.change(
-            sandbox_id,
-            actor("operator"),
-            lambda row, cause: decide(None if isinstance(row, Tombstone) else row, cause),
-        )
+    async def _change(self, action: str, sandbox_id: str, by: str, decide: Decide) -> Sandbox:
+        row, _ = await self._assigner.change(sandbox_id, by, decide)
         assert isinstance(row, Sandbox)  # noqa: S101 - operators change no tombstones
         logger.info(
             "an operator changed a sandbox",
-            extra={"action": action, "sandbox_id": sandbox_id, "status": row.status},
+            extra={"action": action, "sandbox_id": sandbox_id, "status": row.status, "by": by},
         )
         return row
 

@@ -2,17 +2,12 @@
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.listing_model import (
-    decide_discovery,
-    decide_listing,
-    is_confirmed,
-    loses_too_many,
-)
 from sandyard.broker.pool.model import (
     FREE,
     Listed,
@@ -22,6 +17,12 @@ from sandyard.broker.pool.model import (
     tombstone_end,
 )
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.provider_model import (
+    decide_discovery,
+    decide_listing,
+    is_confirmed,
+    loses_too_many,
+)
 from sandyard.broker.provider.ports import Provider
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit import ids
@@ -59,10 +60,9 @@ class _Comparison:
     cause: Cause
     known: set[str] = field(default_factory=set)
     available: int = 0
-    missing: list["_Compared"] = field(default_factory=list)
-    back: list["_Compared"] = field(default_factory=list)
+    changes: dict[str, list["_Compared"]] = field(default_factory=lambda: defaultdict(list))
+    """By the kind of their event."""
     reserved: list[Sandbox] = field(default_factory=list)
-    renamed: list["_Compared"] = field(default_factory=list)
     confirmed: list[str] = field(default_factory=list)
 
     def add(self, row: Sandbox) -> None:
@@ -73,7 +73,7 @@ class _Comparison:
             self.reserved.append(row)
         decided = decide_listing(row, listed, cause=self.cause)
         if decided is not None:
-            self._changes(row, decided.result).append((row, listed))
+            self.changes[decided.events[0].kind].append((row, listed))
         elif is_confirmed(row, listed):
             self.confirmed.append(row.sandbox_id)
 
@@ -81,11 +81,6 @@ class _Comparison:
     def unknown(self) -> Mapping[str, Listed]:
         """Listed sandboxes that are not in the pool."""
         return {each: self.listed[each] for each in self.listed.keys() - self.known}
-
-    def _changes(self, before: Sandbox, after: Sandbox) -> list["_Compared"]:
-        if before.status is after.status:
-            return self.renamed
-        return self.missing if after.status is Status.STALE else self.back
 
 
 _Compared = tuple[Sandbox, Listed | None]
@@ -158,9 +153,10 @@ class Sync:
         tombstoned = await store.tombstoned(list(unknown))
         new = [each for key, each in unknown.items() if key not in tombstoned]
         report.added = await self._change(new, self._discover)
-        report.restored = await self._change(comparison.back, _decide_compared)
-        report.renamed = await self._change(comparison.renamed, _decide_compared)
-        missing = comparison.missing
+        changes = comparison.changes
+        report.restored = await self._change(changes["sandbox.restored"], _decide_compared)
+        report.renamed = await self._change(changes["sandbox.renamed"], _decide_compared)
+        missing = changes["sandbox.missing"]
         if loses_too_many(len(missing), of=comparison.available) and not force:
             report.held_back = len(missing)
             logger.error(

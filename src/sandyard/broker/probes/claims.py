@@ -12,13 +12,13 @@ from sandyard.broker.pool.errors import (
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
-from sandyard.broker.pool.hold_model import Replacement, decide_hold
+from sandyard.broker.pool.lease_model import Replacement, decide_hold
 from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import Claim, Claimed, Lease, Sandbox
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.probes.errors import ProbeDeadlineError
 from sandyard.broker.probes.model import decide_passed_at_claim, may_be_unprobed
-from sandyard.broker.probes.ports import Probed, Prober
+from sandyard.broker.probes.ports import Prober
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries
@@ -49,7 +49,7 @@ class CallProber:
         self.refused += failure is not None
         return failure is None
 
-    async def failure_of(self, sandbox: Probed) -> str | None:
+    async def failure_of(self, sandbox: Sandbox) -> str | None:
         try:
             async with asyncio.timeout_at(self.until):
                 return await self.prober.check(sandbox)
@@ -131,10 +131,10 @@ class ClaimChecker:
         return passed.result.lease if is_done else None
 
     async def _replace(self, row: Sandbox, claim: Claim, reason: str, prober: CallProber) -> Lease:
-        asked = Replacement(
+        wanted = Replacement(
             claim.track_id, reason, claim.name_prefix, claim.client, unless_probed=True
         )
-        return await self._leases.replace(row.sandbox_id, asked, check=prober)
+        return await self._leases.replace(row.sandbox_id, wanted, check=prober)
 
     async def _hold(self, row: Sandbox, reason: str) -> bool:
         """False if the row has changed since the probe."""

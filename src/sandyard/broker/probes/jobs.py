@@ -5,18 +5,16 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from sandyard.broker.pool.filter_model import SandboxFilter
-from sandyard.broker.pool.listing import pages_of
-from sandyard.broker.pool.listing_model import loses_too_many
 from sandyard.broker.pool.model import Sandbox, Status
-from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.ports import PoolStore, SandboxFilter, pages_of
+from sandyard.broker.pool.provider_model import loses_too_many
 from sandyard.broker.probes.model import decide_probed, is_probed
 from sandyard.broker.probes.ports import Prober
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
-from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.concurrency.tasks import for_each
 
 logger = logging.getLogger(__name__)
 

@@ -2,24 +2,13 @@
 
 from typing import Protocol
 
-
-class Probed(Protocol):
-    """The attributes of a sandbox that a probe needs."""
-
-    @property
-    def sandbox_id(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def external_id(self) -> str: ...
+from sandyard.broker.pool.model import Sandbox
 
 
 class Prober(Protocol):
     """Checks whether a sandbox is fit for use."""
 
-    async def check(self, sandbox: Probed) -> str | None:
+    async def check(self, sandbox: Sandbox) -> str | None:
         """None if it is; otherwise what is wrong, in a few words. Never raises for a failed
         probe."""
         ...

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import httpx
 
-from sandyard.broker.probes.ports import Probed, Prober
+from sandyard.broker.pool.model import Sandbox
+from sandyard.broker.probes.ports import Prober
 from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.broker.provider.ports import Provider
 
@@ -19,7 +20,7 @@ class UnfitError(Exception):
     """What the provider calls the sandbox can't be part of an address."""
 
 
-def address_of(target: str, sandbox: Probed) -> str:
+def address_of(target: str, sandbox: Sandbox) -> str:
     """The target with placeholders such as `{name}` replaced by the sandbox's values."""
     for field in _FIELDS:
         placeholder = f"{{{field}}}"
@@ -39,7 +40,7 @@ class HttpProbe:
         self._timeout_sec = timeout_sec
         self._http = httpx.AsyncClient(timeout=timeout_sec, follow_redirects=False)
 
-    async def check(self, sandbox: Probed) -> str | None:
+    async def check(self, sandbox: Sandbox) -> str | None:
         try:
             url = address_of(self._target, sandbox)
             async with asyncio.timeout(self._timeout_sec):
@@ -64,7 +65,7 @@ class TcpProbe:
         self._target = target
         self._timeout_sec = timeout_sec
 
-    async def check(self, sandbox: Probed) -> str | None:
+    async def check(self, sandbox: Sandbox) -> str | None:
         try:
             host, _, port = address_of(self._target, sandbox).rpartition(":")
             async with asyncio.timeout(self._timeout_sec):
@@ -91,7 +92,7 @@ class ProviderProbe:
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
 
-    async def check(self, sandbox: Probed) -> str | None:
+    async def check(self, sandbox: Sandbox) -> str | None:
         try:
             is_there = await self._provider.has_sandbox(sandbox.external_id)
         except ProviderUnavailableError:

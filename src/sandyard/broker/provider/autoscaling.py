@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sandyard.broker.pool.errors import RowBusyError
-from sandyard.broker.pool.listing_model import decide_discovery
 from sandyard.broker.pool.model import Listed, Status
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.provider.autoscaling_model import (
+from sandyard.broker.pool.provider_model import decide_discovery
+from sandyard.broker.provider.errors import ProviderUnavailableError
+from sandyard.broker.provider.model import (
     SETTLE_SEC,
     Autoscaler,
     AutoscalingPolicy,
@@ -24,7 +25,6 @@ from sandyard.broker.provider.autoscaling_model import (
     level_of,
     to_create,
 )
-from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.broker.provider.ports import Provider
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
@@ -91,10 +91,10 @@ class PoolAutoscaler:
         return report
 
     async def _report_level(self, available: int) -> None:
-        level = level_of(available, self._policy)
         is_new = await self._change(
-            lambda autoscaler, cause: decide_level(autoscaler, level, cause)
+            lambda autoscaler, cause: decide_level(autoscaler, available, self._policy, cause)
         )
+        level = level_of(available, self._policy)
         if is_new and level != "ok":
             extra = {"action": "pool", "available": available, "pool_level": level}
             logger.warning("the pool runs low", extra=extra)

@@ -4,9 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from sandyard.broker.pool.errors import RowBusyError
-from sandyard.broker.pool.filter_model import SandboxFilter
-from sandyard.broker.pool.listing import pages_of
-from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.ports import PoolStore, SandboxFilter, pages_of
 from sandyard.broker.provider.model import (
     ProviderBinding,
     decide_first_provider,

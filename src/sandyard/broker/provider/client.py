@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import httpx
@@ -18,6 +18,7 @@ from sandyard.broker.provider.errors import (
     CreationNotSupportedError,
     ProviderUnavailableError,
 )
+from sandyard.broker.provider.ports import Provider
 from sandyard.kit.circuits import CircuitState, CircuitStore, StoredCircuits
 from sandyard.kit.observability.tracing import request_hooks
 from sandyard.kit.rotation import Secret
@@ -62,21 +63,26 @@ class Credential(httpx.Auth):
         yield request
 
 
-class Api:
-    """Requests to the provider under its policy; returns a 2xx, or a 404 where allowed."""
+class HttpProvider(Provider):
+    """Calls over HTTP, under a policy. A subclass knows the calls of one dialect."""
+
+    scheme: ClassVar[str]
+    can_create: ClassVar[bool]
 
     def __init__(
         self,
         *,
         base_url: str,
-        auth: httpx.Auth,
+        token: str | Secret,
         policy: ProviderPolicy,
-        circuits: CircuitStore | None,
+        circuits: CircuitStore | None = None,
     ) -> None:
+        """Without `circuits` the state of the circuit is local to this process."""
+        secret = Secret([token] if token else []) if isinstance(token, str) else token
         self._policy = policy
         self._http = httpx.AsyncClient(
             base_url=base_url,
-            auth=auth,
+            auth=Credential(self.scheme, secret),
             timeout=httpx.Timeout(policy.read_timeout_sec, connect=policy.connect_timeout_sec),
             follow_redirects=False,
             verify=httpx.URL(base_url).scheme != "http",  # loading certificates takes a while
@@ -90,27 +96,22 @@ class Api:
         )
         self._breakers.add_listener(_log_circuit)
 
-    async def get(self, path: str, params: dict[str, str | int]) -> Any:
-        return _json(await self._request("GET", path, params=params))
-
-    async def delete(self, path: str) -> None:
-        await self._request("DELETE", path, gone_is_fine=True)
-
-    async def post(self, path: str, body: dict[str, str], *, key: str) -> Any:
-        """Sent once: after a lost response, the caller must find out whether something was
-        created."""
-        return _json(await self._request("POST", path, body=body, key=key, attempts=1))
-
-    async def exists(self, path: str) -> bool:
-        """Whether the path exists: a 2xx rather than a 404."""
-        return (await self._request("GET", path, gone_is_fine=True)).is_success
-
     async def circuit(self) -> CircuitState:
+        """The state of the circuit, shared by all replicas."""
         context = (await self._breakers.get_breaker(_CIRCUIT)).context
         return CircuitState(context.state, context.failure_count or 0, context.opened_at)
 
+    async def circuit_is_open(self) -> bool:
+        return (await self.circuit()).state == "opened"
+
     async def close(self) -> None:
         await self._http.aclose()
+
+    async def _get(self, path: str, params: dict[str, str | int]) -> Any:
+        return _json(await self._request("GET", path, params=params))
+
+    async def _delete(self, path: str) -> None:
+        await self._request("DELETE", path, gone_is_fine=True)
 
     async def _request(
         self,
@@ -166,21 +167,18 @@ class Api:
         raise kind(f"{what}: status {response.status_code}")
 
 
-class GenericDialect:
+class GenericProvider(HttpProvider):
     """`GET /api/sandbox` in pages, `DELETE /api/sandbox/{id}`."""
 
     scheme = "Bearer"
     can_create = True
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
 
     async def list_sandboxes(self) -> Sequence[Listed]:
         found: dict[str, Listed] = {}
         params: dict[str, str | int] = {"limit": _PAGE}
         pages_without_news = 0
         while pages_without_news < _MAX_PAGES_WITHOUT_NEWS:
-            page = await self._api.get("/api/sandbox", params)
+            page = await self._get("/api/sandbox", params)
             known = len(found)
             for entry in _field(page, "sandboxes", list):
                 listed = _listed(entry)
@@ -189,35 +187,40 @@ class GenericDialect:
             if not cursor:
                 return list(found.values())
             if not isinstance(cursor, str | int):
-                raise unusable("its next_cursor is neither a string nor a number")
+                raise _unusable("its next_cursor is neither a string nor a number")
             params["cursor"] = cursor
             pages_without_news = pages_without_news + 1 if len(found) == known else 0
-        raise unusable("its list does not end")
+        raise _unusable("its list does not end")
 
     async def delete_sandbox(self, external_id: str) -> None:
-        await self._api.delete(f"/api/sandbox/{_segment(external_id)}")
+        await self._delete(f"/api/sandbox/{_segment(external_id)}")
 
     async def create_sandbox(self, name: str) -> Listed:
-        return _listed(await self._api.post("/api/sandbox", {"name": name}, key=name))
+        """Sent once: after a lost response, the caller must find out whether it was created."""
+        body = {"name": name}
+        return _listed(
+            _json(await self._request("POST", "/api/sandbox", body=body, key=name, attempts=1))
+        )
 
     async def has_sandbox(self, external_id: str) -> bool:
-        return await self._api.exists(f"/api/sandbox/{_segment(external_id)}")
+        path = f"/api/sandbox/{_segment(external_id)}"
+        return (await self._request("GET", path, gone_is_fine=True)).is_success
 
 
-class InfobloxDialect:
+class InfobloxProvider(HttpProvider):
     """`GET /current_user/accounts` in one request, `DELETE /sandbox/accounts/{uuid}`."""
 
     scheme = "Token"
     can_create = False
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._listing = asyncio.Lock()
         self._active: set[str] | None = None
         self._listed_at = 0.0
 
     async def list_sandboxes(self) -> Sequence[Listed]:
-        answer = await self._api.get("/current_user/accounts", {})
+        answer = await self._get("/current_user/accounts", {})
         return [
             _listed(entry)
             for entry in _field(answer, "results", list)
@@ -226,7 +229,7 @@ class InfobloxDialect:
 
     async def delete_sandbox(self, external_id: str) -> None:
         account = external_id.rsplit("/", 1)[-1]
-        await self._api.delete(f"/sandbox/accounts/{_segment(account)}")
+        await self._delete(f"/sandbox/accounts/{_segment(account)}")
 
     async def create_sandbox(self, name: str) -> Listed:
         """No such call is known."""
@@ -242,59 +245,13 @@ class InfobloxDialect:
             return external_id in self._active
 
 
-DIALECTS: dict[str, type[GenericDialect] | type[InfobloxDialect]] = {
-    "generic": GenericDialect,
-    "infoblox": InfobloxDialect,
+DIALECTS: Mapping[str, type[HttpProvider]] = {
+    "generic": GenericProvider,
+    "infoblox": InfobloxProvider,
 }
 
 
-class HttpProvider:
-    """`ports.Provider` over HTTP, in one of the dialects."""
-
-    def __init__(
-        self,
-        *,
-        base_url: str,
-        token: str | Secret,
-        dialect: str,
-        policy: ProviderPolicy,
-        circuits: CircuitStore | None = None,
-    ) -> None:
-        """Without `circuits` the state of the circuit is local to this process."""
-        kind = DIALECTS[dialect]
-        secret = Secret([token] if token else []) if isinstance(token, str) else token
-        credential = Credential(kind.scheme, secret)
-        self._api = Api(base_url=base_url, auth=credential, policy=policy, circuits=circuits)
-        self._dialect = kind(self._api)
-
-    async def list_sandboxes(self) -> Sequence[Listed]:
-        return await self._dialect.list_sandboxes()
-
-    async def delete_sandbox(self, external_id: str) -> None:
-        await self._dialect.delete_sandbox(external_id)
-
-    @property
-    def can_create(self) -> bool:
-        return self._dialect.can_create
-
-    async def create_sandbox(self, name: str) -> Listed:
-        return await self._dialect.create_sandbox(name)
-
-    async def has_sandbox(self, external_id: str) -> bool:
-        return await self._dialect.has_sandbox(external_id)
-
-    async def circuit(self) -> CircuitState:
-        """The state of the circuit, shared by all replicas."""
-        return await self._api.circuit()
-
-    async def circuit_is_open(self) -> bool:
-        return (await self.circuit()).state == "opened"
-
-    async def close(self) -> None:
-        await self._api.close()
-
-
-def unusable(reason: str) -> ProviderUnavailableError:
+def _unusable(reason: str) -> ProviderUnavailableError:
     return ProviderUnavailableError(reason=reason)
 
 
@@ -302,13 +259,13 @@ def _json(response: httpx.Response) -> Any:
     try:
         return response.json()
     except (ValueError, RecursionError) as error:
-        raise unusable("its response is not JSON") from error
+        raise _unusable("its response is not JSON") from error
 
 
 def _field(entry: Any, name: str, kind: type) -> Any:
     value = entry.get(name) if isinstance(entry, dict) else None
     if not isinstance(value, kind):
-        raise unusable(f"its response lacks the {kind.__name__} `{name}`")
+        raise _unusable(f"its response lacks the {kind.__name__} `{name}`")
     return value
 
 
@@ -316,7 +273,7 @@ def _listed(entry: Any) -> Listed:
     """An id must be storable as it is; from a name, unstorable characters are removed."""
     external_id: str = _field(entry, "id", str)
     if not external_id or external_id != _storable(external_id):
-        raise unusable("its response has an id that is empty or not a string")
+        raise _unusable("its response has an id that is empty or not a string")
     name = entry.get("name")
     return Listed(external_id, (_storable(name) if isinstance(name, str) else "") or external_id)
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sandyard.broker.pool.model import Listed
-from sandyard.broker.provider.autoscaling_model import Autoscaler
-from sandyard.broker.provider.model import ProviderBinding
+from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 
 
 class Provider(Protocol):

@@ -1,19 +1,20 @@
-"""Assigns sandboxes that become free to reservations and tickets first."""
+"""Changes of sandboxes: those that become free are assigned to reservations and tickets first."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandyard.broker.pool.model import Sandbox, decide_reserved
+from sandyard.broker.pool.errors import RowBusyError
+from sandyard.broker.pool.model import Sandbox, Tombstone, decide_reserved, is_sandbox_id
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.model import (
-    QueueOrder,
     Ticket,
     becomes_free,
     decide_ready,
     first_who_wants,
 )
+from sandyard.broker.queue.ports import ticket_pages
 from sandyard.broker.reservations.model import (
     Reservation,
     decide_counted,
@@ -32,12 +33,15 @@ from sandyard.kit.changes.transitions import (
 )
 from sandyard.kit.clock import Clock
 
-_PAGE = 100
 _ROUNDS = 3
 _MAX_AGE_MS = 1000
 """The queue is read again after this time, because a newcomer may precede the tickets read."""
 TOGETHER = 20
 """How many sandboxes are reserved for a reservation in one write; DynamoDB limits its size."""
+
+
+Decide = Callable[[Sandbox | Tombstone | None, Cause], Transition[Sandbox] | None]
+"""The change of the row; None for no change."""
 
 
 @dataclass(slots=True)
@@ -70,9 +74,6 @@ class _Demand:
             ),
         )
 
-    def has_planned_besides(self, kept: Mapping[int, bool]) -> bool:
-        return any(index not in kept for planned in self.planned.values() for index in planned)
-
     def replace(self, old: Reservation, new: Reservation | None) -> None:
         place = self.reservations.index(old)
         self.reservations[place : place + 1] = [] if new is None else [new]
@@ -87,11 +88,43 @@ class SandboxAssigner:
         self._clock = clock
         self._ticket_ttl_sec = ticket_ttl_sec
 
+    async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
+        """The row or tombstone with this id; None, without a read, for an invalid id."""
+        return await self._store.find(sandbox_id) if is_sandbox_id(sandbox_id) else None
+
+    async def change(
+        self, sandbox_id: str, by: str, decide: Decide
+    ) -> tuple[Sandbox | Tombstone, bool]:
+        """Read, decide and apply; retries on conflicts, each time with the current time. Returns
+        the row and whether it changed. Raises RowBusyError."""
+        async for _ in ConflictRetries():
+            row = await self.find(sandbox_id)
+            transition = decide(row, Cause.by(by, self._clock))
+            if transition is None:
+                assert row is not None  # noqa: S101 - an unknown id is an error in every decision
+                return row, False
+            if (await self.apply([transition]))[0]:
+                # A freed sandbox may have been reserved in the same write.
+                freed = becomes_free(transition)
+                row = await self._store.find(sandbox_id) if freed else transition.result
+                return row or transition.result, True
+        raise RowBusyError
+
+    async def change_lease(
+        self, sandbox_id: str, by: str, decide: Decide
+    ) -> tuple[Sandbox | Tombstone, bool]:
+        """Like `change`, for the sandbox that has the lease now: the decision changes nothing of
+        one that was replaced, and is then made for the one that has replaced it."""
+        row, is_changed = await self.change(sandbox_id, by, decide)
+        while row.replaced_by is not None:
+            row, is_changed = await self.change(row.replaced_by, by, decide)
+        return row, is_changed
+
     async def apply(self, transitions: Sequence[Transition[Sandbox]]) -> Sequence[bool]:
         """Like the store's `apply`, but a sandbox that would become available is reserved in the
         same write for a reservation that lacks one, or for the first ticket that wants it. A
         reservation that loses a sandbox is updated in the same write."""
-        outcomes = await self._reserve_freed(transitions)
+        outcomes = dict.fromkeys(await self._reserve_freed(transitions), True)
         for index, each in enumerate(transitions):
             if loses_reserved(each) and not becomes_free(each):
                 outcomes[index] = await self._lose(each)
@@ -102,45 +135,38 @@ class SandboxAssigner:
         await self.assign_available([each.result for each in done if becomes_free(each)])
         return [outcomes[index] for index in range(len(transitions))]
 
-    async def _reserve_freed(self, transitions: Sequence[Transition[Sandbox]]) -> dict[int, bool]:
+    async def _reserve_freed(self, transitions: Sequence[Transition[Sandbox]]) -> set[int]:
         """Reserve freed sandboxes; returns the reserved ones. The queue is read again until nobody
         in it wants the rest: tickets arrive meanwhile, and a reservation may no longer lack any."""
-        kept: dict[int, bool] = {}
+        reserved: set[int] = set()
         freed = {index: each for index, each in enumerate(transitions) if becomes_free(each)}
         for _ in range(len(freed) + _ROUNDS):
-            left = [index for index in freed if index not in kept]
+            left = {index: each for index, each in freed.items() if index not in reserved}
             if not left:
                 break
             demand = await self._demand()
-            kept_now = await self._reserve_by(demand, {index: freed[index] for index in left})
-            if not kept_now and not demand.has_planned_besides(kept):
+            newly = await self._reserve_by(demand, left)
+            if not newly and not any(demand.planned.values()):
                 break
-            kept |= kept_now
-        return kept
+            reserved |= newly
+        return reserved
 
     async def _reserve_by(
         self, demand: _Demand, freed: Mapping[int, Transition[Sandbox]]
-    ) -> dict[int, bool]:
-        kept: dict[int, bool] = {}
+    ) -> set[int]:
+        """Reserve each for a ticket or, together with others, for a reservation."""
+        reserved: set[int] = set()
         for index, each in freed.items():
             await self._keep_fresh(demand)
-            kept |= await self._assign(index, each, demand)
+            if await self._reserve_for_ticket(each, demand):
+                reserved.add(index)
+            elif (reservation := demand.reservation_for(each.result)) is not None:
+                demand.planned[reservation.reservation_id].append(index)
         for reservation in demand.reservations:
             planned = demand.planned[reservation.reservation_id]
             _, filled = await self._fill(reservation, {at: freed[at] for at in planned})
-            kept |= filled
-        return kept
-
-    async def _assign(
-        self, index: int, freed: Transition[Sandbox], demand: _Demand
-    ) -> dict[int, bool]:
-        """Reserve it for a ticket now, or plan to reserve it for a reservation together with
-        others."""
-        if await self._reserve_for_ticket(freed, demand):
-            return {index: True}
-        if (reservation := demand.reservation_for(freed.result)) is not None:
-            demand.planned[reservation.reservation_id].append(index)
-        return {}
+            reserved |= filled
+        return reserved
 
     async def free(self, freed: Transition[Sandbox], *others: Transition[Any]) -> bool:
         """Like `apply` for one sandbox, together with other changes: all or nothing. A sandbox that
@@ -149,13 +175,15 @@ class SandboxAssigner:
         gone = {subject_of(each.before) for each in others if each.before and not each.after}
         demand.waiting = [each for each in demand.waiting if each.ticket_id not in gone]
         own = await self._active_reservation(freed)
-        if own is not None:
-            return await self._return(freed, own, demand, others)
-        if await self._reserve_for_ticket(freed, demand, *others):
+        if await self._reserve_for_ticket(freed, demand, *others, own=own):
             return True
+        if own is not None:
+            holder = own.reservation_id
+            row = decide_reserved(freed.result, holder, self._cause(), reservation_id=holder)
+            return await self._store.apply_together(followed_by(freed, row), *others)
         if (wanting := demand.reservation_for(freed.result)) is not None:
-            [kept], counted = decide_kept(wanting, [freed.result], self._cause())
-            return await self._store.apply_together(followed_by(freed, kept), counted, *others)
+            [row], counted = decide_kept(wanting, [freed.result], self._cause())
+            return await self._store.apply_together(followed_by(freed, row), counted, *others)
         is_free = await self._store.apply_together(freed, *others)
         if is_free:
             await self.assign_available([freed.result])
@@ -163,8 +191,8 @@ class SandboxAssigner:
 
     async def reserve_for(self, ticket: Ticket, free: Sandbox, cause: Cause) -> bool:
         """Reserve a free sandbox for the ticket."""
-        kept = decide_ready(ticket, free, cause, reservation_id=free.reservation_id)
-        return await self._store.apply_together(*kept)
+        ready = decide_ready(ticket, free, cause, reservation_id=free.reservation_id)
+        return await self._store.apply_together(*ready)
 
     async def assign_available(self, free: Sequence[Sandbox]) -> None:
         """Offer available sandboxes to tickets that were queued meanwhile. Whoever frees a sandbox
@@ -194,23 +222,27 @@ class SandboxAssigner:
         return filled
 
     async def _reserve_for_ticket(
-        self, freed: Transition[Sandbox], demand: _Demand, *others: Transition[Any]
+        self,
+        freed: Transition[Sandbox],
+        demand: _Demand,
+        *others: Transition[Any],
+        own: Reservation | None = None,
     ) -> bool:
-        """Reserve it for the first ticket that wants it; False if none does, or the sandbox has
-        changed."""
+        """Reserve it for the first ticket that wants it, of the reservation `own` that it already
+        counts for, if any; False if none does, or the sandbox has changed."""
         while True:
-            reservation = demand.reservation_for(freed.result)
-            ticket = demand.ticket_for(freed.result, reservation)
+            reservation = demand.reservation_for(freed.result) if own is None else None
+            within = own or reservation
+            ticket = demand.ticket_for(freed.result, within)
             if ticket is None:
                 return False
-            own = None if reservation is None else reservation.reservation_id
-            kept, ready = decide_ready(ticket, freed.result, demand.cause, reservation_id=own)
-            together: list[Transition[Any]] = [followed_by(freed, kept), ready, *others]
+            counts_for = None if within is None else within.reservation_id
+            row, ready = decide_ready(ticket, freed.result, demand.cause, reservation_id=counts_for)
+            together: list[Transition[Any]] = [followed_by(freed, row), ready, *others]
             if reservation is not None:
                 counted = decide_counted(reservation, 1, demand.cause)
                 together.append(counted)
-            is_kept = await self._store.apply_together(*together)
-            if is_kept:
+            if await self._store.apply_together(*together):
                 demand.waiting.remove(ticket)
                 if reservation is not None:
                     demand.replace(reservation, counted.result)
@@ -244,39 +276,39 @@ class SandboxAssigner:
 
     async def _fill(
         self, reservation: Reservation, freed: Mapping[int, Transition[Sandbox]]
-    ) -> tuple[Reservation | None, dict[int, bool]]:
+    ) -> tuple[Reservation | None, set[int]]:
         """Reserve freed sandboxes for the reservation, as many as it lacks. Returns the updated
         reservation, None if it is gone, and the reserved ones."""
-        kept: dict[int, bool] = {}
+        reserved: set[int] = set()
         current: Reservation | None = reservation
         indexes = list(freed)
         for start in range(0, len(indexes), TOGETHER):
             if current is None or not current.needs_more(self._now()):
                 break
             chunk = indexes[start : start + min(TOGETHER, current.missing)]
-            current = await self._fill_chunk(current, [(at, freed[at]) for at in chunk], kept)
-        return current, kept
+            current = await self._fill_chunk(current, {at: freed[at] for at in chunk}, reserved)
+        return current, reserved
 
     async def _fill_chunk(
         self,
         reservation: Reservation,
-        chunk: Sequence[tuple[int, Transition[Sandbox]]],
-        kept: dict[int, bool],
+        chunk: Mapping[int, Transition[Sandbox]],
+        reserved: set[int],
     ) -> Reservation | None:
-        """All in one write or, if something has changed, one by one."""
+        """All in one write or, if something has changed, one by one; adds to `reserved`."""
         cause = self._cause()
-        rows, counted = decide_kept(reservation, [each.result for _, each in chunk], cause)
-        together = [followed_by(each, row) for (_, each), row in zip(chunk, rows, strict=True)]
+        rows, counted = decide_kept(reservation, [each.result for each in chunk.values()], cause)
+        together = map(followed_by, chunk.values(), rows)
         if await self._store.apply_together(*together, counted):
-            kept.update({index: True for index, _ in chunk})
+            reserved.update(chunk)
             return counted.result
-        for index, each in chunk:
+        for index, each in chunk.items():
             fresh = await self._store.find_reservation(reservation.reservation_id)
             if fresh is None or not fresh.wants(each.result, self._now()):
                 return fresh
             [row], counted = decide_kept(fresh, [each.result], cause)
             if await self._store.apply_together(followed_by(each, row), counted):
-                kept[index] = True
+                reserved.add(index)
         return await self._store.find_reservation(reservation.reservation_id)
 
     async def _lose(self, lost: Transition[Sandbox]) -> bool:
@@ -293,23 +325,6 @@ class SandboxAssigner:
                 return False
         return False
 
-    async def _return(
-        self,
-        freed: Transition[Sandbox],
-        own: Reservation,
-        demand: _Demand,
-        others: Sequence[Transition[Any]],
-    ) -> bool:
-        """The sandbox was reserved for a ticket of the reservation; reserve it for the next one, or
-        else for the reservation itself."""
-        ticket = demand.ticket_for(freed.result, own)
-        holder = own.reservation_id
-        if ticket is None:
-            kept = decide_reserved(freed.result, holder, self._cause(), reservation_id=holder)
-            return await self._store.apply_together(followed_by(freed, kept), *others)
-        kept, ready = decide_ready(ticket, freed.result, demand.cause, reservation_id=holder)
-        return await self._store.apply_together(followed_by(freed, kept), ready, *others)
-
     async def _active_reservation(self, freed: Transition[Sandbox]) -> Reservation | None:
         before = freed.before
         if before is None or before.reservation_id is None:
@@ -320,7 +335,13 @@ class SandboxAssigner:
     async def _demand(self) -> _Demand:
         cause, now = self._cause(), self._now()
         wanting = [each for each in await self._store.open_reservations() if each.needs_more(now)]
-        return _Demand(await self._waiting(), in_turn(wanting), cause)
+        waiting = [
+            each
+            async for tickets in ticket_pages(self._store)
+            for each in tickets
+            if self._waits(each)
+        ]
+        return _Demand(waiting, in_turn(wanting), cause)
 
     async def _keep_fresh(self, demand: _Demand) -> None:
         """Read the demand again if it is outdated."""
@@ -338,13 +359,3 @@ class SandboxAssigner:
 
     def _cause(self) -> Cause:
         return Cause.by(actor("system"), self._clock)
-
-    async def _waiting(self) -> list[Ticket]:
-        found: list[Ticket] = []
-        last: QueueOrder | None = None
-        while tickets := await self._store.tickets(limit=_PAGE, after=last):
-            last = tickets[-1].queue_order
-            found += [each for each in tickets if self._waits(each)]
-            if len(tickets) < _PAGE:
-                break
-        return found

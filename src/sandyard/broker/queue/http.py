@@ -7,18 +7,18 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from sandyard.broker.clients.guards import TrackGuard
-from sandyard.broker.http.headers import read_idempotency_key, read_track_headers
-from sandyard.broker.http.parameters import (
+from sandyard.broker.http import (
     ALLOCATE_PARAMETERS,
     TRACK_PARAMETERS,
     TRACK_TOKEN,
     Track,
+    read_idempotency_key,
+    read_track_headers,
 )
 from sandyard.broker.pool.http.schemas import LeaseAnswer
 from sandyard.broker.pool.model import Claimed
 from sandyard.broker.pool.service import Broker
-from sandyard.kit.http.direct import JsonResponse
-from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.routes import GuardedRoutes, JsonResponse
 from sandyard.kit.http.schemas import example
 from sandyard.kit.http.security import secured_by
 
@@ -29,6 +29,7 @@ class TicketAnswer(BaseModel):
         position=4,
         estimated_wait_sec=90,
         ask_within_sec=60,
+        message=None,
     )
 
     ticket_id: str
@@ -37,17 +38,20 @@ class TicketAnswer(BaseModel):
         description="Based on how fast the queue moved recently; null if it did not"
     )
     ask_within_sec: float = Field(description="Call again within this time to keep the position")
+    message: str | None = Field(
+        None, description="Says so if no sandbox of the pool has the requested prefix; else null"
+    )
 
 
 def create_queue_router(
     broker: Broker, guard: TrackGuard, *, prefix: str, ticket_ttl_sec: float
 ) -> APIRouter:
-    asked = [each for each in ALLOCATE_PARAMETERS if each["name"] != "Prefer"]
+    parameters = [each for each in ALLOCATE_PARAMETERS if each["name"] != "Prefer"]
     routes = GuardedRoutes(
         prefix=f"{prefix}/queue",
         tag="tracks",
         check=guard.track,
-        security=secured_by(TRACK_TOKEN, parameters=[*TRACK_PARAMETERS, *asked]),
+        security=secured_by(TRACK_TOKEN, parameters=[*TRACK_PARAMETERS, *parameters]),
         statuses=(401, 403, 503),
     )
 
@@ -82,6 +86,7 @@ def create_queue_router(
             position=answer.position,
             estimated_wait_sec=answer.estimated_wait_sec,
             ask_within_sec=ticket_ttl_sec,
+            message=answer.message,
         )
         return JsonResponse(orjson.dumps(shown.model_dump()), 202)
 

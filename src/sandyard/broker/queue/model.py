@@ -20,7 +20,7 @@ QueueOrder = tuple[int, str]
 URGENCY = 3
 """The default; 0 is served first and 7 last, as in RFC 9218."""
 ABANDONED = "its holder stopped polling"
-GIVEN_UP = "left by its track"
+LEFT = "left by its track"
 LEASED = "its track has a lease"
 
 

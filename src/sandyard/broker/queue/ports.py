@@ -1,9 +1,11 @@
 """The port to the store of tickets."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from sandyard.broker.queue.model import QueueOrder, Ticket
+
+_PAGE = 100
 
 
 class TicketStore(Protocol):
@@ -28,3 +30,13 @@ class TicketStore(Protocol):
     async def renew_tickets(self, tickets: Sequence[Ticket], *, asked_at: int) -> None:
         """Record that their holders still wait; removed tickets stay removed."""
         ...
+
+
+async def ticket_pages(store: TicketStore) -> AsyncIterator[Sequence[Ticket]]:
+    """All tickets, in queue order."""
+    last: QueueOrder | None = None
+    while tickets := await store.tickets(limit=_PAGE, after=last):
+        yield tickets
+        last = tickets[-1].queue_order
+        if len(tickets) < _PAGE:
+            return

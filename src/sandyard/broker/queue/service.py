@@ -6,23 +6,20 @@ from dataclasses import dataclass
 from math import ceil
 
 from sandyard.broker.pool.errors import RowBusyError
-from sandyard.broker.pool.filter_model import SandboxFilter
-from sandyard.broker.pool.listing import pages_of
 from sandyard.broker.pool.model import (
     Claim,
     Claimed,
-    Lease,
     Sandbox,
     Status,
     decide_superseded,
     decide_unreserved,
 )
-from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.ports import PoolStore, SandboxFilter, pages_of
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.model import (
     ABANDONED,
-    GIVEN_UP,
     LEASED,
+    LEFT,
     URGENCY,
     QueueOrder,
     Ticket,
@@ -53,6 +50,8 @@ class QueuePosition:
     ticket: Ticket
     position: int
     estimated_wait_sec: int | None
+    message: str | None = None
+    """Says so if the pool has no such sandbox at all."""
 
 
 @dataclass(slots=True)
@@ -120,16 +119,18 @@ class Queue:
                 if await self._store.apply_together(queued):
                     await self._assign_freed_meanwhile(queued.result)
                     return queued.result
-            elif ticket.sandbox_id is not None:
-                claimed = await self._redeem(ticket, ticket.sandbox_id, claim)
-                if claimed is not None:
-                    return claimed
-            elif (lease := await self._live_lease(claim)) is not None:
+                continue
+            lease = await self._store.find_lease(*claim.lease_key)
+            if lease is not None and lease.is_live(claim.now):
                 await self._drop(ticket, claim.cause.because(LEASED))
                 return Claimed(lease, is_new=False)
-            else:
+            if ticket.sandbox_id is None:
                 await self._store.renew_tickets([ticket], asked_at=claim.now)
                 return ticket
+            if lease is not None:
+                await self._end(lease.sandbox_id, claim)
+            if (claimed := await self._redeem(ticket, ticket.sandbox_id, claim)) is not None:
+                return claimed
         raise RowBusyError
 
     async def claim_without_waiting(self, claim: Claim) -> Claimed | None:
@@ -149,10 +150,6 @@ class Queue:
         newest = await self._reservations.with_newest(claim)
         return None if newest is None else await self._store.claim(newest)
 
-    async def _live_lease(self, claim: Claim) -> Lease | None:
-        lease = await self._store.find_lease(*claim.lease_key)
-        return lease if lease is not None and lease.is_live(claim.now) else None
-
     async def _assign_freed_meanwhile(self, ticket: Ticket) -> None:
         """Offer sandboxes that became free while the ticket was written to the queue."""
         page = await self._store.page(_available_to(ticket), limit=1, cursor=None)
@@ -160,12 +157,6 @@ class Queue:
 
     async def _redeem(self, ticket: Ticket, sandbox_id: str, claim: Claim) -> Claimed | None:
         """Lease the sandbox that is reserved for the ticket; None if something has changed."""
-        lease = await self._store.find_lease(*claim.lease_key)
-        if lease is not None and lease.is_live(claim.now):
-            await self._drop(ticket, claim.cause.because(LEASED))
-            return Claimed(lease, is_new=False)
-        if lease is not None:
-            await self._end(lease.sandbox_id, claim)
         reserved = await self._store.find(sandbox_id)
         if not isinstance(reserved, Sandbox) or not ticket.has(reserved):
             await self._wait_again(ticket, claim.cause)
@@ -207,7 +198,7 @@ class Queue:
         ticket = await self._store.find_ticket(track_id, key)
         if ticket is None:
             return False
-        cause = Cause.by(actor("track", track_id), self._clock, reason=GIVEN_UP)
+        cause = Cause.by(actor("track", track_id), self._clock, reason=LEFT)
         return await self._drop(ticket, cause)
 
     async def dispatch(self) -> QueueReport:

@@ -8,13 +8,14 @@ from sandyard.broker.reservations.model import Reservation, in_turn
 from sandyard.broker.reservations.ports import ReservationStore
 from sandyard.kit.errors import UnavailableError
 
-_MAX_AGE_SEC = 1.0
+_REFRESH_AFTER_SEC = 1.0
+_MAX_AGE_SEC = 2.0
 
 
 class ReservationCache:
-    """The open reservations as of about a second ago. Reserved sandboxes are marked in the pool
-    itself, so an outdated list leases none of them to others; and before a claim fails because
-    nothing is free, the list is read again (`with_newest`)."""
+    """The open reservations as of at most two seconds ago. Reserved sandboxes are marked in the
+    pool itself, so an outdated list leases none of them to others; and before a claim fails
+    because nothing is free, the list is read again (`with_newest`)."""
 
     def __init__(self, store: ReservationStore) -> None:
         self._store = store
@@ -24,12 +25,17 @@ class ReservationCache:
 
     async def of(self, claim: Claim) -> tuple[str, ...]:
         """The reservations that the claim may lease from, ordered by their start."""
-        if self._known is None:
-            await self._read()
-        now = asyncio.get_running_loop().time()
-        if self._reading is None and now >= self._read_at + _MAX_AGE_SEC:
-            self._reading = asyncio.create_task(self._refresh())
+        age_sec = asyncio.get_running_loop().time() - self._read_at
+        if self._known is None or age_sec >= _REFRESH_AFTER_SEC:
+            self._reading = self._reading or asyncio.create_task(self._refresh())
+            if self._known is None or age_sec >= _MAX_AGE_SEC:
+                await asyncio.shield(self._reading)
         return _admitting(claim, self._known) if self._known else ()
+
+    def forget(self) -> None:
+        """The next claim reads the list: this process has just changed it."""
+        self._known, self._reading = None, None
+        self._read_at = asyncio.get_running_loop().time()
 
     async def with_newest(self, claim: Claim) -> Claim | None:
         """The claim with reservations that were made since it was created; None if there are

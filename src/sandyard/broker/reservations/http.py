@@ -1,17 +1,21 @@
 """Calls of operators about reservations."""
 
+from dataclasses import asdict
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from pydantic import BaseModel, Field, StrictInt
 
 from sandyard.broker.clients.guards import AdminGuard
-from sandyard.broker.http.headers import (
+from sandyard.broker.http import (
+    ADMIN_TOKEN,
     PRINTABLE,
+    RETRY_KEY,
     TRACK_ID,
+    Operator,
+    operator_routes,
     read_idempotency_key,
 )
-from sandyard.broker.http.parameters import ADMIN_TOKEN, RETRY_KEY, operator_routes
 from sandyard.broker.reservations.model import (
     MOST_SANDBOXES,
     Booking,
@@ -45,19 +49,6 @@ _EXAMPLE = {
     "to": 1_793_365_200,
     "note": "Kubernetes course, room 4",
 }
-
-
-_SAME = (
-    "reservation_id",
-    "count",
-    "kept",
-    "missing",
-    "track_prefix",
-    "client",
-    "note",
-    "created_at",
-    "ended_at",
-)
 
 
 class ReservationBody(BaseModel):
@@ -127,16 +118,14 @@ class ReservationAnswer(BaseModel):
 
     @classmethod
     def of(cls, reservation: Reservation, now: int) -> Self:
-        values = {each: getattr(reservation, each) for each in _SAME}
-        return cls.model_validate(
-            {
-                **values,
-                "status": reservation.status(now),
-                "name_prefix": reservation.name_prefix or None,
-                "from": reservation.starts_at,
-                "to": reservation.ends_at,
-            }
-        )
+        shown = {
+            "status": reservation.status(now),
+            "missing": reservation.missing,
+            "name_prefix": reservation.name_prefix or None,
+            "from": reservation.starts_at,
+            "to": reservation.ends_at,
+        }
+        return cls.model_validate(asdict(reservation) | shown)
 
 
 class ReservationPage(PageAnswer):
@@ -161,13 +150,16 @@ def create_reservation_router(
         described=secured_by(ADMIN_TOKEN, parameters=[RETRY_KEY]),
     )
     async def reserve_sandboxes(
-        request: Request, response: Response, body: Annotated[ReservationBody, Body()]
+        request: Request,
+        response: Response,
+        body: Annotated[ReservationBody, Body()],
+        operator: Operator,
     ) -> ReservationAnswer:
         """From `from` on, this many sandboxes are kept for the named tracks: no other track can
         lease them. Missing ones are kept as soon as sandboxes become free. 409 with `possible` if
         the pool is too small."""
         key = read_idempotency_key(request.scope["headers"])
-        found, is_new = await reservations.reserve(body.booking, key=key)
+        found, is_new = await reservations.reserve(body.booking, key=key, by=operator)
         request.state.log = {"action": "reserve", "reservation_id": found.reservation_id}
         if not is_new:
             response.status_code = 200
@@ -202,10 +194,13 @@ def create_reservation_router(
         return ReservationAnswer.of(await reservations.get(reservation_id), now())
 
     @routes.delete("/{reservation_id}", "Cancel a reservation", 404)
-    async def cancel_reservation(request: Request, reservation_id: _Id) -> ReservationAnswer:
+    async def cancel_reservation(
+        request: Request, reservation_id: _Id, operator: Operator
+    ) -> ReservationAnswer:
         """Sandboxes that are not leased go back to the pool at once; leases continue. A reservation
         that has ended does not change."""
         request.state.log = {"action": "cancel", "reservation_id": reservation_id}
-        return ReservationAnswer.of(await reservations.cancel(reservation_id), now())
+        cancelled = await reservations.cancel(reservation_id, by=operator)
+        return ReservationAnswer.of(cancelled, now())
 
     return routes.router

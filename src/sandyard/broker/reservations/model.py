@@ -67,10 +67,10 @@ class Reservation:
     def missing(self) -> int:
         return max(0, self.count - self.kept)
 
-    def is_of(self, asked: Booking) -> bool:
+    def is_of(self, booking: Booking) -> bool:
         """Whether it matches this request."""
-        starts_at = self.created_at if asked.starts_at is None else asked.starts_at
-        wanted = asdict(replace(asked, starts_at=starts_at))
+        starts_at = self.created_at if booking.starts_at is None else booking.starts_at
+        wanted = asdict(replace(booking, starts_at=starts_at))
         return all(getattr(self, name) == value for name, value in wanted.items())
 
     def status(self, now: int) -> ReservationStatus:
@@ -131,7 +131,7 @@ def most_booked(others: Iterable[Reservation], starts_at: int, ends_at: int, now
 
 
 def decide_reservation(
-    asked: Booking,
+    booking: Booking,
     reservation_id: str,
     *,
     others: Sequence[Reservation],
@@ -140,21 +140,21 @@ def decide_reservation(
 ) -> Transition[Reservation]:
     """A new reservation. Raises OverbookedError if the pool is too small for it and the others."""
     now = seconds_of(cause)
-    starts_at = now if asked.starts_at is None else asked.starts_at
-    _require_sane(asked, starts_at, now)
-    possible = capacity - most_booked(others, starts_at, asked.ends_at, now)
-    if asked.count > possible:
+    starts_at = now if booking.starts_at is None else booking.starts_at
+    _require_sane(booking, starts_at, now)
+    possible = capacity - most_booked(others, starts_at, booking.ends_at, now)
+    if booking.count > possible:
         raise OverbookedError(possible=max(0, possible))
-    booked = asdict(replace(asked, starts_at=starts_at))
+    booked = asdict(replace(booking, starts_at=starts_at))
     reservation = Reservation(reservation_id, created_at=now, **booked)
     return created(reservation, "reservation.created", cause)
 
 
-def _require_sane(asked: Booking, starts_at: int, now: int) -> None:
-    if (asked.track_prefix is None) == (asked.client is None):
+def _require_sane(booking: Booking, starts_at: int, now: int) -> None:
+    if (booking.track_prefix is None) == (booking.client is None):
         raise InvalidReservationError(details={"field": "track_prefix"})
-    length = asked.ends_at - starts_at
-    if asked.ends_at <= now or not 0 < length <= LONGEST_SEC:
+    length = booking.ends_at - starts_at
+    if booking.ends_at <= now or not 0 < length <= LONGEST_SEC:
         raise InvalidReservationError(details={"field": "to"})
 
 
@@ -228,9 +228,9 @@ def loses_reserved(transition: Transition[Sandbox]) -> bool:
         return False
     if before.status is Status.ALLOCATED:
         return after is not None and after.status is Status.HELD
-    kept = (Status.RESERVED, Status.ALLOCATED)
-    is_kept = after is not None and after.status in kept and after.reservation_id is not None
-    return before.status is Status.RESERVED and not is_kept
+    usable = (Status.RESERVED, Status.ALLOCATED)
+    counts = after is not None and after.status in usable and after.reservation_id is not None
+    return before.status is Status.RESERVED and not counts
 
 
 def in_turn(reservations: Iterable[Reservation]) -> list[Reservation]:

@@ -5,11 +5,10 @@ import logging
 from dataclasses import dataclass
 
 from sandyard.broker.pool.errors import RowBusyError
-from sandyard.broker.pool.filter_model import SandboxFilter
-from sandyard.broker.pool.listing import pages_of
-from sandyard.broker.pool.model import Status, decide_unreserved
-from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.model import OPERATOR, Status, decide_unreserved
+from sandyard.broker.pool.ports import PoolStore, SandboxFilter, pages_of
 from sandyard.broker.queue.assignment import SandboxAssigner
+from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.broker.reservations.errors import (
     InvalidReservationError,
     ReservationExistsError,
@@ -41,8 +40,9 @@ _USABLE = (Status.AVAILABLE, Status.RESERVED, Status.ALLOCATED)
 @dataclass(slots=True)
 class ReservationReport:
     filled: int = 0
-    """Reservations that have all of their sandboxes."""
+    """Reservations that got the last of their sandboxes."""
     short: int = 0
+    """Those that changed and still lack some."""
     ended: int = 0
 
 
@@ -56,29 +56,33 @@ class Reservations:
         clock: Clock,
         pool_max_total: int | None = None,
         assigner: SandboxAssigner,
+        cache: ReservationCache,
     ) -> None:
         self._store = store
+        self._cache = cache
         self._clock = clock
         self._assigner = assigner
         self._pool_max_total = pool_max_total
         self._make_id = EventIds()
 
-    async def reserve(self, asked: Booking, *, key: str | None = None) -> tuple[Reservation, bool]:
+    async def reserve(
+        self, booking: Booking, *, key: str | None = None, by: str = OPERATOR
+    ) -> tuple[Reservation, bool]:
         """The reservation, filled as far as possible if it has started, and whether it is new.
 
         A repeat with the same key returns the reservation of the first call. Raises
         OverbookedError, InvalidReservationError and ReservationExistsError.
         """
         async for _ in ConflictRetries():
-            cause = Cause.by(actor("operator"), self._clock)
+            cause = Cause.by(by, self._clock)
             reservation_id = self._id(key, cause)
-            if key and (standing := await self._store.find_reservation(reservation_id)):
-                if not standing.is_of(asked):
+            if key and (earlier := await self._store.find_reservation(reservation_id)):
+                if not earlier.is_of(booking):
                     raise ReservationExistsError
-                return standing, False
+                return earlier, False
             calendar = await self._store.find_calendar()
             made = decide_reservation(
-                asked,
+                booking,
                 reservation_id,
                 others=await self._store.open_reservations(),
                 capacity=await self._capacity(),
@@ -86,6 +90,7 @@ class Reservations:
             )
             booked = decide_booked(calendar, made.result, cause)
             if await self._store.apply_together(made, booked):
+                self._cache.forget()
                 return await self._fill(made.result), True
         raise RowBusyError
 
@@ -116,11 +121,11 @@ class Reservations:
             starts_before=to_at, ends_after=from_at, limit=limit, cursor=cursor
         )
 
-    async def cancel(self, reservation_id: str) -> Reservation:
+    async def cancel(self, reservation_id: str, *, by: str = OPERATOR) -> Reservation:
         """End it now; sandboxes that are not leased go back. One that is over does not change."""
         async for _ in ConflictRetries():
             found = await self.get(reservation_id)
-            cancelled = decide_cancelled(found, Cause.by(actor("operator"), self._clock))
+            cancelled = decide_cancelled(found, Cause.by(by, self._clock))
             if cancelled is None:
                 return found
             if await self._store.apply_together(cancelled):
@@ -134,9 +139,10 @@ class Reservations:
             if each.is_over(self._now()):
                 report.ended += await self._end(each) is not None
             elif each.is_active(self._now()):
-                filled = await self._fill(each)
-                report.filled += not filled.missing
-                report.short += bool(filled.missing)
+                after = await self._fill(each)
+                if after.sequence != each.sequence:
+                    report.filled += not after.missing
+                    report.short += bool(after.missing)
         return report
 
     async def _fill(self, reservation: Reservation) -> Reservation:

@@ -5,9 +5,8 @@ from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 from sandyard.broker.clients.model import SUBJECT_PREFIX, Client
-from sandyard.broker.delivery.webhook_model import Webhook
-from sandyard.broker.provider.autoscaling_model import Autoscaler
-from sandyard.broker.provider.model import ProviderBinding
+from sandyard.broker.delivery.model import Webhook
+from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 from sandyard.broker.queue.model import QueueOrder, Ticket
 from sandyard.broker.reservations.model import Calendar, Reservation
 from sandyard.kit.changes.transitions import Transition
@@ -26,6 +25,8 @@ CALENDAR = "CALENDAR"
 BINDING_KEY: Item = {"PK": "PROVIDER", "SK": "META"}
 CALENDAR_KEY: Item = {"PK": "BOOKINGS", "SK": "META"}
 AUTOSCALER_KEY: Item = {"PK": "AUTOSCALER", "SK": "META"}
+SINGLE_KEYS = (BINDING_KEY, CALENDAR_KEY, AUTOSCALER_KEY)
+"""Of the entities of which a pool has one."""
 
 
 def ticket_key(ticket: Ticket) -> Item:
@@ -61,7 +62,8 @@ def other_keys(subjects: Sequence[str]) -> list[Item]:
 
 
 def subject_of_item(item: Item) -> str:
-    names = ("sandbox_id", "pool", "autoscaler", "webhook_id", "client_id")
+    singles = ("pool", "calendar", "autoscaler")
+    names = ("sandbox_id", *singles, "webhook_id", "client_id", "reservation_id")
     return str(next(item[name] for name in names if name in item))
 
 
@@ -139,7 +141,8 @@ def _ticket_actions(table: Table, ticket: Ticket, before: Any, after: Any) -> li
 def _reservation_actions(
     table: Table, reservation: Reservation, before: Reservation | None, after: Reservation
 ) -> list[dict[str, Any]]:
-    """A new reservation is open and in the calendar; one that has ended is no longer open."""
+    """A new reservation is open, unless it has ended, and in the calendar; one that ends is no
+    longer open."""
     is_open = open_key(reservation.reservation_id)
     if before is None:
         entry = calendar_key(reservation) | {
@@ -147,7 +150,8 @@ def _reservation_actions(
             "starts_at": reservation.starts_at,
         }
         new = "attribute_not_exists(PK)"
-        return [table.put_action(each, condition=new) for each in (is_open, entry)]
+        entries = [entry] if after.ended_at is not None else [is_open, entry]
+        return [table.put_action(each, condition=new) for each in entries]
     if before.ended_at is None and after.ended_at is not None:
         return [table.delete_action(is_open, condition="attribute_exists(PK)", values={})]
     return []

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandyard.broker.pool.model import Sandbox, Status
-from sandyard.broker.pool.stores.dynamo_items import difference, sandbox_key
+from sandyard.broker.pool.stores.dynamo_items import sandbox_attributes, sandbox_key
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.dynamo.client import Dynamo
 from sandyard.kit.dynamo.event_items import EventItems, event_table_definition
 from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.store_states import STATE_KEY
 from sandyard.kit.dynamo.tables import (
     CREATED,
     Billed,
@@ -21,6 +22,7 @@ from sandyard.kit.dynamo.tables import (
     on_demand,
     table_definition,
 )
+from sandyard.kit.dynamo.transitions import change_action
 from sandyard.kit.dynamo.values import Item
 
 LAYOUT_KEY: Item = {"PK": "LAYOUT", "SK": "META"}
@@ -99,18 +101,19 @@ class PoolTable:
         if not is_marked:
             await self.mark_layout()
 
+    async def empty(self) -> None:
+        """Delete everything but the store's state."""
+        await self.table.delete_all(keep=LAYOUT_KEY)
+        await self.events.table.delete_all(keep=STATE_KEY)
+
     def change_action(self, transition: Transition[Sandbox], write_id: str) -> dict[str, Any]:
         """Change a sandbox, on condition that it has not changed since the decision."""
         before, after = transition.before, transition.result
         if before is None:
             raise ValueError("there is nothing to change")
-        expression, values = difference(before, after)
-        return self.table.update_action(
-            sandbox_key(after.sandbox_id),
-            expression,
-            values | {"before": before.sequence, "write_id": write_id},
-            condition="#sequence = :before",
-        )
+        item = sandbox_attributes(after) | {"write_id": write_id}
+        key = sandbox_key(after.sandbox_id)
+        return change_action(self.table, key, sandbox_attributes(before), item)
 
     async def close(self) -> None:
         await self.table.engine.close()

@@ -61,7 +61,9 @@ class DynamoWrites:
         if isinstance(after, Tombstone):
             return self._delete(transition, after, write_id)
         if before is None:
-            return self._add(after, write_id)
+            is_leased = after.status is Status.ALLOCATED
+            lease = [self._begin_lease(after, write_id)] if is_leased else []
+            return [*self._add(after, write_id), *lease]
         assert isinstance(before, Sandbox)  # noqa: S101 - nothing leads out of a tombstone
         change = self._pool.change_action(cast("Transition[Sandbox]", transition), write_id)
         if _ends_lease(transition):
@@ -108,19 +110,19 @@ class DynamoWrites:
     def _delete(
         self, transition: PoolTransition, tombstone: Tombstone, write_id: str
     ) -> list[dict[str, Any]]:
-        assert transition.before is not None  # noqa: S101 - only what is there is deleted
-        return [
-            self._table.delete_action(
-                sandbox_key(tombstone.sandbox_id),
-                condition="#sequence = :before",
-                values={"before": transition.before.sequence},
-            ),
-            self._table.put_action(
-                tombstone_item(tombstone) | {"write_id": write_id},
-                condition=_NO_TOMBSTONE,
-                values={"now": tombstone.deleted_at},
-            ),
-        ]
+        put = self._table.put_action(
+            tombstone_item(tombstone) | {"write_id": write_id},
+            condition=_NO_TOMBSTONE,
+            values={"now": tombstone.deleted_at},
+        )
+        if transition.before is None:
+            return [put]
+        delete = self._table.delete_action(
+            sandbox_key(tombstone.sandbox_id),
+            condition="#sequence = :before",
+            values={"before": transition.before.sequence},
+        )
+        return [delete, put]
 
     def _add(self, sandbox: Sandbox, write_id: str) -> list[dict[str, Any]]:
         return [

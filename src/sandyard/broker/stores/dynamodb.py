@@ -8,10 +8,9 @@ state.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from sandyard.broker.pool.deletion_model import is_deletion_due
-from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import (
     UNUSED,
     Claim,
@@ -25,11 +24,11 @@ from sandyard.broker.pool.model import (
     is_overdue,
 )
 from sandyard.broker.pool.ports import PoolCounts
+from sandyard.broker.pool.provider_model import is_deletion_due
 from sandyard.broker.pool.stores.dynamo_claims import DynamoClaims, new_write_id
 from sandyard.broker.pool.stores.dynamo_items import (
     entry_of,
     gone_key,
-    index_key,
     lease_key,
     lease_of,
     sandbox_key,
@@ -37,15 +36,16 @@ from sandyard.broker.pool.stores.dynamo_items import (
     tombstone_of,
 )
 from sandyard.broker.pool.stores.dynamo_pages import DynamoPages
-from sandyard.broker.provider.autoscaling_model import Autoscaler
-from sandyard.broker.provider.model import ProviderBinding
+from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 from sandyard.broker.queue.stores.dynamo import DynamoQueue
 from sandyard.broker.reservations.stores.dynamo import DynamoReservations
 from sandyard.broker.stores.dynamo_entities import (
     AUTOSCALER_KEY,
     BINDING_KEY,
+    SINGLE_KEYS,
     find_entity,
     other_keys,
+    reservation_key,
     subject_of_item,
 )
 from sandyard.broker.stores.dynamo_table import PoolTable
@@ -55,7 +55,6 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.client import ConditionFailedError
 from sandyard.kit.dynamo.events import DynamoEventLog
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.paging import Page
 
 _PARALLEL = 32
 _COUNTS_KEY = {"PK": "COUNTS", "SK": "META"}
@@ -64,7 +63,7 @@ _UNUSED_VALUES = {f"unused{number}": status for number, status in enumerate(UNUS
 _IS_UNUSED = f"#status IN ({', '.join(f':{each}' for each in _UNUSED_VALUES)})"
 
 
-class DynamoPoolStore(DynamoQueue, DynamoReservations):
+class DynamoPoolStore(DynamoPages, DynamoQueue, DynamoReservations):
     def __init__(
         self,
         pool: PoolTable,
@@ -85,7 +84,6 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         self._claims = DynamoClaims(
             pool, clock=clock, prefetch_size=prefetch_size, on_conflict=on_conflict
         )
-        self._listing = DynamoPages(pool)
         self._writes = DynamoWrites(pool)
         self._slots = asyncio.Semaphore(_PARALLEL)
         self._checked = False
@@ -116,12 +114,10 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         return await self._writes.apply(*transitions)
 
     async def _alive(self, subjects: Sequence[str]) -> set[str]:
-        keys = [key(each) for each in subjects for key in (sandbox_key, gone_key)]
-        items = await self._table.get_many(
-            [*keys, BINDING_KEY, AUTOSCALER_KEY, *other_keys(subjects)]
-        )
-        alive = {subject_of_item(item) for item in items}
-        return alive | await self._alive_reservations(subjects)
+        of_ids = (sandbox_key, gone_key, reservation_key)
+        keys = [key(each) for each in subjects for key in of_ids]
+        items = await self._table.get_many([*keys, *SINGLE_KEYS, *other_keys(subjects)])
+        return {subject_of_item(item) for item in items}
 
     async def tombstoned(self, sandbox_ids: Sequence[str]) -> set[str]:
         items = await self._table.get_many([gone_key(each) for each in sandbox_ids])
@@ -157,46 +153,26 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         async for items in self._table.scan():
             yield [entry for item in items if (entry := entry_of(item)) is not None]
 
-    async def page(self, where: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
-        return await self._listing.page(where, limit=limit, cursor=cursor)
+    def overdue(self, *, ended_by: int, size: int = 100) -> AsyncIterator[Sequence[Sandbox]]:
+        is_due = partial(is_overdue, grace_sec=0, now=ended_by)
+        return self._due(Status.ALLOCATED, is_due, size, allocated_by=ended_by)
 
-    async def overdue(
-        self, *, ended_by: int, limit: int, after: Sandbox | None
-    ) -> Sequence[Sandbox]:
-        def is_due(row: Sandbox) -> bool:
-            return is_overdue(row, grace_sec=0, now=ended_by)
-
-        return await self._due(Status.ALLOCATED, is_due, limit, after, allocated_by=ended_by)
-
-    async def deletable(self, *, now: int, limit: int, after: Sandbox | None) -> Sequence[Sandbox]:
-        def is_due(row: Sandbox) -> bool:
-            return is_deletion_due(row, now)
-
-        return await self._due(Status.PENDING_DELETION, is_due, limit, after)
+    def deletable(self, *, now: int, size: int = 100) -> AsyncIterator[Sequence[Sandbox]]:
+        return self._due(Status.PENDING_DELETION, partial(is_deletion_due, now=now), size)
 
     async def _due(
         self,
         status: Status,
         is_due: Callable[[Sandbox], bool],
-        limit: int,
-        after: Sandbox | None,
+        size: int,
         *,
         allocated_by: int | None = None,
-    ) -> Sequence[Sandbox]:
+    ) -> AsyncIterator[Sequence[Sandbox]]:
         """Rows that are due according to the index and to a consistent read."""
-        found: list[Sandbox] = []
-        start = None if after is None else index_key(after, status)
-        async for items in self._pages(status, start=start, allocated_by=allocated_by):
+        async for items in self._pages(status, limit=size, allocated_by=allocated_by):
             due = [row for row in map(sandbox_of, items) if is_due(row)]
             fresh = await self._table.get_many([sandbox_key(row.sandbox_id) for row in due])
-            rows = {item["sandbox_id"]: sandbox_of(item) for item in fresh}
-            for old in due:
-                row = rows.get(old.sandbox_id)
-                if row is not None and is_due(row):
-                    found.append(row)
-            if len(found) >= limit:
-                break
-        return found[:limit]
+            yield [row for row in map(sandbox_of, fresh) if is_due(row)]
 
     async def counts(self) -> PoolCounts:
         """The last stored counts, at most 15 seconds old; the first replica to find them older
@@ -252,7 +228,7 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
         await self._table.engine.close()
 
     def _pages(
-        self, status: Status, *, start: Item | None = None, allocated_by: int | None = None
+        self, status: Status, *, limit: int | None = None, allocated_by: int | None = None
     ) -> AsyncIterator[list[Item]]:
         condition = _IS_STATUS
         if allocated_by is not None:
@@ -261,7 +237,7 @@ class DynamoPoolStore(DynamoQueue, DynamoReservations):
             index=self._pool.status_index,
             condition=condition,
             values={"status": status, "by": allocated_by},
-            start=start,
+            limit=limit,
         )
 
     async def _in_parallel(self, works: Sequence[Any]) -> list[Any]:

@@ -5,14 +5,13 @@ so row and lease cannot diverge. Concurrent claims are batched: one statement, o
 for all that wait.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import (
     UNUSED,
     Claim,
@@ -28,64 +27,58 @@ from sandyard.broker.pool.ports import PoolCounts
 from sandyard.broker.pool.stores.sql_claim_batches import claim_batcher
 from sandyard.broker.pool.stores.sql_pages import SqlPages
 from sandyard.broker.pool.stores.sql_rows import (
+    EVENTS,
     STATUS_COUNT_LINES,
     apply_transitions,
+    chunks,
     entry_of,
     fold_status_counts,
     lease_of,
     sandbox_of,
 )
-from sandyard.broker.provider.autoscaling_model import Autoscaler
-from sandyard.broker.provider.model import ProviderBinding
+from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 from sandyard.broker.queue.stores.sql import SqlQueue
 from sandyard.broker.reservations.stores.sql import SqlReservations
-from sandyard.broker.stores.sql_apply import AUTOSCALERS, BINDINGS, SqlTogether
 from sandyard.broker.stores.tables import (
+    AUTOSCALERS,
+    BINDINGS,
+    CALENDARS,
+    CLIENTS,
     DELETED,
+    RESERVATIONS,
     SCHEMA,
-    autoscalers,
-    bindings,
-    calendars,
-    clients,
+    TICKETS,
+    WEBHOOKS,
     events,
-    reservations,
     sandboxes,
     status_counts,
-    tickets,
-    webhooks,
 )
 from sandyard.kit.changes.transitions import Transition
-from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entity
 from sandyard.kit.sql.events import SqlEventLog
 from sandyard.kit.sql.migrations import Migrations
+from sandyard.kit.sql.transitions import EntityTable, SqlTransitions, StaleTransitionError
 
 MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 
 _PAGE = 1000
-_CHUNK = 200
 
-_SUBJECTS = [
-    sandboxes.c.sandbox_id,
-    bindings.c.pool,
-    tickets.c.ticket_id,
-    webhooks.c.webhook_id,
-    clients.c.client_id,
-    reservations.c.reservation_id,
-    calendars.c.calendar,
-    autoscalers.c.autoscaler,
+_OTHERS: list[EntityTable[Any]] = [
+    *(BINDINGS, TICKETS, WEBHOOKS, CLIENTS),
+    *(RESERVATIONS, CALENDARS, AUTOSCALERS),
 ]
+"""The tables of all entities besides sandboxes."""
 
 _column = sandboxes.c
 
 
-class SqlPoolStore(SqlQueue, SqlReservations):
+class SqlPoolStore(SqlPages, SqlQueue, SqlReservations):
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.events = SqlEventLog(database, events, part=SCHEMA, subjects=_SUBJECTS)
-        self._together = SqlTogether(database)
-        self._pages = SqlPages(database)
+        subjects = [_column.sandbox_id, *(each.subject for each in _OTHERS)]
+        self.events = SqlEventLog(database, events, part=SCHEMA, subjects=subjects)
+        self._others = SqlTransitions(database, _OTHERS, EVENTS)
         self._schema_checked = False
         self._claims = claim_batcher(database)
 
@@ -96,9 +89,8 @@ class SqlPoolStore(SqlQueue, SqlReservations):
         return await self._claims.submit(claim)
 
     async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
-        statement = sa.select(sandboxes).where(_column.sandbox_id == sandbox_id)
-        row = await self._database.read(lambda connection: connection.execute(statement).first())
-        return None if row is None else entry_of(row)
+        rows = await self._rows(sa.select(sandboxes).where(_column.sandbox_id == sandbox_id))
+        return entry_of(rows[0]) if rows else None
 
     async def find_lease(self, track_id: str, key: str) -> Lease | None:
         statement = sa.select(sandboxes).where(
@@ -112,7 +104,7 @@ class SqlPoolStore(SqlQueue, SqlReservations):
             range(len(transitions)), key=lambda index: _lock_order(transitions[index])
         )
         applied = [False] * len(transitions)
-        for chunk in _chunks(in_lock_order):
+        for chunk in chunks(in_lock_order):
             chosen = [transitions[index] for index in chunk]
             outcomes = await self._database.write(partial(apply_transitions, transitions=chosen))
             for index, outcome in zip(chunk, outcomes, strict=True):
@@ -120,10 +112,20 @@ class SqlPoolStore(SqlQueue, SqlReservations):
         return applied
 
     async def apply_together(self, *transitions: Transition[Any]) -> bool:
-        return await self._together.apply(transitions)
+        try:
+            await self._database.write(lambda connection: self._write(connection, transitions))
+        except (StaleTransitionError, sa.exc.IntegrityError):
+            return False
+        return True
+
+    def _write(self, connection: sa.Connection, transitions: Sequence[Transition[Any]]) -> None:
+        rows = [each for each in transitions if _is_of_sandbox(each)]
+        self._others.write(connection, [each for each in transitions if not _is_of_sandbox(each)])
+        if not all(apply_transitions(connection, rows)):
+            raise StaleTransitionError
 
     async def confirm_listed(self, sandbox_ids: Sequence[str], *, now: int) -> None:
-        for chunk in _chunks(sandbox_ids):
+        for chunk in chunks(sandbox_ids):
             await self._execute(
                 sandboxes.update()
                 .where(
@@ -134,7 +136,7 @@ class SqlPoolStore(SqlQueue, SqlReservations):
             )
 
     async def renew_tombstones(self, sandbox_ids: Sequence[str], *, kept_until: int) -> None:
-        for chunk in _chunks(sandbox_ids):
+        for chunk in chunks(sandbox_ids):
             await self._execute(
                 sandboxes.update()
                 .where(_column.sandbox_id.in_(chunk), _column.kept_until.is_not(None))
@@ -146,7 +148,7 @@ class SqlPoolStore(SqlQueue, SqlReservations):
 
     async def tombstoned(self, sandbox_ids: Sequence[str]) -> set[str]:
         found: set[str] = set()
-        for chunk in _chunks(sandbox_ids):
+        for chunk in chunks(sandbox_ids):
             statement = sa.select(_column.sandbox_id).where(
                 _column.sandbox_id.in_(chunk), _column.kept_until.is_not(None)
             )
@@ -181,31 +183,21 @@ class SqlPoolStore(SqlQueue, SqlReservations):
             last = rows[-1].sandbox_id
             yield rows
 
-    async def page(self, where: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
-        return await self._pages.page(where, limit=limit, cursor=cursor)
+    def overdue(self, *, ended_by: int, size: int = 100) -> AsyncIterator[Sequence[Sandbox]]:
+        return self._due(_column.lease_ends_at, ended_by, size)
 
-    async def overdue(
-        self, *, ended_by: int, limit: int, after: Sandbox | None
-    ) -> Sequence[Sandbox]:
-        last = None if after is None else (after.expires_at, after.sandbox_id)
-        return await self._due(_column.lease_ends_at, ended_by, limit, last)
-
-    async def deletable(self, *, now: int, limit: int, after: Sandbox | None) -> Sequence[Sandbox]:
-        last = None if after is None else (after.next_attempt_at, after.sandbox_id)
-        return await self._due(_column.next_attempt_at, now, limit, last)
+    def deletable(self, *, now: int, size: int = 100) -> AsyncIterator[Sequence[Sandbox]]:
+        return self._due(_column.next_attempt_at, now, size)
 
     async def _due(
-        self,
-        moment: sa.ColumnElement[int],
-        until: int,
-        limit: int,
-        last: tuple[int | None, str] | None,
-    ) -> Sequence[Sandbox]:
-        statement = sa.select(sandboxes).where(moment <= until)
-        if last is not None:
-            statement = statement.where(sa.tuple_(moment, _column.sandbox_id) > sa.tuple_(*last))
-        rows = await self._rows(statement.order_by(moment, _column.sandbox_id).limit(limit))
-        return [sandbox_of(row) for row in rows]
+        self, moment: sa.Column[int], until: int, size: int
+    ) -> AsyncIterator[Sequence[Sandbox]]:
+        due = sa.select(sandboxes).where(moment <= until).order_by(moment, _column.sandbox_id)
+        statement = due
+        while rows := await self._rows(statement.limit(size)):
+            yield [sandbox_of(row) for row in rows]
+            last = sa.tuple_(getattr(rows[-1], moment.name), rows[-1].sandbox_id)
+            statement = due.where(sa.tuple_(moment, _column.sandbox_id) > last)
 
     async def counts(self) -> PoolCounts:
         statement = sa.select(
@@ -232,17 +224,11 @@ class SqlPoolStore(SqlQueue, SqlReservations):
     async def close(self) -> None:
         await self._database.close()
 
-    async def _rows(self, statement: sa.Select[Any]) -> Sequence[Any]:
-        return await self._database.read(lambda connection: connection.execute(statement).all())
-
-    async def _execute(self, statement: sa.Executable) -> None:
-        await self._database.write(lambda connection: connection.execute(statement))
-
-
-def _chunks(items: Sequence[Any]) -> Iterable[Sequence[Any]]:
-    return (items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK))
-
 
 def _lock_order(transition: PoolTransition) -> tuple[str, str]:
     row = transition.before or transition.after
     return (row.name if isinstance(row, Sandbox) else "", row.sandbox_id if row else "")
+
+
+def _is_of_sandbox(transition: Transition[Any]) -> bool:
+    return isinstance(transition.before or transition.after, Sandbox | Tombstone)

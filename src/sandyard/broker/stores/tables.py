@@ -1,11 +1,18 @@
-"""The pool's SQL tables, as the queries see them; the migrations make them."""
+"""The pool's SQL tables, as the queries see them; the migrations make them. An entity's columns are
+its fields."""
 
 import sqlalchemy as sa
 
-from sandyard.kit.sql.circuits import circuit_table
-from sandyard.kit.sql.column_types import JsonText
+from sandyard.broker.clients.model import Client
+from sandyard.broker.delivery.model import Attempt, Webhook
+from sandyard.broker.pool.model import Sandbox
+from sandyard.broker.provider.model import Autoscaler, ProviderBinding
+from sandyard.broker.queue.model import Ticket
+from sandyard.broker.reservations.model import Calendar, Reservation
+from sandyard.kit.sql.column_types import BIG_ID, JsonText, columns_of
 from sandyard.kit.sql.events import event_table
-from sandyard.kit.sql.job_leases import job_table
+from sandyard.kit.sql.job_leases import circuit_table, job_table
+from sandyard.kit.sql.transitions import EntityTable
 
 SCHEMA = "broker"
 DELETED = "deleted"
@@ -17,38 +24,12 @@ metadata = sa.MetaData(schema=SCHEMA)
 sandboxes = sa.Table(
     "sandboxes",
     metadata,
-    sa.Column("sandbox_id", sa.String(128), primary_key=True),
-    sa.Column("name", sa.String, nullable=False),
-    sa.Column("external_id", sa.String, nullable=False),
-    sa.Column("status", sa.String(20), nullable=False),
-    sa.Column("stale_reason", sa.String(20)),
-    sa.Column("lab_duration_hours", sa.Float, nullable=False),
-    sa.Column("allocated_to_track", sa.String(128)),
-    sa.Column("idempotency_key", sa.String(128)),
-    sa.Column("track_name", sa.String(128)),
-    sa.Column("allocated_at", sa.BigInteger, nullable=False),
-    sa.Column("ends_at", sa.BigInteger),
-    sa.Column("extension_keys", sa.String),
-    sa.Column("reserved_for", sa.String(64)),
-    sa.Column("reservation_id", sa.String(64)),
-    sa.Column("status_reason", sa.String),
-    sa.Column("held_until", sa.BigInteger),
-    sa.Column("hold_reminded_at", sa.BigInteger),
-    sa.Column("replaced_by", sa.String(128)),
-    sa.Column("probe_failures", sa.Integer, nullable=False),
-    sa.Column("probed_at", sa.BigInteger),
-    sa.Column("lease_track", sa.String(128)),
-    sa.Column("lease_key", sa.String(128)),
+    *columns_of(Sandbox),
+    sa.Column("lease_track", sa.String),
+    sa.Column("lease_key", sa.String),
     sa.Column("lease_ends_at", sa.BigInteger),
-    sa.Column("deletion_requested_at", sa.BigInteger),
-    sa.Column("deletion_retry_count", sa.Integer, nullable=False),
-    sa.Column("next_attempt_at", sa.BigInteger),
-    sa.Column("last_synced", sa.BigInteger),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("updated_at", sa.BigInteger, nullable=False),
     sa.Column("deleted_at", sa.BigInteger),
     sa.Column("kept_until", sa.BigInteger),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
 )
 """The lease is `lease_track`, `lease_key` and `lease_ends_at`: set exactly while the row is
 `allocated`, which the database checks. Likewise only a row in `pending_deletion` has a
@@ -59,98 +40,28 @@ these columns rather than `status`: without statistics, a planner considers any 
 status_counts = sa.Table(
     "tally",
     metadata,
-    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("id", BIG_ID, primary_key=True),
     sa.Column("status", sa.String(20), nullable=False),
     sa.Column("change", sa.BigInteger, nullable=False),
 )
 """Changes of the number of rows per state, a line per transaction: their sum is the count. Adding a
 line never waits for another transaction, as a single counter would."""
 
-tickets = sa.Table(
-    "tickets",
-    metadata,
-    sa.Column("ticket_id", sa.String(64), primary_key=True),
-    sa.Column("track_id", sa.String(128), nullable=False),
-    sa.Column("key", sa.String(128), nullable=False),
-    sa.Column("urgency", sa.Integer, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("name_prefix", sa.String(128), nullable=False),
-    sa.Column("sandbox_id", sa.String(128)),
-    sa.Column("client", sa.String(128)),
-    sa.Column("asked_at", sa.BigInteger, nullable=False),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-)
+tickets = sa.Table("tickets", metadata, *columns_of(Ticket))
 """The queue. A unique index over (track, key) allows one ticket for each."""
 
-reservations = sa.Table(
-    "reservations",
-    metadata,
-    sa.Column("reservation_id", sa.String(64), primary_key=True),
-    sa.Column("count", sa.Integer, nullable=False),
-    sa.Column("starts_at", sa.BigInteger, nullable=False),
-    sa.Column("ends_at", sa.BigInteger, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("track_prefix", sa.String(128)),
-    sa.Column("client", sa.String(128)),
-    sa.Column("name_prefix", sa.String(128), nullable=False),
-    sa.Column("note", sa.String, nullable=False),
-    sa.Column("kept", sa.Integer, nullable=False),
-    sa.Column("is_short", sa.Boolean, nullable=False),
-    sa.Column("cancelled_at", sa.BigInteger),
-    sa.Column("ended_at", sa.BigInteger),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-)
+reservations = sa.Table("reservations", metadata, *columns_of(Reservation))
 
-calendars = sa.Table(
-    "calendars",
-    metadata,
-    sa.Column("calendar", sa.String(64), primary_key=True),
-    sa.Column("last_reservation_id", sa.String(64), nullable=False),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-)
+calendars = sa.Table("calendars", metadata, *columns_of(Calendar))
 """One row, which every new reservation changes."""
 
-autoscalers = sa.Table(
-    "autoscalers",
-    metadata,
-    sa.Column("autoscaler", sa.String(64), primary_key=True),
-    sa.Column("level", sa.String(20), nullable=False),
-    sa.Column("asked", sa.String, nullable=False),
-    sa.Column("asked_at", sa.BigInteger, nullable=False),
-    sa.Column("window_at", sa.BigInteger, nullable=False),
-    sa.Column("created", sa.Integer, nullable=False),
-    sa.Column("failures", sa.Integer, nullable=False),
-    sa.Column("next_attempt_at", sa.BigInteger, nullable=False),
-    sa.Column("is_stuck", sa.Boolean, nullable=False),
-    sa.Column("sync_failures", sa.Integer, nullable=False),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-)
+autoscalers = sa.Table("autoscalers", metadata, *columns_of(Autoscaler))
 """The autoscaler's state: one row."""
 
-bindings = sa.Table(
-    "bindings",
-    metadata,
-    sa.Column("pool", sa.String(64), primary_key=True),
-    sa.Column("provider", sa.String, nullable=False),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-)
+bindings = sa.Table("bindings", metadata, *columns_of(ProviderBinding))
 """The pool's provider: one row."""
 
-webhooks = sa.Table(
-    "webhooks",
-    metadata,
-    sa.Column("webhook_id", sa.String(64), primary_key=True),
-    sa.Column("url", sa.Text, nullable=False),
-    sa.Column("created_at_ms", sa.BigInteger, nullable=False),
-    sa.Column("kinds", sa.Text, nullable=False),
-    sa.Column("note", sa.Text),
-    sa.Column("is_enabled", sa.Boolean, nullable=False),
-    sa.Column("disabled_reason", sa.Text),
-    sa.Column("secret", sa.Text, nullable=False),
-    sa.Column("old_secret", sa.Text),
-    sa.Column("old_secret_until_ms", sa.BigInteger),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-)
+webhooks = sa.Table("webhooks", metadata, *columns_of(Webhook))
 
 streams = sa.Table(
     "sink_streams",
@@ -164,33 +75,9 @@ streams = sa.Table(
 )
 """Each sink's position in the log of each part."""
 
-attempts = sa.Table(
-    "webhook_attempts",
-    metadata,
-    sa.Column("attempt_id", sa.String(64), primary_key=True),
-    sa.Column("webhook_id", sa.String(64), nullable=False),
-    sa.Column("event_id", sa.String(26), nullable=False),
-    sa.Column("kind", sa.String(64), nullable=False),
-    sa.Column("subject", sa.String(128), nullable=False),
-    sa.Column("at_ms", sa.BigInteger, nullable=False),
-    sa.Column("duration_ms", sa.BigInteger, nullable=False),
-    sa.Column("status", sa.Integer),
-    sa.Column("error", sa.Text),
-)
+attempts = sa.Table("webhook_attempts", metadata, *columns_of(Attempt, key="attempt_id"))
 
-clients = sa.Table(
-    "clients",
-    metadata,
-    sa.Column("client_id", sa.String(128), primary_key=True),
-    sa.Column("scopes", sa.Text, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
-    sa.Column("track_prefix", sa.String(128), nullable=False),
-    sa.Column("rate", sa.String(64)),
-    sa.Column("max_leases", sa.BigInteger),
-    sa.Column("tokens", JsonText, nullable=False),
-    sa.Column("hashes", JsonText, nullable=False),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-)
+clients = sa.Table("clients", metadata, *columns_of(Client))
 
 token_uses = sa.Table(
     "client_token_uses",
@@ -204,8 +91,11 @@ client_counts = sa.Table(
     metadata,
     sa.Column("client", sa.String(64), primary_key=True),
     sa.Column("leases", sa.BigInteger, nullable=False),
+    sa.Column("hour", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("taken", sa.BigInteger, nullable=False, server_default="0"),
 )
-"""How many slots each client has, changed in the transactions that take and free them."""
+"""How many slots each client has, and how many it has taken in the hour when it last took one,
+changed in the transactions that take and free them."""
 
 client_slots = sa.Table(
     "client_slots",
@@ -214,8 +104,10 @@ client_slots = sa.Table(
     sa.Column("track_id", sa.String(128), primary_key=True),
     sa.Column("key", sa.String(128), primary_key=True),
     sa.Column("taken_at_ms", sa.BigInteger, nullable=False),
+    sa.Column("paid_hour", sa.BigInteger),
 )
-"""Current and requested leases that count towards a client's limit."""
+"""Current and requested leases, and holds, that count towards a client's limit. `paid_hour` is the
+hour whose budget has paid for it, until its lease is made."""
 
 samples = sa.Table(
     "pool_samples",
@@ -230,3 +122,11 @@ samples = sa.Table(
 jobs = job_table(metadata)
 circuits = circuit_table(metadata)
 events = event_table(metadata)
+
+BINDINGS = EntityTable(ProviderBinding, bindings)
+TICKETS = EntityTable(Ticket, tickets)
+WEBHOOKS = EntityTable(Webhook, webhooks)
+CLIENTS = EntityTable(Client, clients)
+RESERVATIONS = EntityTable(Reservation, reservations)
+CALENDARS = EntityTable(Calendar, calendars)
+AUTOSCALERS = EntityTable(Autoscaler, autoscalers)

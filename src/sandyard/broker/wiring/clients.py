@@ -1,16 +1,15 @@
 """Clients of the Broker, wired: their tokens, an issuer's access tokens, and their limits."""
 
 from sandyard.broker.clients.access import AccessTokens, ClientAccess, RateLimit
-from sandyard.broker.clients.guards import AdminGuard, TrackGuard
 from sandyard.broker.clients.ports import ClientStore
+from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.kit.clock import Clock
-from sandyard.kit.http.client_address import ClientAddress
 from sandyard.settings import Settings, SettingsError
 
 
 def client_access(
-    settings: Settings, pool: PoolStore, store: ClientStore, clock: Clock
+    settings: Settings, pool: PoolStore, store: ClientStore, clock: Clock, metrics: BrokerMetrics
 ) -> ClientAccess:
     """Raises SettingsError if the issuer's settings are incomplete."""
 
@@ -23,6 +22,8 @@ def client_access(
         store,
         pool,
         clock=clock,
+        metrics=metrics,
+        turnover_per_hour=settings.broker.client_turnover_per_hour,
         rate_limit=rate_limit,
         access_tokens=_access_tokens(settings, clock),
     )
@@ -46,16 +47,3 @@ def _access_tokens(settings: Settings, clock: Clock) -> AccessTokens | None:
         leeway_sec=oauth.auth_leeway_sec,
     )
     return OAuthTokens(issuer, clock=clock)
-
-
-def track_guard(settings: Settings, access: ClientAccess) -> TrackGuard:
-    return TrackGuard(settings.secret("broker_api_token"), access)
-
-
-def admin_guard(settings: Settings, access: ClientAccess) -> AdminGuard:
-    return AdminGuard(
-        settings.secret("broker_admin_token"),
-        access,
-        allowed=settings.broker.allowed_networks,
-        addresses=ClientAddress(settings.server.proxy_networks),
-    )

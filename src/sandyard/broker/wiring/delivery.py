@@ -4,14 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar
 
-from sandyard.broker.delivery.dispatcher import Dispatcher, Route
-from sandyard.broker.delivery.logs import Logs, OpenLog
-from sandyard.broker.delivery.model import RetryPolicy, Sink
+from sandyard.broker.delivery.dispatcher import Dispatcher, Logs, OpenLog, Route
+from sandyard.broker.delivery.model import RetryPolicy, Sink, Webhook
 from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.broker.delivery.stream import Stream, StreamPolicy
-from sandyard.broker.delivery.webhook_model import Webhook
 from sandyard.broker.delivery.webhook_sink import WebhookClient, WebhookSink
 from sandyard.broker.delivery.webhooks import Webhooks
 from sandyard.broker.metrics import BrokerMetrics
@@ -22,6 +20,8 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
 from sandyard.kit.observability.tracing import traced
 from sandyard.settings import DeliverySettings, Settings, SettingsError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,15 @@ class _Wiring:
 
     def route(self, sink: Sink, version: int = 0) -> Route:
         sink = traced(sink, spans.SINK)
+        return Route(sink.name, version, self.streams(Stream, sink), sink.close)
 
-        def stream(log: EventLog) -> Stream:
-            return Stream(sink, log, self.store, clock=self.clock, policy=self.policy)
+    def streams(self, kind: Callable[..., T], sink: Any) -> Callable[[EventLog], T]:
+        """Makes a stream of this kind to the sink from each log."""
 
-        return Route(sink.name, version, stream, sink.close)
+        def stream(log: EventLog) -> T:
+            return kind(sink, log, self.store, clock=self.clock, policy=self.policy)
+
+        return stream
 
 
 def build_delivery(
@@ -121,30 +125,24 @@ def _fixed_sink(name: str, settings: Settings, wiring: _Wiring) -> Callable[[], 
     )
 
 
-def _sqs(wiring: _Wiring, address: str, **options: Any) -> Route:
-    from sandyard.broker.delivery.aws_sinks import sqs_sink
+def _queue_or_topic(wiring: _Wiring, address: str, *, name: str, **options: Any) -> Route:
+    from sandyard.broker.delivery.aws_sinks import AwsSink
 
-    return wiring.route(sqs_sink(address, **options))
-
-
-def _sns(wiring: _Wiring, address: str, **options: Any) -> Route:
-    from sandyard.broker.delivery.aws_sinks import sns_sink
-
-    return wiring.route(sns_sink(address, **options))
+    return wiring.route(AwsSink(name, address, **options))
 
 
 def _s3(wiring: _Wiring, address: str, **options: Any) -> Route:
-    from sandyard.broker.delivery.s3_sink import S3Sink, S3Stream
+    from sandyard.broker.delivery.aws_sinks import S3Sink, S3Stream
 
     sink = S3Sink(address, **options)
-
-    def stream(log: EventLog) -> S3Stream:
-        return S3Stream(sink, log, wiring.store, clock=wiring.clock, policy=wiring.policy)
-
-    return Route(sink.name, 0, stream, sink.close)
+    return Route(sink.name, 0, wiring.streams(S3Stream, sink), sink.close)
 
 
-_MAKERS = {"sqs": _sqs, "sns": _sns, "s3": _s3}
+_MAKERS: Mapping[str, Callable[..., Route]] = {
+    "sqs": partial(_queue_or_topic, name="sqs"),
+    "sns": partial(_queue_or_topic, name="sns"),
+    "s3": _s3,
+}
 
 
 def _address(value: str | None, variable: str, sink: str) -> str:

@@ -3,33 +3,31 @@
 import random
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from sandyard.broker.clients.service import Clients
 from sandyard.broker.history.service import History
-from sandyard.broker.jobs import BrokerJobs
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.cleanup import Cleanup
-from sandyard.broker.pool.deletion_model import DeletionPolicy
-from sandyard.broker.pool.expiry import Expiry
-from sandyard.broker.pool.holds import Holds
+from sandyard.broker.pool.expiry import Expiry, Holds
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.provider_model import DeletionPolicy
 from sandyard.broker.pool.sync import Sync
 from sandyard.broker.probes.jobs import ProbeJob
 from sandyard.broker.probes.ports import Prober
 from sandyard.broker.provider.autoscaling import PoolAutoscaler
-from sandyard.broker.provider.autoscaling_model import AutoscalingPolicy
 from sandyard.broker.provider.binding import PoolProvider
 from sandyard.broker.provider.client import HttpProvider
-from sandyard.broker.provider.model import provider_name
+from sandyard.broker.provider.model import AutoscalingPolicy, provider_name
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.wiring.delivery import Delivery
 from sandyard.kit.clock import Clock
-from sandyard.kit.jobs import JobRunner
+from sandyard.kit.jobs import Job
 from sandyard.settings import BrokerSettings, Settings
 from sandyard.wiring.engines import prune_job
-from sandyard.wiring.job_specs import broker as specs
+from sandyard.wiring.job_specs import BrokerJobSpecs as Specs
 
 _CLIENT_LEASES_SEC = 60
 _SAMPLE_SEC = 20
@@ -45,7 +43,6 @@ class JobContext:
     settings: Settings
     store: PoolStore
     assigner: SandboxAssigner
-    runner: JobRunner
     clock: Clock
     metrics: BrokerMetrics
 
@@ -59,7 +56,7 @@ def broker_jobs(
     delivery: Delivery,
     clients: Clients,
     history: History,
-) -> BrokerJobs:
+) -> list[Job[Any]]:
     settings, store = context.settings, context.store
     clock, metrics, broker = context.clock, context.metrics, settings.broker
     hours, grace_sec = broker.lab_duration_hours, round(broker.grace_period_minutes * 60)
@@ -78,10 +75,10 @@ def broker_jobs(
         metrics=metrics,
         policy=_deletion_policy(broker),
         parallel=broker.cleanup_parallel,
-        randomness=random.Random(),  # noqa: S311 - jitter, no secret
+        randomness=random.Random(random.getrandbits(64)),  # noqa: S311 - jitter, no secret
     )
     expiry = Expiry(store, clock=clock, metrics=metrics, grace_sec=grace_sec)
-    holds = Holds(store, clock=clock, metrics=metrics)
+    holds = Holds(store, clock=clock, metrics=metrics, assigner=context.assigner)
     probe = ProbeJob(
         store,
         prober,
@@ -94,21 +91,20 @@ def broker_jobs(
     autoscaler = _autoscaler(context, provider)
     run = autoscaler.around_sync(own.before(sync.run))
     forced = autoscaler.around_sync(own.before(partial(sync.run, force=True)))
-    return BrokerJobs(
-        context.runner,
-        specs.SYNC.job(broker.sync_interval_sec, run, at_start=True, run_forced=forced),
-        specs.CLEANUP.job(broker.cleanup_interval_sec, own.before(cleanup.run)),
-        specs.EXPIRY.job(broker.auto_expiry_interval_sec, expiry.run),
-        specs.QUEUE.job(broker.queue_interval_sec, queue.dispatch),
-        specs.RESERVATIONS.job(broker.reservations_interval_sec, reservations.maintain),
-        specs.HOLDS.job(broker.holds_interval_sec, holds.remind),
-        specs.PROBE.job(broker.probe_interval_sec, probe.run),
-        specs.POOL.job(broker.pool_interval_sec, own.before(autoscaler.run)),
-        specs.DELIVER.job(_DELIVER_SEC, delivery.dispatcher.run),
-        specs.CLIENT_LEASES.job(_CLIENT_LEASES_SEC, clients.free_slots),
-        specs.HISTORY.job(_SAMPLE_SEC, history.sample),
-        prune_job(settings, specs.EVENTS, store.events, clock),
-    )
+    return [
+        Specs.SYNC.job(broker.sync_interval_sec, run, at_start=True, run_forced=forced),
+        Specs.CLEANUP.job(broker.cleanup_interval_sec, own.before(cleanup.run)),
+        Specs.EXPIRY.job(broker.auto_expiry_interval_sec, expiry.run),
+        Specs.QUEUE.job(broker.queue_interval_sec, queue.dispatch),
+        Specs.RESERVATIONS.job(broker.reservations_interval_sec, reservations.maintain),
+        Specs.HOLDS.job(broker.holds_interval_sec, holds.run),
+        Specs.PROBE.job(broker.probe_interval_sec, probe.run),
+        Specs.POOL.job(broker.pool_interval_sec, own.before(autoscaler.run)),
+        Specs.DELIVER.job(_DELIVER_SEC, delivery.dispatcher.run),
+        Specs.CLIENT_LEASES.job(_CLIENT_LEASES_SEC, clients.free_slots),
+        Specs.HISTORY.job(_SAMPLE_SEC, history.sample),
+        prune_job(settings, Specs.EVENTS, store.events, clock),
+    ]
 
 
 def pool_provider(settings: Settings, store: PoolStore, clock: Clock) -> PoolProvider:

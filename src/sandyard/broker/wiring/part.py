@@ -4,32 +4,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from prometheus_client import CollectorRegistry
 
 from sandyard.broker.clients.access import ClientAccess
+from sandyard.broker.clients.guards import AdminGuard, TrackGuard
 from sandyard.broker.clients.http import create_client_router
 from sandyard.broker.clients.service import Clients
+from sandyard.broker.delivery.dispatcher import OpenLog
 from sandyard.broker.delivery.http import create_webhook_router
-from sandyard.broker.delivery.logs import OpenLog
 from sandyard.broker.history.http import create_monitor_router
 from sandyard.broker.history.monitor import Monitor, ProviderFacts
 from sandyard.broker.history.service import History
-from sandyard.broker.jobs import BrokerJobs
 from sandyard.broker.metrics import BrokerMetrics, pool_gauges
 from sandyard.broker.pool.bulk import BulkChanges
-from sandyard.broker.pool.changes import SandboxChanges
 from sandyard.broker.pool.http.admin import create_admin_router
-from sandyard.broker.pool.http.leases import create_lease_router
 from sandyard.broker.pool.http.tracks import create_track_router
 from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import lab_seconds
-from sandyard.broker.pool.service import Broker, RateLimit
+from sandyard.broker.pool.names import KnownNames
+from sandyard.broker.pool.service import Broker, CountCall
 from sandyard.broker.probes.claims import CallProber, ClaimChecker
 from sandyard.broker.probes.ports import Prober
 from sandyard.broker.probes.probers import prober_of
-from sandyard.broker.provider.client import HttpProvider
+from sandyard.broker.provider.client import DIALECTS, HttpProvider
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.http import create_queue_router
 from sandyard.broker.queue.service import Queue
@@ -38,7 +37,7 @@ from sandyard.broker.reservations.http import create_reservation_router
 from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
 from sandyard.broker.wiring import spans
-from sandyard.broker.wiring.clients import admin_guard, client_access, track_guard
+from sandyard.broker.wiring.clients import client_access
 from sandyard.broker.wiring.delivery import Delivery, build_delivery
 from sandyard.broker.wiring.jobs import JobContext, broker_jobs
 from sandyard.broker.wiring.pool import Pool, open_pool, opened_pool
@@ -46,11 +45,13 @@ from sandyard.broker.wiring.provider import ProviderAddress, provider_policy
 from sandyard.kit.changes.transitions import Entity
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
+from sandyard.kit.http.client_address import ClientAddress
+from sandyard.kit.jobs import Job, JobRun, JobRunner
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.observability.tracing import traced
 from sandyard.settings import BrokerSettings, ProviderSettings, Settings
 from sandyard.wiring.engines import job_runner
-from sandyard.wiring.job_specs.broker import JOBS
+from sandyard.wiring.job_specs import BrokerJobSpecs
 from sandyard.wiring.part import Part
 from sandyard.wiring.spec import Counting, Verification
 
@@ -61,9 +62,7 @@ _PROBE_AT_CLAIM_SEC = 8.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPart(Part):
     name: ClassVar[str] = "broker"
-    broker: Broker
     queue: Queue
-    jobs: BrokerJobs
     pool: Pool
     provider: HttpProvider
     prober: Prober | None
@@ -82,7 +81,7 @@ class BrokerPart(Part):
         await self.pool.store.check()
 
     async def own_gauges(self) -> Gauges:
-        finished = await self.pool.leases.finished(["sync"])
+        sync = (await self.pool.leases.runs(["sync"])).get("sync", JobRun())
         return {
             **pool_gauges((await self.pool.store.counts()).by_status),
             "queue_waiting": (
@@ -91,7 +90,7 @@ class BrokerPart(Part):
             ),
             "last_sync_timestamp_seconds": (
                 "When a sync last came to its end",
-                finished.get("sync", 0),
+                sync.finished_at or 0,
             ),
             "provider_circuit_open": (
                 "1 while the provider is not called after repeated failures",
@@ -121,8 +120,30 @@ def build_broker(
     clock = clock or SystemClock()
     metrics = BrokerMetrics(registry)
     pool = open_pool(settings, data_dir=data_dir, clock=clock, metrics=metrics)
-    store = traced(pool.store, spans.POOL)
     provider = _provider(settings.provider, provider_address, pool.circuits)
+    return wire_broker(
+        settings,
+        pool=pool,
+        provider=provider,
+        provider_address=provider_address,
+        metrics=metrics,
+        other_logs=other_logs,
+        clock=clock,
+    )
+
+
+def wire_broker(
+    settings: Settings,
+    *,
+    pool: Pool,
+    provider: HttpProvider,
+    provider_address: ProviderAddress,
+    metrics: BrokerMetrics,
+    other_logs: Mapping[str, OpenLog],
+    clock: Clock,
+) -> BrokerPart:
+    """Everything above the engine and the provider."""
+    store = traced(pool.store, spans.POOL)
     ttl_sec = settings.broker.queue_ticket_ttl_sec
     assigner = SandboxAssigner(store, clock=clock, ticket_ttl_sec=ttl_sec)
     cache = ReservationCache(store)
@@ -138,41 +159,52 @@ def build_broker(
         metrics=metrics,
     )
     clients = Clients(store, pool.clients, clock=clock)
-    access = client_access(settings, store, pool.clients, clock)
+    access = client_access(settings, store, pool.clients, clock, metrics)
     reservations = Reservations(
         store,
         clock=clock,
         pool_max_total=settings.broker.pool_max_total,
         assigner=assigner,
+        cache=cache,
     )
     prober = _prober(settings.broker, provider)
-    context = JobContext(settings, store, assigner, runner, clock, metrics)
+    context = JobContext(settings, store, assigner, clock, metrics)
     history = History(store, pool.history, clock=clock)
-    jobs = broker_jobs(context, provider, queue, reservations, prober, delivery, clients, history)
+    schedule = broker_jobs(
+        context, provider, queue, reservations, prober, delivery, clients, history
+    )
+    jobs = {job.name: job for job in schedule}
     service, leases = _claims(context, queue, cache, prober)
     bulk = BulkChanges(store, clock=clock, assigner=assigner)
-    monitor = _monitor(context, jobs, provider, provider_address)
-    tracks, operators = track_guard(settings, access), admin_guard(settings, access)
+    monitor = _monitor(context, runner, jobs, provider, provider_address)
+    tracks = TrackGuard(settings.secret("broker_api_token"), access)
+    operators = AdminGuard(
+        settings.secret("broker_admin_token"),
+        access,
+        allowed=settings.broker.allowed_networks,
+        addresses=ClientAddress(settings.server.proxy_networks),
+    )
     prefix, longest_wait_sec = settings.broker.api_base_path, settings.broker.queue_max_wait_sec
     return BrokerPart(
         engine=pool.engine,
         routers=[
-            create_track_router(service, tracks, prefix=prefix, longest_wait_sec=longest_wait_sec),
+            create_track_router(
+                service, leases, tracks, prefix=prefix, longest_wait_sec=longest_wait_sec
+            ),
             create_queue_router(service, tracks, prefix=prefix, ticket_ttl_sec=ttl_sec),
-            create_lease_router(leases, tracks, prefix=prefix),
-            create_admin_router(service, jobs, bulk, store.events, operators, prefix=prefix),
+            create_admin_router(
+                service, leases, runner, jobs, bulk, store, provider, operators, prefix=prefix
+            ),
             create_webhook_router(delivery.webhooks, operators.require_admin, prefix=prefix),
             create_client_router(clients, operators.require_admin, prefix=prefix),
             create_monitor_router(monitor, history, operators, prefix=prefix),
             create_reservation_router(reservations, operators, clock=clock, prefix=prefix),
         ],
-        runner=jobs.runner,
-        schedule=jobs.all,
+        runner=runner,
+        schedule=schedule,
         events=store.events,
         embedded=pool.embedded,
-        broker=service,
         queue=queue,
-        jobs=jobs,
         pool=pool,
         provider=provider,
         prober=prober,
@@ -188,11 +220,11 @@ def _claims(
     """Grants leases; if so configured, each sandbox is probed before its track gets it."""
     settings, store = context.settings.broker, context.store
     clock, metrics, assigner = context.clock, context.metrics, context.assigner
-    changes = SandboxChanges(store, clock=clock, assigner=assigner)
     lease_max_sec, hold_sec = (
         lab_seconds(settings.lease_max_hours),
         lab_seconds(settings.hold_hours),
     )
+    names = KnownNames(store, clock=clock)
     start_prober = checker = None
     if prober is not None and settings.probe_at_claim:
         start_prober = partial(CallProber.start, prober, _PROBE_AT_CLAIM_SEC)
@@ -201,9 +233,11 @@ def _claims(
         clock=clock,
         metrics=metrics,
         lease_max_sec=lease_max_sec,
+        max_replacements=settings.lease_max_replacements,
         hold_sec=hold_sec,
-        changes=changes,
+        assigner=assigner,
         reservations=reservations,
+        names=names,
         begin_check=start_prober,
     )
     if start_prober is not None:
@@ -219,22 +253,27 @@ def _claims(
         hold_sec=hold_sec,
         queue=queue,
         reservations=reservations,
-        changes=changes,
+        assigner=assigner,
+        names=names,
         check_claimed=None if checker is None else checker.check,
     )
     return service, leases
 
 
 def _monitor(
-    context: JobContext, jobs: BrokerJobs, provider: HttpProvider, address: ProviderAddress
+    context: JobContext,
+    runner: JobRunner,
+    jobs: Mapping[str, Job[Any]],
+    provider: HttpProvider,
+    address: ProviderAddress,
 ) -> Monitor:
     settings = context.settings.provider
     return Monitor(
         context.store,
         clock=context.clock,
-        runner=jobs.runner,
-        jobs={job.name: job for job in jobs.all},
-        does={spec.name: spec.does for spec in JOBS},
+        runner=runner,
+        jobs=jobs,
+        does={spec.name: spec.does for spec in BrokerJobSpecs.all()},
         provider=provider,
         facts=ProviderFacts(
             address=settings.csp_base_url or address.description,
@@ -252,8 +291,7 @@ def _prober(settings: BrokerSettings, provider: HttpProvider) -> Prober | None:
 
 async def verify_broker(settings: Settings, data_dir: Path, counting: Counting) -> Verification:
     async with opened_pool(settings, data_dir) as pool:
-        total = (await pool.store.counts()).total
-        with counting("verify", total) as progress:
+        with counting("verify broker", None) as progress:
             report = await verify(pool.store, progress=progress, others=partial(_others, pool))
     return Verification(
         f"{report.rows} sandboxes, {report.leases} leases, {report.tombstones} tombstones",
@@ -265,22 +303,21 @@ async def _others(pool: Pool) -> Sequence[Entity]:
     return [*await pool.deliveries.webhooks(), *await pool.clients.clients()]
 
 
-def _rate_limit(settings: Settings) -> RateLimit | None:
+def _rate_limit(settings: Settings) -> CountCall | None:
     rate = settings.broker.rate_limit_per_track
     if rate is None:
         return None
-    from sandyard.kit.rate_limit import RateLimit as CountedRateLimit
+    from sandyard.kit.rate_limit import RateLimit
 
-    return CountedRateLimit(rate, settings.broker.rate_limit_storage_url)
+    return RateLimit(rate, settings.broker.rate_limit_storage_url).wait_for
 
 
 def _provider(
     settings: ProviderSettings, address: ProviderAddress, circuits: CircuitStore
 ) -> HttpProvider:
-    provider = HttpProvider(
+    provider = DIALECTS[settings.csp_dialect](
         base_url=address.url,
         token=address.token,
-        dialect=settings.csp_dialect,
         policy=provider_policy(settings),
         circuits=circuits,
     )

@@ -22,11 +22,10 @@ from sandyard.kit.changes.events import EventLog
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.jobs import JobLeases
-from sandyard.kit.sql.circuits import SqlCircuits
-from sandyard.kit.sql.embedded import EmbeddedDatabase
-from sandyard.kit.sql.job_leases import SqlJobLeases
+from sandyard.kit.sql.job_leases import SqlCircuits, SqlJobLeases
+from sandyard.kit.sql.migrations import EmbeddedDatabase
 from sandyard.settings import Settings
-from sandyard.wiring.engines import SqlEngine, open_dynamo
+from sandyard.wiring.engines import SqlEngine, open_part_dynamo
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.broker.stores.dynamo_table import PoolTable
@@ -50,7 +49,7 @@ def open_pool(
     settings: Settings, *, data_dir: Path, clock: Clock, metrics: BrokerMetrics | None = None
 ) -> Pool:
     if settings.broker.pool_store == "dynamodb":
-        return _open_dynamo_pool(settings, clock, metrics)
+        return _open_dynamo_pool(settings, data_dir, clock, metrics)
     sql = SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
     database = sql.database
     return Pool(
@@ -65,15 +64,16 @@ def open_pool(
     )
 
 
-def _open_dynamo_pool(settings: Settings, clock: Clock, metrics: BrokerMetrics | None) -> Pool:
+def _open_dynamo_pool(
+    settings: Settings, data_dir: Path, clock: Clock, metrics: BrokerMetrics | None
+) -> Pool:
     from sandyard.broker.clients.stores.dynamo import DynamoClientStore
     from sandyard.broker.delivery.stores.dynamo import DynamoDeliveryStore
     from sandyard.broker.history.stores.dynamo import DynamoHistoryStore
     from sandyard.broker.stores.dynamodb import DynamoPoolStore
-    from sandyard.kit.dynamo.circuits import DynamoCircuits
-    from sandyard.kit.dynamo.job_leases import DynamoJobLeases
+    from sandyard.kit.dynamo.job_leases import DynamoCircuits, DynamoJobLeases
 
-    table = open_pool_table(settings)
+    table = open_pool_table(settings, data_dir)
     store = DynamoPoolStore(
         table,
         clock=clock,
@@ -92,7 +92,7 @@ def _open_dynamo_pool(settings: Settings, clock: Clock, metrics: BrokerMetrics |
     )
 
 
-def open_pool_table(settings: Settings) -> "PoolTable":
+def open_pool_table(settings: Settings, data_dir: Path | None = None) -> "PoolTable":
     """The configured DynamoDB table, whether it exists or not."""
     from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
 
@@ -104,7 +104,7 @@ def open_pool_table(settings: Settings) -> "PoolTable":
         idempotency_index=dynamo.ddb_gsi3_name,
         own_events=dynamo.ddb_events_table_name,
     )
-    return PoolTable(open_dynamo(settings), names)
+    return PoolTable(open_part_dynamo(settings, data_dir, "broker"), names)
 
 
 @asynccontextmanager

@@ -1,12 +1,13 @@
 """Clients, last uses of their tokens and counted leases on DynamoDB, as items of the pool's table.
 
 Clients are one partition, and so are the counted leases, which are few: those of clients with a
-limit. A client's count is an item of its own.
+limit. A client's count is an item of its own, and so is what it has taken in an hour.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sandyard.broker.clients.model import Client
+from sandyard.broker.clients.model import Client, Slot, hour_of
 from sandyard.broker.stores.dynamo_entities import CLIENT, client_key, entities_in, find_entity
 from sandyard.kit.dynamo.client import ConditionFailedError, TransactionRefusedError
 from sandyard.kit.dynamo.items import Table
@@ -33,65 +34,97 @@ class DynamoClientStore:
         return {item["token_id"]: item["used_at"] for item in items}
 
     async def take_slot(
-        self, client: str, lease_key: tuple[str, str], *, most: int, now_ms: int
-    ) -> bool:
+        self,
+        client: str,
+        lease_key: tuple[str, str],
+        *,
+        most: int,
+        per_hour: int | None,
+        now_ms: int,
+    ) -> Slot:
+        key, hour = _slot_key(client, lease_key), hour_of(now_ms)
+        slot = {**key, **_slot(client, lease_key, now_ms), "paid_hour": hour}
         while True:
-            if await self._renew(client, lease_key, now_ms):
-                return True
+            renewed = await self._changed(key, "SET taken_at_ms = :now", {"now": now_ms})
+            if renewed is not None:
+                return Slot.USED if renewed.get("paid_hour") is None else Slot.UNUSED
             try:
                 await self._table.transact(
-                    self._table.put_action(
-                        {**_slot_key(client, lease_key), **_slot(client, lease_key, now_ms)},
-                        condition="attribute_not_exists(PK)",
-                    ),
+                    self._table.put_action(slot, condition="attribute_not_exists(PK)"),
                     self._table.update_action(
                         _count_key(client),
                         "ADD leases :one",
                         {"one": 1, "most": most},
                         condition="attribute_not_exists(leases) OR leases < :most",
                     ),
+                    self._spend(client, hour, 1, most=per_hour),
                 )
             except TransactionRefusedError as refused:
-                taken, counted = refused.reasons
+                taken, counted, spent = refused.reasons
                 if taken.is_condition:
                     continue  # another call of the same track and key took it: renew it
                 if counted.is_condition:
-                    return False
+                    return Slot.AT_LIMIT
+                if spent.is_condition:
+                    return Slot.OVER_BUDGET
             else:
-                return True
+                return Slot.UNUSED
 
-    async def _renew(self, client: str, lease_key: tuple[str, str], now_ms: int) -> bool:
+    def _spend(self, client: str, hour: int, change: int, *, most: int | None = None) -> Any:
+        """Change what the client has taken in this hour, as long as it is less than `most`."""
+        values = {"change": change, "ttl": (hour + 2) * 3600}
+        is_less = "attribute_not_exists(taken) OR taken < :most"
+        return self._table.update_action(
+            _budget_key(client, hour),
+            "SET #ttl = :ttl ADD taken :change",
+            values if most is None else {**values, "most": most},
+            condition=None if most is None else is_less,
+        )
+
+    async def _changed(self, key: Item, expression: str, values: Item) -> Item | None:
+        """The changed slot; None if there is none."""
         try:
-            await self._table.update(
-                _slot_key(client, lease_key),
-                "SET taken_at_ms = :now",
-                {"now": now_ms},
-                condition="attribute_exists(PK)",
+            return await self._table.update(
+                key, expression, values, condition="attribute_exists(PK)"
             )
         except ConditionFailedError:
-            return False
-        return True
+            return None
+
+    async def use_slot(self, client: str, lease_key: tuple[str, str]) -> bool:
+        key = _slot_key(client, lease_key)
+        return await self._changed(key, "REMOVE paid_hour", {}) is not None
 
     async def free_slot(
-        self, client: str, lease_key: tuple[str, str], *, taken_at_ms: int | None = None
+        self,
+        client: str,
+        lease_key: tuple[str, str],
+        *,
+        taken_at_ms: int | None = None,
+        if_used: bool = False,
     ) -> None:
-        condition = "attribute_exists(PK)"
-        if taken_at_ms is not None:
-            condition += " AND taken_at_ms = :taken"
-        while True:
+        while (slot := await self._table.get(_slot_key(client, lease_key))) is not None:
+            paid_hour = slot.get("paid_hour")
+            if taken_at_ms not in (None, slot["taken_at_ms"]) or (if_used and paid_hour):
+                return
             try:
-                await self._table.transact(
-                    self._table.delete_action(
-                        _slot_key(client, lease_key),
-                        condition=condition,
-                        values={"taken": taken_at_ms},
-                    ),
-                    self._table.update_action(_count_key(client), "ADD leases :less", {"less": -1}),
-                )
-            except TransactionRefusedError as refused:
-                if not refused.reasons[0].is_condition:
-                    continue
+                await self._free(client, slot, paid_hour)
+            except TransactionRefusedError:
+                continue  # it has changed since it was read
             return
+
+    async def _free(self, client: str, slot: Item, paid_hour: int | None) -> None:
+        lease_key = (slot["track_id"], slot["key"])
+        unchanged = {"taken": slot["taken_at_ms"], "paid": paid_hour}
+        is_paid = "attribute_not_exists(paid_hour)" if paid_hour is None else "paid_hour = :paid"
+        await self._table.transact(
+            self._table.delete_action(
+                _slot_key(client, lease_key),
+                condition=f"taken_at_ms = :taken AND {is_paid}",
+                values=unchanged,
+            ),
+            self._table.update_action(_count_key(client), "ADD leases :less", {"less": -1}),
+            *([] if paid_hour is None else [self._spend(client, paid_hour, -1)]),
+        )
 
     async def slots(
         self, *, taken_before_ms: int, limit: int, after: tuple[str, str, str] | None
@@ -116,6 +149,10 @@ def _use_key(token_id: str) -> Item:
 
 def _count_key(client: str) -> Item:
     return {"PK": f"CLIENTCOUNT#{client}", "SK": "META"}
+
+
+def _budget_key(client: str, hour: int) -> Item:
+    return {"PK": f"CLIENTBUDGET#{client}#{hour}", "SK": "META"}
 
 
 def _slot_key(client: str, lease_key: tuple[str, str]) -> Item:

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.broker.clients.model import Client, client_id_of
-from sandyard.broker.stores.sql_apply import CLIENTS
-from sandyard.broker.stores.tables import client_counts, client_slots, clients, token_uses
+from sandyard.broker.clients.model import Client, Slot, client_id_of, hour_of
+from sandyard.broker.stores.tables import CLIENTS, client_counts, client_slots, clients, token_uses
 from sandyard.kit.sql.database import Database, insert_or_ignore, insert_or_update
 from sandyard.kit.sql.entities import find_entities, find_entity
 
 _MOST_CLIENTS = 10_000
 _slot = client_slots.c
+_count = client_counts.c
 
 
 class SqlClientStore:
@@ -36,45 +37,63 @@ class SqlClientStore:
         return {row.token_id: row.used_at for row in rows}
 
     async def take_slot(
-        self, client: str, lease_key: tuple[str, str], *, most: int, now_ms: int
-    ) -> bool:
-        def work(connection: sa.Connection) -> bool:
-            is_counted = connection.execute(
-                client_slots.update().where(*_is(client, lease_key)).values(taken_at_ms=now_ms)
-            ).rowcount
-            if is_counted:
-                return True
-            connection.execute(
-                insert_or_ignore(connection, client_counts).values(client=client, leases=0)
-            )
-            counted = connection.execute(
-                client_counts.update()
-                .where(client_counts.c.client == client, client_counts.c.leases < most)
-                .values(leases=client_counts.c.leases + 1)
-            )
-            if counted.rowcount != 1:
-                return False
+        self,
+        client: str,
+        lease_key: tuple[str, str],
+        *,
+        most: int,
+        per_hour: int | None,
+        now_ms: int,
+    ) -> Slot:
+        def work(connection: sa.Connection) -> Slot:
+            renewed = connection.execute(
+                client_slots.update()
+                .where(*_is(client, lease_key))
+                .values(taken_at_ms=now_ms)
+                .returning(_slot.paid_hour)
+            ).first()
+            if renewed is not None:
+                return Slot.USED if renewed.paid_hour is None else Slot.UNUSED
+            hour = hour_of(now_ms)
+            if not _count_one(connection, client, most, per_hour, hour):
+                return _refusal(connection, client, most)
             added = connection.execute(
                 insert_or_ignore(connection, client_slots).values(
-                    client=client, track_id=lease_key[0], key=lease_key[1], taken_at_ms=now_ms
+                    client=client,
+                    track_id=lease_key[0],
+                    key=lease_key[1],
+                    taken_at_ms=now_ms,
+                    paid_hour=hour,
                 )
             )
             if added.rowcount != 1:  # another call of the same track and key was first
-                _count(connection, client, -1)
-            return True
+                _uncount(connection, client, hour)
+            return Slot.UNUSED
 
         return await self._database.write(work)
 
+    async def use_slot(self, client: str, lease_key: tuple[str, str]) -> bool:
+        used = client_slots.update().where(*_is(client, lease_key)).values(paid_hour=None)
+        return await self._database.write(lambda connection: connection.execute(used).rowcount == 1)
+
     async def free_slot(
-        self, client: str, lease_key: tuple[str, str], *, taken_at_ms: int | None = None
+        self,
+        client: str,
+        lease_key: tuple[str, str],
+        *,
+        taken_at_ms: int | None = None,
+        if_used: bool = False,
     ) -> None:
         conditions = _is(client, lease_key)
         if taken_at_ms is not None:
             conditions.append(_slot.taken_at_ms == taken_at_ms)
+        if if_used:
+            conditions.append(_slot.paid_hour.is_(None))
 
         def work(connection: sa.Connection) -> None:
-            freed = connection.execute(client_slots.delete().where(*conditions))
-            _count(connection, client, -freed.rowcount)
+            freed = client_slots.delete().where(*conditions).returning(_slot.paid_hour)
+            for paid_hour in connection.scalars(freed).all():
+                _uncount(connection, client, paid_hour)
 
         await self._database.write(work)
 
@@ -95,9 +114,28 @@ def _is(client: str, lease_key: tuple[str, str]) -> list[sa.ColumnElement[bool]]
     return [_slot.client == client, _slot.track_id == track_id, _slot.key == key]
 
 
-def _count(connection: sa.Connection, client: str, change: int) -> None:
-    connection.execute(
-        client_counts.update()
-        .where(client_counts.c.client == client)
-        .values(leases=client_counts.c.leases + change)
-    )
+def _count_one(
+    connection: sa.Connection, client: str, most: int, per_hour: int | None, hour: int
+) -> bool:
+    """Count one more lease, within the limits."""
+    connection.execute(insert_or_ignore(connection, client_counts).values(client=client, leases=0))
+    conditions = [_count.client == client, _count.leases < most]
+    if per_hour is not None:
+        conditions.append(sa.or_(_count.hour != hour, _count.taken < per_hour))
+    counted = client_counts.update().where(*conditions)
+    taken = sa.case((_count.hour == hour, _count.taken + 1), else_=1)
+    values = {"leases": _count.leases + 1, "hour": hour, "taken": taken}
+    return connection.execute(counted.values(values)).rowcount == 1
+
+
+def _refusal(connection: sa.Connection, client: str, most: int) -> Slot:
+    leases = connection.scalar(sa.select(_count.leases).where(_count.client == client))
+    return Slot.OVER_BUDGET if leases is not None and leases < most else Slot.AT_LIMIT
+
+
+def _uncount(connection: sa.Connection, client: str, paid_hour: int | None) -> None:
+    """Count one lease less, in the hour whose budget has paid for it too."""
+    values: dict[str, Any] = {"leases": _count.leases - 1}
+    if paid_hour is not None:
+        values["taken"] = sa.case((_count.hour == paid_hour, _count.taken - 1), else_=_count.taken)
+    connection.execute(client_counts.update().where(_count.client == client).values(values))

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sandyard.broker.delivery.model import Attempt, StreamState
-from sandyard.broker.delivery.webhook_model import Webhook
+from sandyard.broker.delivery.model import Attempt, StreamState, Webhook
 from sandyard.broker.stores.dynamo_entities import (
     WEBHOOK,
     entities_in,
@@ -18,7 +17,7 @@ from sandyard.broker.stores.dynamo_entities import (
     find_entity,
     webhook_key,
 )
-from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor

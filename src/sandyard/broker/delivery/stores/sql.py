@@ -6,14 +6,11 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from sandyard.broker.delivery.model import Attempt, StreamState
-from sandyard.broker.delivery.webhook_model import Webhook
-from sandyard.broker.stores.sql_apply import WEBHOOKS
-from sandyard.broker.stores.tables import attempts, streams, webhooks
+from sandyard.broker.delivery.model import Attempt, StreamState, Webhook
+from sandyard.broker.stores.tables import WEBHOOKS, attempts, streams, webhooks
 from sandyard.kit.paging import Page
-from sandyard.kit.sql.database import Database, insert_or_update
-from sandyard.kit.sql.entities import find_entities, find_entity
-from sandyard.kit.sql.paging import page_of
+from sandyard.kit.sql.database import Database, insert_or_ignore, insert_or_update
+from sandyard.kit.sql.entities import find_entities, find_entity, page_of
 
 _MOST_WEBHOOKS = 1000
 
@@ -53,7 +50,7 @@ class SqlDeliveryStore:
     async def log_attempts(self, attempts_made: Sequence[Attempt]) -> None:
         rows = [asdict(each) for each in attempts_made]
         await self._database.write(
-            lambda connection: connection.execute(attempts.insert(), rows) and None
+            lambda connection: connection.execute(insert_or_ignore(connection, attempts), rows)
         )
 
     async def attempts(self, webhook_id: str, *, limit: int, cursor: str | None) -> Page[Attempt]:

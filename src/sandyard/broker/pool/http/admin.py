@@ -1,21 +1,32 @@
 """Calls of operators: read the pool, act on one sandbox, run a job now."""
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Query, Request
 
 from sandyard.broker.clients.guards import AdminGuard
-from sandyard.broker.http.headers import PRINTABLE
-from sandyard.broker.http.parameters import NameFilter, SandboxId, TrackFilter, operator_routes
-from sandyard.broker.pool.action_model import Action
+from sandyard.broker.http import (
+    ADMIN_TOKEN,
+    NAME_PREFIX,
+    PRINTABLE,
+    RETRY_KEY,
+    TRACK_ID,
+    NameFilter,
+    Operator,
+    SandboxId,
+    TrackFilter,
+    operator_routes,
+    read_idempotency_key,
+    read_name_prefix,
+)
+from sandyard.broker.pool.action_model import Action, leased_track
 from sandyard.broker.pool.bulk import BulkChanges
-from sandyard.broker.pool.cleanup import CleanupReport
-from sandyard.broker.pool.expiry import ExpiryReport
-from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.http.bulk import add_bulk_routes
 from sandyard.broker.pool.http.schemas import (
+    ExtensionBody,
     HoldBody,
+    LeaseAnswer,
     PoolCleanupAnswer,
     PoolExpiryAnswer,
     PoolSandboxAnswer,
@@ -25,36 +36,47 @@ from sandyard.broker.pool.http.schemas import (
     PoolSyncAnswer,
     ReasonBody,
 )
+from sandyard.broker.pool.lease_model import Extension, Replacement
+from sandyard.broker.pool.leases import Leases
+from sandyard.broker.pool.ports import PoolStore, SandboxFilter, Sort
 from sandyard.broker.pool.service import Broker
-from sandyard.broker.pool.sync import SyncReport
-from sandyard.kit.changes.events import EventLog
+from sandyard.broker.pool.track_events import TrackEvents
+from sandyard.broker.provider.ports import Provider
 from sandyard.kit.http.events import EventAnswer, EventFilter, EventPage
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import Cursor, Limit
+from sandyard.kit.http.schemas import (
+    Cursor,
+    Limit,
+    inline,
+)
+from sandyard.kit.http.security import secured_by
+from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.paging import DEFAULT_LIMIT
 
+_OfTrack = Annotated[
+    str | None,
+    Query(
+        pattern=TRACK_ID,
+        description="All that happened to this track's sandboxes and tickets, since they are its "
+        "own, whoever did it; also after their deletion",
+    ),
+]
 _Force = Annotated[bool, Query(description="Also if most of the pool becomes stale")]
-
-
-class RunJobs(Protocol):
-    """Runs jobs to their end, each after a run in progress anywhere."""
-
-    async def sync(self, *, force: bool) -> SyncReport: ...
-
-    async def cleanup(self) -> CleanupReport: ...
-
-    async def expire(self) -> ExpiryReport: ...
 
 
 def create_admin_router(
     broker: Broker,
-    jobs: RunJobs,
+    leases: Leases,
+    runner: JobRunner,
+    jobs: Mapping[str, Job[Any]],
     bulk: BulkChanges,
-    log: EventLog,
+    store: PoolStore,
+    provider: Provider,
     guard: AdminGuard,
     *,
     prefix: str,
 ) -> APIRouter:
+    """`jobs` are the Broker's jobs by name."""
     routes = operator_routes(f"{prefix}/admin", guard.require)
 
     @routes.get("/sandboxes", "List sandboxes")
@@ -70,12 +92,19 @@ def create_admin_router(
                 "or a prefix of the name",
             ),
         ] = None,
+        sort: Annotated[
+            Annotated[Sort, inline(Sort)],
+            Query(
+                description="By name, or leased ones first by the end of their lease; `-` for the "
+                "opposite order. Not for `q`; on DynamoDB each page is sorted on its own"
+            ),
+        ] = Sort.NAME,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> PoolSandboxPage:
         """Pass `next_cursor` back as `cursor` until it is null. Filters combine."""
-        where = SandboxFilter(status, track, name or "", q or "")
-        page = await broker.list_sandboxes(where, limit=limit, cursor=cursor)
+        where = SandboxFilter(status, track, name or "", q or "", sort)
+        page = await store.page(where, limit=limit, cursor=cursor)
         return PoolSandboxPage.of(page, PoolSandboxAnswer.of)
 
     @routes.get("/sandboxes/{sandbox_id}", "Get a sandbox", 404)
@@ -91,25 +120,31 @@ def create_admin_router(
     @routes.post("/sync", "Sync with the provider now", 409)
     async def sync_pool(force: _Force = False) -> PoolSyncAnswer:  # noqa: FBT002
         """Waits for a run in progress. `force` allows most of the pool to become stale."""
-        return PoolSyncAnswer.of(await jobs.sync(force=force))
+        job = jobs["sync"]
+        return PoolSyncAnswer.of(await runner.run(job.forced() if force else job))
 
     @routes.post("/cleanup", "Delete released sandboxes now", 409)
     async def clean_up_pool() -> PoolCleanupAnswer:
-        """Waits for a run in progress."""
-        return PoolCleanupAnswer.of(await jobs.cleanup())
+        """Waits for a run in progress. 503 if nothing could be deleted because the provider is
+        away."""
+        report = await runner.run(jobs["cleanup"])
+        if not report.deleted and report.retried + report.failed + report.postponed:
+            await provider.list_sandboxes()
+        return PoolCleanupAnswer.of(report)
 
     @routes.post("/expire", "Reclaim expired leases now")
     async def expire_leases() -> PoolExpiryAnswer:
         """Waits for a run in progress."""
-        return PoolExpiryAnswer.of(await jobs.expire())
+        return PoolExpiryAnswer.of(await runner.run(jobs["expiry"]))
 
-    _add_history(routes, broker, log)
+    _add_history(routes, broker, store)
     add_bulk_routes(routes, bulk)
     for action, (name, summary, text) in _ACTIONS.items():
         path = f"/sandboxes/{{sandbox_id}}/{action}"
         add = routes.post(path, summary, 404, 409, name=name, description=text)
         add(_act(broker, action))
     _add_reasoned(routes, broker)
+    _add_of_lease(routes, broker, leases)
     return routes.router
 
 
@@ -118,28 +153,77 @@ def _add_reasoned(routes: GuardedRoutes, broker: Broker) -> None:
     async def quarantine_pool_sandbox(
         request: Request,
         sandbox_id: SandboxId,
+        operator: Operator,
         body: Annotated[ReasonBody | None, Body(examples=[{"reason": "no network"}])] = None,
     ) -> PoolSandboxAnswer:
         """available or reserved → stale: out of the pool until it is restored. The reason is shown
         with the sandbox."""
         request.state.log = {"sandbox_id": sandbox_id, "action": "quarantine"}
-        row = await broker.act(
-            Action.QUARANTINE, sandbox_id=sandbox_id, reason=body.reason if body else None
-        )
+        reason = body.reason if body else None
+        row = await broker.act(Action.QUARANTINE, sandbox_id=sandbox_id, reason=reason, by=operator)
         return PoolSandboxAnswer.of(row)
 
     @routes.post("/sandboxes/{sandbox_id}/hold", "Hold a sandbox", 404)
     async def hold_pool_sandbox(
-        request: Request, sandbox_id: SandboxId, body: Annotated[HoldBody, Body()]
+        request: Request,
+        sandbox_id: SandboxId,
+        body: Annotated[HoldBody, Body()],
+        operator: Operator,
     ) -> PoolSandboxAnswer:
         """any → held: neither leased nor deleted until it is restored or released; its lease ends.
-        After `until`, an event reports the hold as overdue. Repeating the call changes `until`."""
+        At `until` it ends by itself: a sandbox that a track has had is deleted, one that none has
+        had is restored. Repeating the call changes `until`."""
         request.state.log = {"sandbox_id": sandbox_id, "action": "hold"}
-        row = await broker.hold(sandbox_id=sandbox_id, reason=body.reason, until=body.until)
+        row = await broker.hold(
+            sandbox_id=sandbox_id, reason=body.reason, until=body.until, by=operator
+        )
         return PoolSandboxAnswer.of(row)
 
 
-def _add_history(routes: GuardedRoutes, broker: Broker, log: EventLog) -> None:
+def _add_of_lease(routes: GuardedRoutes, broker: Broker, leases: Leases) -> None:
+    @routes.post(
+        "/sandboxes/{sandbox_id}/extend",
+        "Extend a track's lease",
+        404,
+        409,
+        described=secured_by(ADMIN_TOKEN, parameters=[RETRY_KEY]),
+    )
+    async def extend_pool_lease(
+        request: Request,
+        sandbox_id: SandboxId,
+        body: Annotated[ExtensionBody, Body()],
+        operator: Operator,
+    ) -> LeaseAnswer:
+        """The same as by its track, recorded as done by the operator."""
+        request.state.log = {"sandbox_id": sandbox_id, "action": "extend"}
+        track_id = leased_track(await broker.inspect_sandbox(sandbox_id), "extend")
+        key = read_idempotency_key(request.scope["headers"])
+        extension = Extension(track_id, body.minutes, key)
+        return LeaseAnswer.of(await leases.extend(sandbox_id, extension, by=operator))
+
+    @routes.post(
+        "/sandboxes/{sandbox_id}/replace",
+        "Replace a track's sandbox",
+        404,
+        409,
+        described=secured_by(ADMIN_TOKEN, parameters=[NAME_PREFIX]),
+    )
+    async def replace_pool_sandbox(
+        request: Request,
+        sandbox_id: SandboxId,
+        body: Annotated[ReasonBody, Body()],
+        operator: Operator,
+    ) -> LeaseAnswer:
+        """The same as by its track, recorded as done by the operator: returns the track's lease on
+        another sandbox, and holds this one."""
+        request.state.log = {"sandbox_id": sandbox_id, "action": "replace"}
+        track_id = leased_track(await broker.inspect_sandbox(sandbox_id), "replace")
+        prefix = read_name_prefix(request.scope["headers"])
+        wanted = Replacement(track_id, body.reason, prefix, by=operator)
+        return LeaseAnswer.of(await leases.replace(sandbox_id, wanted))
+
+
+def _add_history(routes: GuardedRoutes, broker: Broker, store: PoolStore) -> None:
     @routes.get("/sandboxes/{sandbox_id}/history", "Get a sandbox's history", 404)
     async def get_pool_sandbox_history(
         sandbox_id: SandboxId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
@@ -149,9 +233,11 @@ def _add_history(routes: GuardedRoutes, broker: Broker, log: EventLog) -> None:
         return EventPage.of(page, EventAnswer.of)
 
     @routes.get("/events", "List events")
-    async def list_pool_events(wanted: Annotated[EventFilter, Depends()]) -> EventPage:
+    async def list_pool_events(
+        wanted: Annotated[EventFilter, Depends()], track: _OfTrack = None
+    ) -> EventPage:
         """The pool's events, newest first."""
-        return await wanted.page(log)
+        return await wanted.page(store.events if track is None else TrackEvents(store, track))
 
 
 _ACTIONS = {
@@ -175,8 +261,8 @@ _ACTIONS = {
 
 
 def _act(broker: Broker, action: Action) -> Callable[..., Awaitable[PoolSandboxAnswer]]:
-    async def act(request: Request, sandbox_id: SandboxId) -> PoolSandboxAnswer:
+    async def act(request: Request, sandbox_id: SandboxId, operator: Operator) -> PoolSandboxAnswer:
         request.state.log = {"sandbox_id": sandbox_id, "action": str(action)}
-        return PoolSandboxAnswer.of(await broker.act(action, sandbox_id=sandbox_id))
+        return PoolSandboxAnswer.of(await broker.act(action, sandbox_id=sandbox_id, by=operator))
 
     return act

@@ -3,17 +3,16 @@
 from typing import Annotated, Literal
 
 from fastapi import Body, Depends, Query
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from sandyard.broker.http.headers import PRINTABLE
-from sandyard.broker.http.parameters import NameFilter, TrackFilter
+from sandyard.broker.http import PRINTABLE, NameFilter, Operator, TrackFilter
+from sandyard.broker.pool.action_model import STALE_GRACE_HOURS, BulkFilter
 from sandyard.broker.pool.bulk import MOST_AT_ONCE, BulkChanges, BulkLimits
-from sandyard.broker.pool.bulk_model import STALE_GRACE_HOURS, BulkFilter
 from sandyard.broker.pool.http.schemas import PoolStatus, ReasonBody
 from sandyard.broker.pool.model import Status
-from sandyard.kit.http.requests import refuse_body
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import AttributesAnswer, Cursor, UnixSeconds, example, strict_example
+from sandyard.kit.http.security import refuse_body
 
 _Hours = Annotated[
     float,
@@ -39,7 +38,9 @@ _EXAMPLE = {
     "dry_run": False,
     "matched": 1,
     "skipped": 0,
+    "changed": 1,
     "sandbox_ids": ["0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f"],
+    "not_found": [],
     "next_cursor": None,
 }
 
@@ -47,8 +48,12 @@ _EXAMPLE = {
 class _BulkAnswer(AttributesAnswer):
     dry_run: bool
     matched: int = Field(description="Number of matching sandboxes")
+    changed: int
     skipped: int = Field(description="Skipped, because they changed in the meantime")
     sandbox_ids: list[str] = Field(description="The sandboxes that were, or would be, changed")
+    not_found: list[str] = Field(
+        description="Those of `names` that no sandbox has that could be changed"
+    )
     next_cursor: str | None = Field(
         description="Pass it back as `cursor` to continue; null at the end"
     )
@@ -59,18 +64,16 @@ class PoolBulkAnswer(_BulkAnswer):
 
     deleted: int = Field(
         validation_alias="changed",
-        description="Sent to deletion; the job `cleanup` deletes them",
+        description="The same as `changed`: sent to deletion; the job `cleanup` deletes them",
     )
 
 
 class PoolBulkChangeAnswer(_BulkAnswer):
-    model_config = example(**_EXAMPLE, changed=1)
-
-    changed: int
+    model_config = example(**_EXAMPLE)
 
 
-class BulkQuarantineBody(ReasonBody):
-    model_config = strict_example(reason="wrong image", names=["lab-042", "lab-043"])
+class BulkRestoreBody(BaseModel):
+    model_config = strict_example(names=["lab-042", "lab-043"])
 
     names: list[_Name] | None = Field(
         None, min_length=1, max_length=100, description="Only sandboxes with exactly these names"
@@ -81,16 +84,21 @@ class BulkQuarantineBody(ReasonBody):
         return None if self.names is None else frozenset(self.names)
 
 
+class BulkQuarantineBody(BulkRestoreBody, ReasonBody):
+    model_config = strict_example(reason="wrong image", names=["lab-042", "lab-043"])
+
+
 class BulkHoldBody(BulkQuarantineBody):
     model_config = strict_example(reason="for Ana", names=["lab-042"], until=1_793_437_200)
 
-    until: UnixSeconds = Field(description="Unix seconds; then an event reminds")
+    until: UnixSeconds = Field(description="Unix seconds; then the holds end by themselves")
 
 
 def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
     @routes.post("/bulk-delete", "Delete many sandboxes", dependencies=[Depends(refuse_body)])
     async def bulk_delete_pool_sandboxes(
         limits: _Limits,
+        operator: Operator,
         status: Annotated[
             Literal["allocated", "stale", "deletion_failed"],
             Query(description="Only this status"),
@@ -107,6 +115,7 @@ def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
             track=track,
             older_than_hours=older_than_hours,
             limits=limits,
+            by=operator,
         )
         return PoolBulkAnswer.of(report)
 
@@ -117,11 +126,14 @@ def add_bulk_routes(routes: GuardedRoutes, bulk: BulkChanges) -> None:
     )
     async def auto_delete_stale_pool_sandboxes(
         limits: _Limits,
+        operator: Operator,
         grace_period_hours: _Hours = STALE_GRACE_HOURS,
     ) -> PoolBulkAnswer:
         """Sandboxes that have been stale for this long, because the provider does not list them,
         become `pending_deletion`. Quarantined ones are not touched."""
-        report = await bulk.delete_stale(grace_period_hours=grace_period_hours, limits=limits)
+        report = await bulk.delete_stale(
+            grace_period_hours=grace_period_hours, limits=limits, by=operator
+        )
         return PoolBulkAnswer.of(report)
 
     _add_reasoned(routes, bulk)
@@ -131,6 +143,7 @@ def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
     @routes.post("/bulk-quarantine", "Quarantine many sandboxes")
     async def bulk_quarantine_pool_sandboxes(
         limits: _Limits,
+        operator: Operator,
         body: Annotated[BulkQuarantineBody, Body()],
         status: Annotated[
             Literal["available", "reserved"], Query(description="Only this status")
@@ -142,12 +155,29 @@ def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
             BulkFilter(Status(status), name or "", names=body.wanted),
             limits=limits,
             reason=body.reason,
+            by=operator,
         )
         return PoolBulkChangeAnswer.of(report)
+
+    @routes.post("/bulk-restore", "Restore many sandboxes")
+    async def bulk_restore_pool_sandboxes(
+        limits: _Limits,
+        operator: Operator,
+        body: Annotated[BulkRestoreBody, Body(default_factory=BulkRestoreBody)],
+        status: Annotated[
+            Literal["stale", "held"], Query(description="Only this status")
+        ] = "stale",
+        name: NameFilter = None,
+    ) -> PoolBulkChangeAnswer:
+        """Matching sandboxes become `available`, as with `restore`: those that are quarantined or
+        held, and that no track has had."""
+        wanted = BulkFilter(Status(status), name or "", names=body.wanted)
+        return PoolBulkChangeAnswer.of(await bulk.restore(wanted, limits=limits, by=operator))
 
     @routes.post("/bulk-hold", "Hold many sandboxes")
     async def bulk_hold_pool_sandboxes(
         limits: _Limits,
+        operator: Operator,
         body: Annotated[BulkHoldBody, Body()],
         status: Annotated[PoolStatus, Query(description="Only this status")],
         name: NameFilter = None,
@@ -159,5 +189,6 @@ def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
             limits=limits,
             reason=body.reason,
             hold_until=body.until,
+            by=operator,
         )
         return PoolBulkChangeAnswer.of(report)

@@ -56,18 +56,18 @@ class HoldBody(ReasonBody):
 
     until: UnixSeconds | None = Field(
         None,
-        description="Unix seconds; after it the hold is overdue. Default: `HOLD_HOURS` from now",
+        description="Unix seconds; then the hold ends by itself. Default: `HOLD_HOURS` from now",
     )
 
 
-class MarkAnswer(BaseModel):
+class MarkAnswer(AttributesAnswer):
     model_config = example(
         sandbox_id=_IDENTITY["sandbox_id"],
         status="pending_deletion",
         deletion_requested_at=1_793_354_400,
     )
 
-    sandbox_id: str
+    sandbox_id: str = Field(description="The sandbox that is released")
     status: Literal["pending_deletion", "deletion_failed", "deleted", "held"]
     deletion_requested_at: int | None = Field(
         description="Unix seconds of the first request; null if it is held"
@@ -108,7 +108,7 @@ class PoolSandboxAnswer(BaseModel):
         last_synced=1_793_350_200,
         created_at=1_793_264_400,
         updated_at=1_793_350_800,
-        allowed_actions=["release", "hold"],
+        allowed_actions=["extend", "replace", "release", "hold"],
     )
 
     sandbox_id: str

@@ -1,4 +1,4 @@
-"""Calls of tracks: allocate, release and read a sandbox."""
+"""Calls of tracks: allocate, release, read, extend and replace a sandbox."""
 
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -6,40 +6,69 @@ from functools import partial
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Body, Request, Response
 
 from sandyard.broker.clients.guards import TrackGuard
 from sandyard.broker.clients.model import ClientScope
-from sandyard.broker.http.headers import read_track_headers, read_wait
-from sandyard.broker.http.parameters import (
+from sandyard.broker.http import (
     ALLOCATE_PARAMETERS,
+    LEASE_KEY,
+    NAME_PREFIX,
+    RETRY_KEY,
     SANDBOX_ID_PARAMETER,
     TRACK_PARAMETERS,
     TRACK_TOKEN,
     SandboxId,
+    Track,
+    read_idempotency_key,
+    read_name_prefix,
+    read_track_headers,
+    read_wait,
 )
-from sandyard.broker.pool.http.schemas import LeaseAnswer, LeasedSandboxAnswer, MarkAnswer
+from sandyard.broker.pool.http.schemas import (
+    ExtensionBody,
+    LeaseAnswer,
+    LeasedSandboxAnswer,
+    MarkAnswer,
+    ReasonBody,
+)
+from sandyard.broker.pool.lease_model import Extension, Replacement
+from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import Claimed, Lease
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.queue.watch import Waiter
 from sandyard.kit.errors import NotFoundError
-from sandyard.kit.http.direct import DirectRoute, JsonResponse
-from sandyard.kit.http.error_answers import errors
-from sandyard.kit.http.on_demand import OnDemandRoute
-from sandyard.kit.http.requests import noticing_disconnect
-from sandyard.kit.http.security import secured_by
+from sandyard.kit.http.routes import DirectRoute, GuardedRoutes, JsonResponse
+from sandyard.kit.http.schemas import errors
+from sandyard.kit.http.security import noticing_disconnect, secured_by
 
 Claiming = Callable[..., Coroutine[Any, Any, Claimed]]
 
 
 def create_track_router(
-    broker: Broker, guard: TrackGuard, *, prefix: str, longest_wait_sec: float
+    broker: Broker, leases: Leases, guard: TrackGuard, *, prefix: str, longest_wait_sec: float
 ) -> APIRouter:
-    router = APIRouter(prefix=prefix, tags=["tracks"], route_class=OnDemandRoute)
-    _add_allocate(router, broker, guard, longest_wait_sec)
-    _add_release(router, broker, guard)
-    _add_get(router, broker, guard)
-    return router
+    routes = GuardedRoutes(
+        prefix=prefix,
+        tag="tracks",
+        check=guard.track,
+        security=secured_by(TRACK_TOKEN, parameters=TRACK_PARAMETERS),
+        statuses=(401, 403, 404, 503),
+    )
+    _add_allocate(routes.router, broker, guard, longest_wait_sec)
+    _add_release(routes, broker, guard)
+    _add_changes(routes, leases, guard)
+
+    @routes.get("/sandboxes/{sandbox_id}", "Get your sandbox")
+    async def get_leased_sandbox(
+        request: Request, sandbox_id: SandboxId, track_id: Track
+    ) -> LeasedSandboxAnswer:
+        """Its state and lease times, for the track that has it or had it last."""
+        request.state.log = {"track_id": track_id, "sandbox_id": sandbox_id, "action": "get"}
+        found = await broker.get_sandbox(track_id=track_id, sandbox_id=sandbox_id)
+        return LeasedSandboxAnswer.of(found)
+
+    return routes.router
 
 
 def _add_allocate(
@@ -52,16 +81,7 @@ def _add_allocate(
         request.scope["state"]["log"] = about  # faster than `request.state`
         await guard.check_track(caller, headers.track_id)
         wait_sec = read_wait(request.scope["headers"], longest_sec=longest_wait_sec)
-        claim = partial(
-            broker.allocate,
-            track_id=headers.track_id,
-            idempotency_key=headers.idempotency_key,
-            name_prefix=headers.name_prefix,
-            track_name=headers.track_name,
-            lab_minutes=headers.lab_minutes,
-            urgency=headers.urgency,
-            client=caller.client,
-        )
+        claim = partial(broker.allocate, **headers._asdict(), client=caller.client)
         if wait_sec is not None:
             about["wait_sec"] = str(wait_sec)  # lets latency reports exclude these
             claim = partial(_wait, request, claim, wait_sec)
@@ -94,61 +114,46 @@ def _add_allocate(
     )
 
 
-def _add_release(router: APIRouter, broker: Broker, guard: TrackGuard) -> None:
+def _add_release(routes: GuardedRoutes, broker: Broker, guard: TrackGuard) -> None:
+    @routes.post(
+        "/sandboxes/{sandbox_id}/mark-for-deletion",
+        "Release a sandbox",
+        answers={200: {"model": MarkAnswer, "description": "Released, by this call or before"}},
+        described=secured_by(TRACK_TOKEN, parameters=[SANDBOX_ID_PARAMETER, *TRACK_PARAMETERS]),
+        is_direct=True,
+    )
     async def mark_sandbox_for_deletion(request: Request) -> Response:
-        track_id = await _track(guard, request)
-        sandbox_id = request.path_params["sandbox_id"]
-        request.state.log |= {"sandbox_id": sandbox_id, "action": "mark_for_deletion"}
+        """The track's own sandbox, while its lease is live. If another one has replaced it, that
+        one is released, and the response is about it. May be repeated."""
+        track_id, sandbox_id = request.state.caller, request.path_params["sandbox_id"]
+        about = {"track_id": track_id, "sandbox_id": sandbox_id, "action": "mark_for_deletion"}
+        request.state.log = about
         marked = await broker.mark_for_deletion(track_id=track_id, sandbox_id=sandbox_id)
-        await give_back(request, track_id, sandbox_id)
+        if request.state.client.max_leases is not None:
+            with suppress(NotFoundError):
+                row = await broker.get_sandbox(track_id=track_id, sandbox_id=marked.sandbox_id)
+                await give_back(request, (track_id, row.idempotency_key or track_id))
         return JsonResponse(orjson.dumps(marked))
 
-    async def give_back(request: Request, track_id: str, sandbox_id: str) -> None:
+    @routes.post(
+        "/release",
+        "Release a track's lease",
+        described=secured_by(TRACK_TOKEN, parameters=[*TRACK_PARAMETERS, LEASE_KEY]),
+    )
+    async def release_lease(request: Request, track_id: Track) -> MarkAnswer:
+        """Releases the sandbox that this track leased with this key, whichever it is now. May be
+        repeated; 404 once the sandbox is deleted."""
+        request.state.log = {"track_id": track_id, "action": "release"}
+        key = read_idempotency_key(request.scope["headers"])
+        released = await broker.release(track_id=track_id, idempotency_key=key)
+        await give_back(request, (track_id, key or track_id))
+        return MarkAnswer.of(released)
+
+    async def give_back(request: Request, lease_key: tuple[str, str]) -> None:
         """The lease no longer counts towards its client's limit."""
         caller = request.state.client
         if caller.max_leases is not None:
-            with suppress(NotFoundError):
-                row = await broker.get_sandbox(track_id=track_id, sandbox_id=sandbox_id)
-                await guard.access.give_back(caller, (track_id, row.idempotency_key or track_id))
-
-    router.add_api_route(
-        "/sandboxes/{sandbox_id}/mark-for-deletion",
-        mark_sandbox_for_deletion,
-        methods=["POST"],
-        summary="Release a sandbox",
-        description="The track's own sandbox, while its lease is live. May be repeated.",
-        response_class=Response,
-        responses={
-            200: {"model": MarkAnswer, "description": "Released, by this call or before"},
-            **errors(401, 403, 404, 503),
-        },
-        openapi_extra=secured_by(TRACK_TOKEN, parameters=[SANDBOX_ID_PARAMETER, *TRACK_PARAMETERS]),
-        route_class_override=DirectRoute,
-    )
-
-
-def _add_get(router: APIRouter, broker: Broker, guard: TrackGuard) -> None:
-    Track = Annotated[str, Depends(partial(_track, guard))]  # noqa: N806 - a type
-
-    @router.get(
-        "/sandboxes/{sandbox_id}",
-        summary="Get your sandbox",
-        responses=errors(401, 403, 404, 503),
-        openapi_extra=secured_by(TRACK_TOKEN, parameters=TRACK_PARAMETERS),
-    )
-    async def get_leased_sandbox(
-        request: Request, sandbox_id: SandboxId, track_id: Track
-    ) -> LeasedSandboxAnswer:
-        """Its state and lease times, for the track that has it or had it last."""
-        request.state.log |= {"sandbox_id": sandbox_id, "action": "get"}
-        found = await broker.get_sandbox(track_id=track_id, sandbox_id=sandbox_id)
-        return LeasedSandboxAnswer.of(found)
-
-
-async def _track(guard: TrackGuard, request: Request) -> str:
-    track_id = await guard.track(request)
-    request.state.log = {"track_id": track_id}
-    return track_id
+            await guard.access.give_back(caller, lease_key)
 
 
 def _encoded(lease: Lease) -> bytes:
@@ -168,3 +173,49 @@ async def _wait(request: Request, claim: Claiming, wait_sec: float) -> Claimed:
     waiter = Waiter()
     async with noticing_disconnect(request, waiter.leave):
         return await claim(wait_sec=wait_sec, waiter=waiter)
+
+
+def _add_changes(routes: GuardedRoutes, leases: Leases, guard: TrackGuard) -> None:
+    @routes.post(
+        "/sandboxes/{sandbox_id}/extend",
+        "Extend a lease",
+        409,
+        described=secured_by(TRACK_TOKEN, parameters=[*TRACK_PARAMETERS, RETRY_KEY]),
+    )
+    async def extend_lease(
+        request: Request,
+        sandbox_id: SandboxId,
+        body: Annotated[ExtensionBody, Body()],
+        track_id: Track,
+    ) -> LeaseAnswer:
+        """Extends the track's own live lease, up to `LEASE_MAX_HOURS` in total. A repeat with the
+        same key changes nothing and returns the lease."""
+        request.state.log = {"track_id": track_id, "sandbox_id": sandbox_id, "action": "extend"}
+        key = read_idempotency_key(request.scope["headers"])
+        extension = Extension(track_id, body.minutes, key)
+        return LeaseAnswer.of(await leases.extend(sandbox_id, extension))
+
+    @routes.post(
+        "/sandboxes/{sandbox_id}/replace",
+        "Replace a broken sandbox",
+        409,
+        429,
+        described=secured_by(TRACK_TOKEN, parameters=[*TRACK_PARAMETERS, NAME_PREFIX]),
+    )
+    async def replace_sandbox(
+        request: Request,
+        sandbox_id: SandboxId,
+        body: Annotated[ReasonBody, Body()],
+        track_id: Track,
+    ) -> LeaseAnswer:
+        """Returns another sandbox for the rest of the lease; the old one is held for an operator to
+        inspect. 409 if none is free, 429 if the lease or its client has replaced too many; then
+        nothing changes. A repeat returns the same."""
+        request.state.log = {"track_id": track_id, "sandbox_id": sandbox_id, "action": "replace"}
+        prefix = read_name_prefix(request.scope["headers"])
+        caller = request.state.client
+        wanted = Replacement(track_id, body.reason, prefix, caller.client)
+        replace = partial(leases.replace, sandbox_id, wanted)
+        return LeaseAnswer.of(
+            await guard.access.limited_replacement(caller, track_id, sandbox_id, replace)
+        )

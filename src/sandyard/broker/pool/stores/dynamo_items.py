@@ -8,9 +8,6 @@ from sandyard.kit.dynamo.values import Item
 SANDBOX_FIELDS = tuple(each.name for each in fields(Sandbox))
 
 
-_RESERVED = frozenset({"status", "name", "sequence"})
-
-
 def sandbox_key(sandbox_id: str) -> Item:
     return {"PK": f"SBX#{sandbox_id}", "SK": "META"}
 
@@ -24,14 +21,12 @@ def lease_key(track_id: str, key: str) -> Item:
     return {"PK": f"LEASE#{track_id}#{key}", "SK": "META"}
 
 
-def index_key(sandbox: Sandbox, status: Status) -> Item:
-    """The row's key in the status index, for this status."""
-    attributes = {"status": status, "allocated_at": sandbox.allocated_at}
-    return sandbox_key(sandbox.sandbox_id) | attributes
-
-
 def sandbox_item(sandbox: Sandbox) -> Item:
-    return sandbox_key(sandbox.sandbox_id) | asdict(sandbox)
+    return sandbox_key(sandbox.sandbox_id) | sandbox_attributes(sandbox)
+
+
+def sandbox_attributes(sandbox: Sandbox) -> Item:
+    return {name: getattr(sandbox, name) for name in SANDBOX_FIELDS}
 
 
 def sandbox_of(item: Item) -> Sandbox:
@@ -79,6 +74,7 @@ def tombstone_of(item: Item) -> Tombstone:
         deletion_requested_at=item.get("deletion_requested_at"),
         deleted_at=item["deleted_at"],
         kept_until=item["kept_until"],
+        replaced_by=item.get("replaced_by"),
         sequence=item["sequence"],
     )
 
@@ -96,22 +92,3 @@ def entry_of(item: Item) -> Sandbox | HeldLease | Tombstone | None:
             return tombstone_of(item)
         case _:
             return None
-
-
-def difference(before: Sandbox, after: Sandbox) -> tuple[str, Item]:
-    """The update expression that turns one item into the other, and its values."""
-    changes = {
-        name: value
-        for name in SANDBOX_FIELDS
-        if (value := getattr(after, name)) != getattr(before, name)
-    }
-    sets = [f"{named(name)} = :n_{name}" for name, value in changes.items() if value is not None]
-    removes = [named(name) for name, value in changes.items() if value is None]
-    expression = f"SET {', '.join([*sets, 'write_id = :write_id'])}"
-    if removes:
-        expression += f" REMOVE {', '.join(removes)}"
-    return expression, {f"n_{name}": value for name, value in changes.items()}
-
-
-def named(attribute: str) -> str:
-    return f"#{attribute}" if attribute in _RESERVED else attribute

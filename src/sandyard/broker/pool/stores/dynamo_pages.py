@@ -6,10 +6,11 @@ A search matches whole ids and tracks, which are keys, and prefixes of names.
 from collections.abc import Sequence
 from typing import Any
 
-from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import Sandbox, Status
+from sandyard.broker.pool.ports import SandboxFilter, Sort
 from sandyard.broker.pool.stores.dynamo_items import sandbox_key, sandbox_of
 from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 
@@ -18,9 +19,10 @@ _MOST_QUERIES = 10
 
 
 class DynamoPages:
-    def __init__(self, pool: PoolTable) -> None:
-        self._pool = pool
-        self._table = pool.table
+    """The listings of a pool's store."""
+
+    _pool: PoolTable
+    _table: Table
 
     async def page(self, wanted: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
         """Queries the index partition by partition: the track's, or one for each state."""
@@ -45,8 +47,8 @@ class DynamoPages:
         if number == len(partitions) or not await self._has_more(
             partitions[number:], wanted, start
         ):
-            return Page(found, None)
-        return Page(found, encode_cursor(listing, [number, start]))
+            return Page(_sorted(found, wanted), None)
+        return Page(_sorted(found, wanted), encode_cursor(listing, [number, start]))
 
     async def _matching(
         self, items: Sequence[Item], wanted: SandboxFilter, partition: Item
@@ -99,6 +101,22 @@ class DynamoPages:
         if len(items) > limit:
             return items[:limit], _index_position(items[limit - 1], partition)
         return items, following
+
+
+def _sorted(rows: Sequence[Sandbox], wanted: SandboxFilter) -> list[Sandbox]:
+    """Each page on its own: the index is ordered by state and by the beginning of the lease."""
+
+    def key(row: Sandbox) -> tuple[Any, ...]:
+        return row.name, row.sandbox_id
+
+    if wanted.sort is None:
+        return list(rows)
+    if wanted.sort in (Sort.NAME, Sort.NAME_DESCENDING):
+        return sorted(rows, key=key, reverse=wanted.sort.is_descending)
+    leased = [row for row in rows if row.status is Status.ALLOCATED]
+    others = [row for row in rows if row.status is not Status.ALLOCATED]
+    leased.sort(key=lambda row: (row.expires_at, row.sandbox_id), reverse=wanted.sort.is_descending)
+    return leased + sorted(others, key=key, reverse=wanted.sort.is_descending)
 
 
 def _partitions(wanted: SandboxFilter) -> list[Item]:

@@ -20,7 +20,7 @@ Scan = Callable[[int], AsyncIterator[Found]]
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    asked: int
+    number: int
     answer: asyncio.Future[Sandbox | None]
 
 
@@ -126,15 +126,15 @@ class CandidatePrefetch:
             self._scanning = None
             self._scanned_at = _now()
         if is_complete and not found_ids:
-            for waiter in self._drain(asked_before=began):
+            for waiter in self._drain(numbered_before=began):
                 waiter.answer.set_result(None)
         if self._waiters and not found_ids & self._handed_out:
             self._begin_scan()
 
-    def _drain(self, asked_before: float = float("inf")) -> list[_Waiter]:
+    def _drain(self, numbered_before: float = float("inf")) -> list[_Waiter]:
         waiting = [waiter for waiter in self._waiters if not waiter.answer.done()]
-        drained = [waiter for waiter in waiting if waiter.asked < asked_before]
-        self._waiters = deque(waiter for waiter in waiting if waiter.asked >= asked_before)
+        drained = [waiter for waiter in waiting if waiter.number < numbered_before]
+        self._waiters = deque(waiter for waiter in waiting if waiter.number >= numbered_before)
         return drained
 
     async def _scan_index(self) -> tuple[set[str], bool]:

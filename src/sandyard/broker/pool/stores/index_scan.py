@@ -10,11 +10,11 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from sandyard.broker.pool.model import Sandbox, Status
 from sandyard.broker.pool.stores.dynamo_items import sandbox_key, sandbox_of
 from sandyard.broker.stores.dynamo_table import PoolTable
+from sandyard.kit.dynamo.replicas import DynamoReplicas
 from sandyard.kit.dynamo.values import Item
 
 _LARGEST_PAGE = 500
@@ -57,20 +57,6 @@ class Wanted:
         }
 
 
-class Replicas(Protocol):
-    """This process's rank among the replicas."""
-
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def count(self) -> int: ...
-
-    async def refresh(self) -> None:
-        """Update both."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Share:
     """The ids from `first` on and before `past`; None is open-ended."""
@@ -103,7 +89,7 @@ def shares(count: int) -> list[Share]:
 class IndexScan:
     """Scans for free rows; each scan starts where the last one ended."""
 
-    def __init__(self, pool: PoolTable, wanted: Wanted, replicas: Replicas) -> None:
+    def __init__(self, pool: PoolTable, wanted: Wanted, replicas: DynamoReplicas) -> None:
         self._pool = pool
         self._wanted = wanted
         self._replicas = replicas

@@ -35,23 +35,23 @@ def _postgresql(dialect: sa.Dialect) -> str:
     """Rows are locked before they are changed, so that locked ones are skipped, not waited for."""
     columns = CLAIM.columns
     event_columns = ", ".join(EVENTS.insert.columns)
-    assignments = ", ".join(f"{name} = given.{name}" for name in columns[1:])
-    given = CLAIM.arrays(dialect)
+    assignments = ", ".join(f"{name} = leases.{name}" for name in columns[1:])
+    arrays = CLAIM.arrays(dialect)
     event_arrays = EVENTS.insert.arrays(dialect, first=len(columns) + 1)
     status = f"${len(columns) + len(EVENTS.insert.columns) + 1}::text"
     return f"""
-        WITH given ({", ".join(columns)}) AS (SELECT * FROM {given}),
+        WITH leases ({", ".join(columns)}) AS (SELECT * FROM {arrays}),
         free AS (
             SELECT sandboxes.sandbox_id
-            FROM given JOIN {sandboxes.fullname} ON sandboxes.sandbox_id = given.sandbox_id
-            WHERE sandboxes.sequence = given.sequence - 1
+            FROM leases JOIN {sandboxes.fullname} ON sandboxes.sandbox_id = leases.sandbox_id
+            WHERE sandboxes.sequence = leases.sequence - 1
             AND NOT EXISTS (
                 SELECT FROM {sandboxes.fullname} AS held
-                WHERE held.lease_track = given.lease_track AND held.lease_key = given.lease_key)
+                WHERE held.lease_track = leases.lease_track AND held.lease_key = leases.lease_key)
             FOR UPDATE OF sandboxes SKIP LOCKED),
         claimed AS (
-            UPDATE {sandboxes.fullname} SET {assignments} FROM given JOIN free USING (sandbox_id)
-            WHERE sandboxes.sandbox_id = given.sandbox_id RETURNING sandboxes.sandbox_id),
+            UPDATE {sandboxes.fullname} SET {assignments} FROM leases JOIN free USING (sandbox_id)
+            WHERE sandboxes.sandbox_id = leases.sandbox_id RETURNING sandboxes.sandbox_id),
         logged AS (
             INSERT INTO {events.fullname} ({event_columns})
             SELECT new.* FROM {event_arrays} AS new ({event_columns})
@@ -69,9 +69,9 @@ _LINES = {status: -number for number, status in enumerate(Status, 1)}
 """Ids of the count lines that claims on SQLite add to. SQLite has one writer, so nobody waits for
 them."""
 _EVENT = tuple(f"event_{name}" for name in EVENTS.insert.columns)
-_GIVEN = (*CLAIM.columns, *_EVENT, "free", "free_line")
-_claims = sa.Table("claims", sa.MetaData(), *(sa.Column(name) for name in _GIVEN))
-_CLAIMS = BatchInsert(_claims, _GIVEN)
+_CLAIM_COLUMNS = (*CLAIM.columns, *_EVENT, "free", "free_line")
+_claims = sa.Table("claims", sa.MetaData(), *(sa.Column(name) for name in _CLAIM_COLUMNS))
+_CLAIMS = BatchInsert(_claims, _CLAIM_COLUMNS)
 """Each row of `claims` is a claim. SQLite has no statement that writes to several tables, so a
 trigger does."""
 _WRITES_OF_ONE = 4
@@ -109,12 +109,12 @@ def _sqlite_trigger() -> tuple[str, str]:
     """Temporary, per connection: not part of the file. `changes()` refers to the preceding
     statement."""
     assignments = ", ".join(f"{name} = NEW.{name}" for name in CLAIM.columns[1:])
-    given = ", ".join(f"NULL AS {name}" for name in _GIVEN)
+    columns = ", ".join(f"NULL AS {name}" for name in _CLAIM_COLUMNS)
     counted = "INSERT INTO {} (id, status, change) SELECT {}, {}, {} WHERE changes()"
     added = "ON CONFLICT (id) DO UPDATE SET change = change + excluded.change"
     tally, leased = status_counts.name, Status.ALLOCATED
     return (
-        f"CREATE TEMP VIEW IF NOT EXISTS claims AS SELECT {given}",
+        f"CREATE TEMP VIEW IF NOT EXISTS claims AS SELECT {columns}",
         f"""
         CREATE TEMP TRIGGER IF NOT EXISTS lease INSTEAD OF INSERT ON claims BEGIN
             UPDATE sandboxes SET {assignments}

@@ -3,7 +3,7 @@ writes."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from typing import Any
@@ -24,14 +24,16 @@ from sandyard.broker.pool.stores.sql_pages import past
 from sandyard.broker.pool.stores.sql_rows import (
     COUNT_LINES,
     EVENTS,
+    FIELDS,
     apply_transitions,
+    read_sandbox,
     values_of,
 )
 from sandyard.broker.stores.tables import sandboxes
-from sandyard.kit.changes.frozen import fast_constructor
-from sandyard.kit.sql.batches import BatchUpdate, Prepared, Together
+from sandyard.kit.sql.batches import BatchUpdate, CombinedBatches, Prepared
 
 _column = sandboxes.c
+_READ = [_column[name] for name in FIELDS]
 LeaseKey = tuple[str, str]
 
 
@@ -141,18 +143,6 @@ def _end_expired(connection: sa.Connection, leased: Sandbox | None, claim: Claim
         apply_transitions(connection, [ended])
 
 
-_FIELDS = tuple(each.name for each in fields(Sandbox))
-_READ = [_column[name] for name in _FIELDS]
-_STATES = {status.value: status for status in Status}
-_make_sandbox = fast_constructor(Sandbox)
-
-
-def read_sandbox(row: Sequence[Any]) -> Sandbox:
-    """The columns are in the order of the fields; a free or leased row has no stale reason."""
-    sandbox_id, name, external_id, status, *others = row
-    return _make_sandbox(sandbox_id, name, external_id, _STATES[status], *others)
-
-
 def _by_key(leased: Sequence[Sandbox]) -> dict[LeaseKey, Sandbox]:
     return {(row.allocated_to_track or "", row.idempotency_key or ""): row for row in leased}
 
@@ -170,7 +160,7 @@ def _leases_and_free_rows(
         .with_for_update(skip_locked=not waits)
         .cte("free")
     )
-    leased = sa.select(*(held.c[name] for name in _FIELDS))
+    leased = sa.select(*(held.c[name] for name in FIELDS))
     return Prepared(sa.union_all(leased, sa.select(free)))
 
 
@@ -219,21 +209,21 @@ def _held(engine: str) -> sa.Select[Any]:
 
 def _claimed_fields() -> tuple[str, ...]:
     """The fields that a claim changes, according to the model."""
-    kept = Sandbox("", "", "", Status.RESERVED, 1, 0, 0, reserved_for="r")
-    claimed = decide_claim(kept, Claim("t", "k", 1, track_name="n")).result
-    before, after = values_of(kept), values_of(claimed)
-    return tuple(name for name in _FIELDS if after[name] != before[name] and name != "status")
+    free = Sandbox("", "", "", Status.RESERVED, 1, 0, 0, reserved_for="r")
+    claimed = decide_claim(free, Claim("t", "k", 1, track_name="n")).result
+    before, after = values_of(free), values_of(claimed)
+    return tuple(name for name in FIELDS if after[name] != before[name] and name != "status")
 
 
 _CLAIMED = _claimed_fields()
 _OF_LEASE = {
     "lease_track": "allocated_to_track",
     "lease_key": "idempotency_key",
-    "lease_ends_at": "expires_at",
+    "lease_ends_at": "ends_at",
 }
 _read_values = attrgetter("sandbox_id", *_CLAIMED, *_OF_LEASE.values())
 CLAIM = BatchUpdate(sandboxes, ("sandbox_id", *_CLAIMED, *_OF_LEASE, "status"))
-_WRITE = Together(CLAIM, EVENTS.insert, COUNT_LINES)
+_WRITE = CombinedBatches(CLAIM, EVENTS.insert, COUNT_LINES)
 
 
 def claimed_values(claimed: Sandbox) -> tuple[Any, ...]:

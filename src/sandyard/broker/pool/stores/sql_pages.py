@@ -6,29 +6,49 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import Sandbox, Status
-from sandyard.broker.pool.stores.sql_rows import sandbox_of
+from sandyard.broker.pool.ports import SandboxFilter, Sort
+from sandyard.broker.pool.stores.sql_rows import SqlReads, sandbox_of
 from sandyard.broker.stores.tables import DELETED, sandboxes
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
-from sandyard.kit.sql.database import Database
 
 _column = sandboxes.c
+_BY_NAME = (_column.name, _column.sandbox_id)
+_BY_END = (Sort.EXPIRES_AT, Sort.EXPIRES_AT_DESCENDING)
 _LONGEST = 128
 """The maximum length of an id or a track."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """A range of an index: its conditions, and the columns that order it."""
+    """Ranges of an index, which are merged: the conditions of each, and the columns that order
+    them."""
 
-    conditions: Sequence[sa.ColumnElement[bool]]
+    alternatives: Sequence[Sequence[sa.ColumnElement[bool]]]
     order: Sequence[sa.Column[Any]]
+    is_descending: bool = False
+
+    def rows_after(self, position: Sequence[Any] | None, limit: int) -> sa.Select[Any]:
+        """Each range is read no further than the page needs."""
+        here = sa.tuple_(*self.order)
+        past = []
+        if position is not None:
+            last = sa.tuple_(*position)
+            past.append(here < last if self.is_descending else here > last)
+        parts = [
+            sa.select(sandboxes).where(*each, *past).order_by(*self._in_order(_column)).limit(limit)
+            for each in self.alternatives
+        ]
+        merged = sa.union_all(*(each.subquery().select() for each in parts)).subquery()
+        return sa.select(merged).order_by(*self._in_order(merged.c)).limit(limit)
+
+    def _in_order(self, columns: Any) -> list[sa.ColumnElement[Any]]:
+        chosen = [columns[each.name] for each in self.order]
+        return [each.desc() for each in chosen] if self.is_descending else chosen
 
 
-class SqlPages:
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class SqlPages(SqlReads):
+    """The listings of a pool's store."""
 
     async def page(self, wanted: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
         listing = f"sandboxes {wanted}"
@@ -38,24 +58,24 @@ class SqlPages:
             number, position = _position(decode_cursor(listing, cursor), ranges)
         found: list[Sandbox] = []
         while number < len(ranges):
-            rows = await self._rows(ranges[number], limit + 1 - len(found), position)
+            rows = await self._range_rows(ranges[number], limit + 1 - len(found), position)
             found += [sandbox_of(row) for row in rows]
             if len(found) > limit:
                 # The extra row may be the first of its range.
-                last = [getattr(found[limit - 1], c.name) for c in ranges[number].order]
+                last = [_value(found[limit - 1], c.name) for c in ranges[number].order]
                 follows = last if len(rows) > 1 else None
                 return Page(found[:limit], encode_cursor(listing, [number, follows]))
             number, position = number + 1, None
         return Page(found, None)
 
-    async def _rows(
-        self, part: _Range, limit: int, position: Sequence[str] | None
+    async def _range_rows(
+        self, part: _Range, limit: int, position: Sequence[Any] | None
     ) -> Sequence[Any]:
-        statement = sa.select(sandboxes).where(*part.conditions)
-        if position is not None:
-            statement = statement.where(sa.tuple_(*part.order) > sa.tuple_(*position))
-        statement = statement.order_by(*part.order).limit(limit)
-        return await self._database.read(lambda connection: connection.execute(statement).all())
+        return await self._rows(part.rows_after(position, limit))
+
+
+def _value(row: Sandbox, column: str) -> Any:
+    return row.lease.expires_at if column == _column.lease_ends_at.name else getattr(row, column)
 
 
 def name_range(prefix: str) -> list[sa.ColumnElement[bool]]:
@@ -71,29 +91,47 @@ def past(prefix: str) -> str:
 def _ranges(wanted: SandboxFilter) -> list[_Range]:
     if wanted.search:
         return _searched(wanted)
+    is_descending = wanted.sort is not None and wanted.sort.is_descending
     if wanted.track is not None:
         of_track = _column.allocated_to_track == wanted.track
-        return [_Range([of_track, *_hidden(wanted)], [_column.sandbox_id])]
-    if wanted.status is None and not wanted.name_prefix:
-        return [_Range([_column.status != DELETED], [_column.sandbox_id])]
-    return [_of_names(each, wanted.name_prefix) for each in _states(wanted)]
+        return [_Range([[of_track, *_hidden(wanted)]], _BY_NAME, is_descending)]
+    states = _states(wanted)
+    if wanted.sort in _BY_END and Status.ALLOCATED in states:
+        states.remove(Status.ALLOCATED)
+        leased = [_column.lease_ends_at >= 0, _begins(_column.name, wanted.name_prefix)]
+        by_end = _Range([leased], [_column.lease_ends_at, _column.sandbox_id], is_descending)
+        return [
+            by_end,
+            *(
+                [_of_names(states, wanted.name_prefix, is_descending=is_descending)]
+                if states
+                else []
+            ),
+        ]
+    return [_of_names(states, wanted.name_prefix, is_descending=is_descending)]
 
 
 def _states(wanted: SandboxFilter) -> list[Status]:
     return list(Status) if wanted.status is None else [wanted.status]
 
 
-def _of_names(status: Status, prefix: str, *others: sa.ColumnElement[bool]) -> _Range:
-    conditions = [_column.status == status, *name_range(prefix), *others]
-    return _Range(conditions, [_column.name, _column.sandbox_id])
+def _of_names(
+    states: Sequence[Status],
+    prefix: str,
+    *,
+    is_descending: bool = False,
+    others: Sequence[sa.ColumnElement[bool]] = (),
+) -> _Range:
+    names = [*name_range(prefix), *others]
+    return _Range([[_column.status == each, *names] for each in states], _BY_NAME, is_descending)
 
 
 def _hidden(wanted: SandboxFilter) -> list[sa.ColumnElement[bool]]:
     """Conditions besides a track or id, which has few rows. They are hidden from the planner, which
     would otherwise prefer the index on the status."""
-    kept, track = sa.func.coalesce(_column.status, ""), _column.allocated_to_track
+    status, track = sa.func.coalesce(_column.status, ""), _column.allocated_to_track
     return [
-        kept != DELETED if wanted.status is None else kept == wanted.status,
+        status != DELETED if wanted.status is None else status == wanted.status,
         _begins(_column.name, wanted.name_prefix),
         *([] if wanted.track is None else [sa.func.coalesce(track, "") == wanted.track]),
     ]
@@ -107,9 +145,9 @@ def _searched(wanted: SandboxFilter) -> list[_Range]:
     not_by_id = sa.not_(_begins(by_id, sought))
     not_by_track = sa.not_(sa.func.coalesce(_begins(track, sought), sa.false()))
     return [
-        _Range([*_range_of(by_id, sought), *others], [by_id]),
-        _Range([*_range_of(track, sought), not_by_id, *others], [track, by_id]),
-        *(_of_names(each, sought, not_by_id, not_by_track, *others) for each in _states(wanted)),
+        _Range([[*_range_of(by_id, sought), *others]], [by_id]),
+        _Range([[*_range_of(track, sought), not_by_id, *others]], [track, by_id]),
+        _of_names(_states(wanted), sought, others=[not_by_id, not_by_track, *others]),
     ]
 
 
@@ -125,14 +163,14 @@ def _begins(column: sa.Column[Any], prefix: str) -> sa.ColumnElement[bool]:
     return sa.func.substr(column, 1, len(prefix)) == prefix
 
 
-def _position(position: list[Any], ranges: Sequence[_Range]) -> tuple[int, Sequence[str] | None]:
+def _position(position: list[Any], ranges: Sequence[_Range]) -> tuple[int, Sequence[Any] | None]:
     match position:
         case [int() as number, None] if 0 <= number < len(ranges):
             return number, None
         case [int() as number, list() as last] if (
             0 <= number < len(ranges)
             and len(last) == len(ranges[number].order)
-            and all(isinstance(each, str) for each in last)
+            and all(isinstance(each, str | int) for each in last)
         ):
             return number, last
         case _:

@@ -1,10 +1,10 @@
 """Rows of the pool in SQL: reading them, and writing them together with the status counts."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -17,9 +17,12 @@ from sandyard.broker.pool.model import (
     Tombstone,
 )
 from sandyard.broker.stores.tables import DELETED, events, sandboxes, status_counts
+from sandyard.kit.changes.frozen import fast_constructor
 from sandyard.kit.sql.batches import BatchInsert
-from sandyard.kit.sql.database import insert_or_ignore
+from sandyard.kit.sql.database import Database, insert_or_ignore
 from sandyard.kit.sql.events import EventWriter
+
+T = TypeVar("T")
 
 EVENTS = EventWriter(events)
 COUNT_LINES = BatchInsert(status_counts, ("status", "change"))
@@ -27,9 +30,35 @@ COUNT_LINES = BatchInsert(status_counts, ("status", "change"))
 STATUS_COUNT_LINES = 500
 """If there are more lines, they are merged at the next count."""
 
+_CHUNK = 200
+
 _column = sandboxes.c
-_FIELDS = tuple(each.name for each in fields(Sandbox))
-_read_fields = attrgetter(*_FIELDS)
+FIELDS = tuple(each.name for each in fields(Sandbox))
+_STATUS, _STALE_REASON = FIELDS.index("status"), FIELDS.index("stale_reason")
+_STATES = {status.value: status for status in Status}
+_REASONS: dict[str | None, StaleReason | None] = {
+    None: None,
+    **{reason.value: reason for reason in StaleReason},
+}
+_read_fields = attrgetter(*FIELDS)
+_make_sandbox = fast_constructor(Sandbox)
+
+
+class SqlReads:
+    """What the parts of the pool's store have in common."""
+
+    _database: Database
+
+    async def _rows(self, statement: sa.Select[Any]) -> Sequence[Any]:
+        return await self._database.read(lambda connection: connection.execute(statement).all())
+
+    async def _execute(self, statement: sa.Executable) -> None:
+        await self._database.write(lambda connection: connection.execute(statement))
+
+
+def chunks(items: Sequence[T]) -> Iterable[Sequence[T]]:
+    """The items in lists that one statement may have."""
+    return (items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK))
 
 
 def apply_transitions(
@@ -59,13 +88,13 @@ def _is_applied(connection: sa.Connection, transition: PoolTransition, added: se
 
 def _insert(connection: sa.Connection, new: Sequence[Sandbox | Tombstone | None]) -> set[str]:
     """Insert rows whose ids are neither known nor tombstoned; returns the inserted ids."""
-    if not new:
-        return set()
-    inserted = connection.execute(
-        insert_or_ignore(connection, sandboxes).returning(_column.sandbox_id),
-        [values_of(each) for each in new if each is not None],
-    )
-    return {row.sandbox_id for row in inserted}
+    rows = [values_of(each) for each in new if isinstance(each, Sandbox)]
+    gone = [values_of(each) | _UNKNOWN for each in new if isinstance(each, Tombstone)]
+    inserted: set[str] = set()
+    for each in filter(None, (rows, gone)):
+        insert = insert_or_ignore(connection, sandboxes).returning(_column.sandbox_id)
+        inserted.update(connection.scalars(insert, each))
+    return inserted
 
 
 def _moves(applied: Sequence[PoolTransition]) -> Counter[str]:
@@ -108,10 +137,15 @@ def entry_of(row: Any) -> Sandbox | Tombstone:
 
 
 def sandbox_of(row: Any) -> Sandbox:
-    values = dict(zip(_FIELDS, _read_fields(row), strict=True))
-    values["status"] = Status(row.status)
-    values["stale_reason"] = StaleReason(row.stale_reason) if row.stale_reason else None
-    return Sandbox(**values)
+    return read_sandbox(_read_fields(row))
+
+
+def read_sandbox(row: Sequence[Any]) -> Sandbox:
+    """The columns are in the order of the fields."""
+    values = list(row)
+    values[_STATUS] = _STATES[values[_STATUS]]
+    values[_STALE_REASON] = _REASONS[values[_STALE_REASON]]
+    return _make_sandbox(*values)
 
 
 def lease_of(row: Any) -> Lease:
@@ -123,12 +157,22 @@ def values_of(entry: Sandbox | Tombstone) -> dict[str, Any]:
     if isinstance(entry, Tombstone):
         return asdict(entry) | _TOMBSTONE | {"updated_at": entry.deleted_at}
     held = entry.status is Status.ALLOCATED
-    return {name: getattr(entry, name) for name in _FIELDS} | {
+    return {name: getattr(entry, name) for name in FIELDS} | {
         "lease_track": entry.allocated_to_track if held else None,
         "lease_key": entry.idempotency_key if held else None,
         "lease_ends_at": entry.expires_at if held else None,
     }
 
+
+_UNKNOWN = {
+    "name": "",
+    "lab_duration_hours": 0.0,
+    "allocated_at": 0,
+    "probe_failures": 0,
+    "deletion_retry_count": 0,
+    "created_at": 0,
+}
+"""What a tombstone does not have that comes without its sandbox, from another engine."""
 
 _TOMBSTONE = {
     "status": DELETED,

@@ -4,22 +4,18 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
+from sandyard.broker.pool.stores.sql_rows import SqlReads, chunks
 from sandyard.broker.queue.model import QueueOrder, Ticket
-from sandyard.broker.stores.sql_apply import TICKETS
+from sandyard.broker.stores.tables import TICKETS
 from sandyard.broker.stores.tables import tickets as table
-from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entities, find_entity
-
-_CHUNK = 200
 
 _column = table.c
 _queue_order = sa.tuple_(_column.urgency, _column.ticket_id)
 
 
-class SqlQueue:
+class SqlQueue(SqlReads):
     """The tickets of a pool's store."""
-
-    _database: Database
 
     async def find_ticket(self, track_id: str, key: str) -> Ticket | None:
         return await find_entity(
@@ -28,8 +24,7 @@ class SqlQueue:
 
     async def find_tickets(self, keys: Sequence[tuple[str, str]]) -> Sequence[Ticket]:
         found: list[Ticket] = []
-        for start in range(0, len(keys), _CHUNK):
-            chunk = keys[start : start + _CHUNK]
+        for chunk in chunks(keys):
             wanted = sa.tuple_(_column.track_id, _column.key).in_(chunk)
             found += await find_entities(self._database, TICKETS, wanted, limit=len(chunk))
         return found
@@ -38,8 +33,7 @@ class SqlQueue:
         statement = sa.select(table).order_by(_column.urgency, _column.ticket_id).limit(limit)
         if after is not None:
             statement = statement.where(_queue_order > sa.tuple_(*after))
-        rows = await self._database.read(lambda connection: connection.execute(statement).all())
-        return [TICKETS.entity_of(row) for row in rows]
+        return [TICKETS.entity_of(row) for row in await self._rows(statement)]
 
     async def count_waiting(self, *, before: Ticket | None = None) -> int:
         statement = sa.select(sa.func.count()).where(_column.sandbox_id.is_(None))
@@ -49,10 +43,6 @@ class SqlQueue:
         return count or 0
 
     async def renew_tickets(self, tickets: Sequence[Ticket], *, asked_at: int) -> None:
-        ids = [each.ticket_id for each in tickets]
-        for start in range(0, len(ids), _CHUNK):
-            chunk = _column.ticket_id.in_(ids[start : start + _CHUNK])
-            await self._write(table.update().where(chunk).values(asked_at=asked_at))
-
-    async def _write(self, statement: sa.Update) -> None:
-        await self._database.write(lambda connection: connection.execute(statement))
+        for chunk in chunks([each.ticket_id for each in tickets]):
+            renewed = table.update().where(_column.ticket_id.in_(chunk))
+            await self._execute(renewed.values(asked_at=asked_at))

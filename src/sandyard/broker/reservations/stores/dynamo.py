@@ -74,11 +74,6 @@ class DynamoReservations:
     async def find_calendar(self) -> Calendar | None:
         return await find_entity(self._table, Calendar, CALENDAR_KEY)
 
-    async def _alive_reservations(self, subjects: Sequence[str]) -> set[str]:
-        """The subjects that are reservations, or the calendar."""
-        items = await self._table.get_many([*map(reservation_key, subjects), CALENDAR_KEY])
-        return {item.get("reservation_id") or item["calendar"] for item in items}
-
     async def _reservations_of(self, ids: Sequence[str]) -> list[Reservation]:
         items = await self._table.get_many([reservation_key(each) for each in ids])
         return [entity_of(Reservation, item) for item in items]

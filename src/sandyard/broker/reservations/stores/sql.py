@@ -5,22 +5,18 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from sandyard.broker.pool.model import Sandbox
-from sandyard.broker.pool.stores.sql_rows import sandbox_of
+from sandyard.broker.pool.stores.sql_rows import SqlReads, sandbox_of
 from sandyard.broker.reservations.model import Calendar, Reservation
-from sandyard.broker.stores.sql_apply import CALENDARS, RESERVATIONS
-from sandyard.broker.stores.tables import reservations, sandboxes
+from sandyard.broker.stores.tables import CALENDARS, RESERVATIONS, reservations, sandboxes
 from sandyard.kit.paging import Page
-from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entities, find_entity, page_of_entities
 
 _MOST_OPEN = 10_000
 _column = reservations.c
 
 
-class SqlReservations:
+class SqlReservations(SqlReads):
     """The reservations of a pool's store."""
-
-    _database: Database
 
     async def open_reservations(self) -> Sequence[Reservation]:
         is_open = _column.ended_at.is_(None)
@@ -48,8 +44,7 @@ class SqlReservations:
 
     async def reserved_for(self, holder: str, *, limit: int) -> Sequence[Sandbox]:
         statement = sa.select(sandboxes).where(sandboxes.c.reserved_for == holder).limit(limit)
-        rows = await self._database.read(lambda connection: connection.execute(statement).all())
-        return [sandbox_of(row) for row in rows]
+        return [sandbox_of(row) for row in await self._rows(statement)]
 
     async def find_calendar(self) -> Calendar | None:
         return await find_entity(self._database, CALENDARS)

@@ -1,8 +1,10 @@
-"""The headers that tracks send, read and validated in one place."""
+"""What the Broker's endpoints share: the headers of tracks, parameters, security requirements."""
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import Depends, Header, Path, Query, Request
 
 from sandyard.broker.pool.errors import (
     InvalidIdempotencyKeyError,
@@ -13,8 +15,10 @@ from sandyard.broker.pool.errors import (
 )
 from sandyard.broker.queue.errors import InvalidPreferError, InvalidPriorityError
 from sandyard.broker.queue.model import URGENCY
+from sandyard.kit.changes.events import actor
 from sandyard.kit.errors import InvalidError
-from sandyard.kit.http.requests import RawHeaders, values_of
+from sandyard.kit.http.routes import Check, GuardedRoutes, caller_of
+from sandyard.kit.http.security import RawHeaders, SecurityScheme, secured_by, values_of
 from sandyard.kit.patterns import pattern
 
 TRACK_ID = pattern(r"^[A-Za-z0-9._:-]{1,128}$", "must be 1 to 128 letters, digits, ., _, : and -")
@@ -133,3 +137,111 @@ def _one(sent: Sent, name: bytes, form: re.Pattern[bytes], error: type[InvalidEr
     if len(values) > 1 or not form.match(values[0]):
         raise error(details={"header": name.decode()})
     return values[0].decode()
+
+
+TRACK_TOKEN = SecurityScheme(
+    "TrackToken",
+    "A value of the setting `BROKER_API_TOKEN`; if it is not set, the content of "
+    "`secrets/broker_api_token` in the data directory (`data` by default). Or the token of a "
+    "client with the scope `allocate`, or an access token of the issuer with it.",
+)
+ADMIN_TOKEN = SecurityScheme(
+    "AdminToken",
+    "A value of the setting `BROKER_ADMIN_TOKEN`; if it is not set, the content of "
+    "`secrets/broker_admin_token` in the data directory (`data` by default). Or the token of a "
+    "client, or an access token of the issuer, with the scope `read`, `operate` or `admin`.",
+)
+_WHICH = "The `sandbox_id` that `allocate` returned"
+SandboxId = Annotated[str, Path(description=_WHICH)]
+Track = Annotated[str, Depends(caller_of)]
+"""The calling track."""
+TrackFilter = Annotated[
+    str | None, Query(pattern=TRACK_ID, description="Only those leased to this track")
+]
+_Person = Annotated[
+    str | None,
+    Header(
+        alias="X-Operator",
+        pattern=TRACK_ID,
+        description="Who acts, for the events, with a value of `BROKER_ADMIN_TOKEN`. A client "
+        "appears by its own name.",
+    ),
+]
+
+
+def _operator(request: Request, person: _Person = None) -> str:
+    return actor("operator", request.state.client.client or person)
+
+
+Operator = Annotated[str, Depends(_operator)]
+"""The actor of an operator's change: a client by its name, or the person whom the console names."""
+NameFilter = Annotated[str | None, Query(pattern=PRINTABLE, description="Prefix of the name")]
+
+
+def operator_routes(
+    path: str, check: Check, *, statuses: tuple[int, ...] = (401, 403, 503)
+) -> GuardedRoutes:
+    """For endpoints of operators below this path."""
+    return GuardedRoutes(
+        prefix=path,
+        tag="operators",
+        check=check,
+        security=secured_by(ADMIN_TOKEN),
+        statuses=statuses,
+    )
+
+
+def header(name: str, pattern: str, text: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "schema": {"type": "string", "pattern": pattern},
+        "description": text,
+    }
+
+
+RETRY_KEY = header("Idempotency-Key", IDEMPOTENCY_KEY, "Tells a retry from a new request")
+SANDBOX_ID_PARAMETER = {
+    "name": "sandbox_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "title": "Sandbox Id"},
+    "description": _WHICH,
+}
+TRACK_PARAMETERS = [
+    header(
+        "X-Track-ID",
+        TRACK_ID,
+        "The track that calls. Required, once, unless `X-Instruqt-Sandbox-ID` is sent.",
+    ),
+    header(
+        "X-Instruqt-Sandbox-ID",
+        TRACK_ID,
+        "Alias of `X-Track-ID`; wins when both are sent, and `X-Track-ID` is then not read.",
+    ),
+]
+NAME_PREFIX = header("X-Sandbox-Name-Prefix", PRINTABLE, "Only a sandbox whose name begins so")
+LEASE_KEY = header(
+    "Idempotency-Key", IDEMPOTENCY_KEY, "Tells a retry from a new request; default: the track id"
+)
+ALLOCATE_PARAMETERS = [
+    LEASE_KEY,
+    header("X-Sandbox-Name-Prefix", PRINTABLE, "Only sandboxes whose name has this prefix"),
+    header("X-Instruqt-Track-ID", PRINTABLE, "The lab's label, stored with the lease"),
+    header(
+        "Prefer",
+        WAIT,
+        "`wait=60`: how many seconds the call may wait for a sandbox, up to `QUEUE_MAX_WAIT_SEC`",
+    ),
+    header(
+        "Priority",
+        PRIORITY,
+        "`u=3`: with `Prefer`, the urgency; 0 is served first, 3 is the default",
+    ),
+    header(
+        "X-Lab-Minutes",
+        MINUTES,
+        "How long the lease lasts, up to `LEASE_MAX_HOURS`; default: as the sandbox's lab",
+    ),
+]

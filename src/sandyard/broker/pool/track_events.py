@@ -1,0 +1,92 @@
+"""All that happened to one track's sandboxes and tickets, also after their deletion."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from sandyard.broker.pool.ports import PoolStore, SandboxFilter, pages_of
+from sandyard.kit.changes.event_kinds import ANY_KIND
+from sandyard.kit.changes.events import EventQuery, LoggedEvent, actor
+from sandyard.kit.ids import first_event_id
+from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+
+_PAGE = 100
+
+
+class TrackEvents:
+    """A listing of events. Its subjects are those on which the track acted, those that it has, and
+    those that replaced one of them; of each, the events since it became the track's. They are few:
+    all of them are read for each page."""
+
+    def __init__(self, store: PoolStore, track_id: str) -> None:
+        self._store = store
+        self._track_id = track_id
+        self._actor = actor("track", track_id)
+
+    async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
+        """Newest first."""
+        listing = f"track {self._track_id} {query}"
+        before = None if cursor is None else _event_id(decode_cursor(listing, cursor))
+        found = [each for each in await self._all() if _matches(query, each)]
+        found.sort(key=lambda each: each.event_id, reverse=True)
+        rest = [each for each in found if before is None or each.event_id < before]
+        if len(rest) <= limit:
+            return Page(rest, None)
+        return Page(rest[:limit], encode_cursor(listing, [rest[limit - 1].event_id]))
+
+    async def _all(self) -> list[LoggedEvent]:
+        found: list[LoggedEvent] = []
+        subjects = {
+            each.event.subject: None async for each in self._read(EventQuery(actor=self._actor))
+        }
+        async for rows in pages_of(self._store, SandboxFilter(track=self._track_id)):
+            subjects |= dict.fromkeys(row.sandbox_id for row in rows)
+        left = list(subjects)
+        while left:
+            history = [each async for each in self._read(EventQuery(subject=left.pop()))]
+            own = max((at for at, each in enumerate(history) if self._is_own(each)), default=-1)
+            found += history[: own + 1]
+            replacing = [each.event.data.get("replaced_by") for each in history[: own + 1]]
+            new = [each for each in replacing if each is not None and each not in subjects]
+            subjects |= dict.fromkeys(new)
+            left += new
+        return found
+
+    def _is_own(self, logged: LoggedEvent) -> bool:
+        event = logged.event
+        of_track = event.data.get("allocated_to_track") == self._track_id
+        return of_track or event.actor == self._actor
+
+    async def _read(self, query: EventQuery) -> AsyncIterator[LoggedEvent]:
+        cursor: str | None = None
+        while True:
+            page = await self._store.events.page(query, limit=_PAGE, cursor=cursor)
+            for each in page.items:
+                yield each
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+
+def _matches(query: EventQuery, logged: LoggedEvent) -> bool:
+    event, written = logged.event, logged.event_id
+    return (
+        query.subject in (None, event.subject)
+        and _has_kind(query.kind, event.kind)
+        and query.actor in (None, event.actor)
+        and (query.from_ms is None or written >= first_event_id(query.from_ms))
+        and (query.to_ms is None or written < first_event_id(query.to_ms))
+    )
+
+
+def _has_kind(wanted: str | None, kind: str) -> bool:
+    if wanted is not None and wanted.endswith(ANY_KIND):
+        return kind.startswith(wanted.removesuffix(ANY_KIND))
+    return wanted in (None, kind)
+
+
+def _event_id(position: list[Any]) -> str:
+    match position:
+        case [str() as last]:
+            return last
+        case _:
+            raise InvalidCursorError
