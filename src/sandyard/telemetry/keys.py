@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, change_entity
 from sandyard.kit.clock import Clock, now_ms
-from sandyard.kit.concurrency.keyed_locks import KeyedLocks
+from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import Page
 from sandyard.telemetry.errors import ApiKeyNotFoundError, DeviceBusyError, InvalidApiKeyError
@@ -42,12 +42,6 @@ class NewApiKey:
     description: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Cached:
-    key: ApiKey
-    good_until: float
-
-
 class ApiKeys:
     def __init__(
         self,
@@ -67,7 +61,8 @@ class ApiKeys:
         self._make_key_id = make_key_id
         self._make_api_key = make_api_key
         self._monotonic = monotonic
-        self._cache: dict[str, _Cached] = {}
+        self._cache: dict[str, tuple[ApiKey, float]] = {}
+        """Valid keys by their hash, and until when."""
         self._revocations = 0
 
     async def create(self, *, description: str | None) -> NewApiKey:
@@ -76,13 +71,13 @@ class ApiKeys:
             key_id=self._make_key_id(),
             api_key_hash=hash_api_key(self._peppers[0], api_key),
             description=description,
-            cause=Cause(_OPERATOR, now_ms(self._clock)),
+            cause=Cause.by(_OPERATOR, self._clock),
         )
-        asked_at = self._monotonic()
+        read_at = self._monotonic()
         if not await self._store.apply(transition):
             raise DeviceBusyError
         key = transition.result
-        self._remember(key, asked_at)
+        self._remember(key, read_at)
         return NewApiKey(key.key_id, api_key, key.created_at, description)
 
     async def list(self, *, limit: int, cursor: str | None) -> Page[ApiKey]:
@@ -96,7 +91,7 @@ class ApiKeys:
 
     async def revoke(self, key_id: str) -> ApiKey:
         """Revoke a key: here at once, on every other replica within 30 seconds."""
-        cause = Cause(_OPERATOR, now_ms(self._clock))
+        cause = Cause.by(_OPERATOR, self._clock)
         key = await change_entity(
             lambda: self._find(key_id),
             lambda key: decide_revocation(key, cause),
@@ -114,24 +109,24 @@ class ApiKeys:
             raise InvalidApiKeyError
         hashes = [hash_api_key(pepper, api_key) for pepper in self._peppers]
         for api_key_hash in hashes:
-            cached = self._cache.get(api_key_hash)
-            if cached is not None and self._monotonic() < cached.good_until:
-                return await self._used(cached.key, cached.good_until)
+            key, good_until = self._cache.get(api_key_hash, (None, 0))
+            if key is not None and self._monotonic() < good_until:
+                return await self._used(key, good_until)
         for api_key_hash in hashes:
             if key := await self._authenticated(api_key_hash):
                 return key
         raise InvalidApiKeyError
 
     async def _authenticated(self, api_key_hash: str) -> ApiKey | None:
-        asked_at, revocations = self._monotonic(), self._revocations
+        read_at, revocations = self._monotonic(), self._revocations
         key = await self._store.find_key_by_hash(api_key_hash)
         is_right = hmac.compare_digest(key.api_key_hash if key else "", api_key_hash)
         if key is None or not is_right or not key.is_active:
             self._cache.pop(api_key_hash, None)
             return None
         if revocations == self._revocations:  # else this read may predate a revocation
-            self._remember(key, asked_at)
-        return await self._used(key, asked_at + CACHED_SEC)
+            self._remember(key, read_at)
+        return await self._used(key, read_at + CACHED_SEC)
 
     async def _used(self, key: ApiKey, good_until: float) -> ApiKey:
         """Record the use, at most every five minutes."""
@@ -140,14 +135,14 @@ class ApiKeys:
         if key.last_used_at is None or key.last_used_at <= due_at:
             key = replace(key, last_used_at=whole_second(used_at))
             if key.api_key_hash in self._cache:
-                self._cache[key.api_key_hash] = _Cached(key, good_until)
+                self._cache[key.api_key_hash] = (key, good_until)
             await self._store.touch_key(key.key_id, used_at=used_at, unless_after=due_at)
         return key
 
     async def _find(self, key_id: str) -> ApiKey | None:
         return await self._store.find_key(key_id) if is_uuid4(key_id) else None
 
-    def _remember(self, key: ApiKey, asked_at: float) -> None:
+    def _remember(self, key: ApiKey, read_at: float) -> None:
         if len(self._cache) >= _MOST_CACHED:
             self._cache.clear()
-        self._cache[key.api_key_hash] = _Cached(key, asked_at + CACHED_SEC)
+        self._cache[key.api_key_hash] = (key, read_at + CACHED_SEC)

@@ -4,9 +4,12 @@ All times of Telemetry are integers, epoch milliseconds. Stores and schemas conv
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
+from operator import attrgetter
+from statistics import median
 from typing import ClassVar, NamedTuple
 
 import orjson
@@ -19,11 +22,14 @@ from sandyard.kit.changes.transitions import (
     Transition,
     changed,
     created,
+    removed,
 )
 from sandyard.telemetry.errors import ApiKeyNotFoundError, DeviceNotFoundError
 
 _MARKER_MS = 30 * 24 * 3600 * 1000
 LAST_USED_EVERY_MS = 300_000
+_SILENT_MS = 3600 * 1000
+"""A silence of this length is a gap if the usual interval is unknown."""
 
 EARLIEST_MS = 946_684_800_000
 LATEST_MS = 4_102_444_800_000
@@ -48,6 +54,8 @@ class Reading:
     sensor_status: Mapping[str, str]
     friendly_name: str | None = None
     """The device's name when the reading arrived."""
+    received_at: int | None = field(default=None, compare=False)
+    """When it arrived, to the second; unknown of readings that 0.2.0 stored."""
     _content_hash: str | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -68,6 +76,21 @@ class Reading:
         ]
         canonical = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         return hashlib.blake2b(canonical, digest_size=16).hexdigest()
+
+
+READING_FIELDS = (
+    "hardware_id",
+    "timestamp_ms",
+    "received_at",
+    "batch_id",
+    "boot_id",
+    "firmware_version",
+    "friendly_name",
+    "sensors",
+    "sensor_status",
+)
+"""In the order of columns, in tables and exports."""
+values_of_reading = attrgetter(*READING_FIELDS)
 
 
 class RejectionCode(StrEnum):
@@ -110,6 +133,16 @@ class Rejection:
     @property
     def message(self) -> str:
         return REJECTIONS[self.code]
+
+
+class Marker(NamedTuple):
+    """Identifies duplicates of a reading, longer than the reading may exist."""
+
+    batch_id: str
+    hardware_id: str
+    received_at: int
+    content_hash: str
+    expires_at_sec: int
 
 
 class Stored(NamedTuple):
@@ -245,7 +278,7 @@ def decide_registration(
             firmware_version=said.firmware_version,
             friendly_name=said.friendly_name,
         )
-        return created(new, "device.registered", cause)
+        return created(new, "device.registered", cause, first=cause.at_ms)
     after = replace(
         device,
         capabilities=said.capabilities,
@@ -254,6 +287,12 @@ def decide_registration(
         friendly_name=device.friendly_name or said.friendly_name,
     )
     return None if after == device else changed(device, after, "device.updated", cause)
+
+
+def decide_deletion(device: Device | None, cause: Cause) -> Transition[Device]:
+    if device is None:
+        raise DeviceNotFoundError
+    return removed(device, "device.deleted", cause)
 
 
 def decide_rename(
@@ -286,6 +325,36 @@ class Bucket:
     mean: float
     max: float
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SensorValue:
+    """A sensor's latest value in a range."""
+
+    name: str
+    value: Number
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """When readings are missing in a range."""
+
+    within: TimeRange
+    usual_interval_ms: int | None
+    gaps: Sequence[TimeRange]
+
+
+def find_gaps(times: Sequence[int], within: TimeRange) -> Gaps:
+    """`times` are the different times of the range's readings, in order. A gap is an interval of at
+    least twice the usual one, which is the median; of an hour if there are fewer than two
+    readings. Nothing is missing before the range begins."""
+    intervals = [later - earlier for earlier, later in pairwise(times)]
+    usual = round(median(intervals)) if intervals else None
+    least = 2 * usual if usual else _SILENT_MS
+    edges = [within.from_ms, *times, within.to_ms]
+    gaps = [TimeRange(begin, end) for begin, end in pairwise(edges) if end - begin >= least]
+    return Gaps(within, usual, gaps)
 
 
 @dataclass(frozen=True, slots=True)

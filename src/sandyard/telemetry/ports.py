@@ -10,7 +10,9 @@ from sandyard.telemetry.model import (
     Bucket,
     Device,
     DeviceOrder,
+    Marker,
     Reading,
+    SensorValue,
     Stored,
     TimeRange,
 )
@@ -45,10 +47,15 @@ class TelemetryStore(Protocol):
         ...
 
     async def page_of_devices(
-        self, *, order: DeviceOrder = DeviceOrder.LAST_SEEN, limit: int, cursor: str | None
+        self,
+        *,
+        order: DeviceOrder = DeviceOrder.LAST_SEEN,
+        search: str | None = None,
+        limit: int,
+        cursor: str | None,
     ) -> Page[Device]:
-        """Most recently seen first, or longest silent first; slightly outdated. A cursor is valid
-        only for its own order."""
+        """Most recently seen first, or longest silent first; slightly outdated. `search` is a part
+        of the name or hardware id, in any letter case. A cursor is valid only for its own order."""
         ...
 
     async def page_of_readings(
@@ -68,6 +75,34 @@ class TelemetryStore(Protocol):
         """The non-empty buckets, ordered by time; they start at multiples of their length. Readings
         without the metric do not count."""
         ...
+
+    async def remove_readings(self, hardware_id: str, *, limit: int) -> int:
+        """Remove up to `limit` of the device's readings, oldest first, with their markers; returns
+        how many. After UnavailableError some may be removed."""
+        ...
+
+    async def sensors(self, hardware_id: str, within: TimeRange) -> Sequence[SensorValue]:
+        """Every sensor of the readings, ordered by name, each with its latest value."""
+        ...
+
+    def reading_times(
+        self, hardware_id: str, metric: str | None, within: TimeRange
+    ) -> AsyncIterator[Sequence[int]]:
+        """The different times of the readings, of all or of those with this metric, in order and
+        in portions of bounded size."""
+        ...
+
+    def all_readings(self) -> AsyncIterator[Sequence[Reading]]:
+        """Those of all devices, in batches. Only for moves, as the next three."""
+        ...
+
+    def all_markers(self) -> AsyncIterator[Sequence[Marker]]: ...
+
+    async def restore_readings(self, readings: Sequence[Reading]) -> None:
+        """Add readings without markers; those that are there stay as they are."""
+        ...
+
+    async def restore_markers(self, markers: Sequence[Marker]) -> None: ...
 
     def all_devices(self) -> AsyncIterator[Sequence[Device]]:
         """All of them, in batches. Only for verification."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Transition, change_entity
 from sandyard.kit.clock import Clock, now_ms
-from sandyard.kit.concurrency.keyed_locks import KeyedLocks
+from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import Page
 from sandyard.telemetry.errors import (
@@ -26,16 +26,20 @@ from sandyard.telemetry.model import (
     Bucket,
     Device,
     DeviceOrder,
+    Gaps,
     IntakeReport,
     Reading,
     Registration,
     Rejection,
     RejectionCode,
     Retention,
+    SensorValue,
     TimeRange,
     account_for,
+    decide_deletion,
     decide_registration,
     decide_rename,
+    find_gaps,
     first_of_each_id,
     whole_second,
 )
@@ -43,6 +47,8 @@ from sandyard.telemetry.ports import TelemetryStore
 
 MAX_BATCH = 100
 MAX_BUCKETS = 10_000
+_REMOVED_AT_ONCE = 500
+"""In one transaction, so that intake never waits long."""
 
 
 class Telemetry:
@@ -64,7 +70,7 @@ class Telemetry:
 
     async def register(self, registration: Registration, *, key_id: str) -> Device:
         """Register the device, or update it; its confirmation id never changes."""
-        cause = self._cause(actor("key", key_id))
+        cause = Cause.by(actor("key", key_id), self._clock)
         seen_at = whole_second(cause.at_ms)
         confirmation_id = self._make_confirmation_id()
 
@@ -115,10 +121,18 @@ class Telemetry:
         ]
 
     async def list_devices(
-        self, *, order: DeviceOrder = DeviceOrder.LAST_SEEN, limit: int, cursor: str | None
+        self,
+        *,
+        order: DeviceOrder = DeviceOrder.LAST_SEEN,
+        search: str | None = None,
+        limit: int,
+        cursor: str | None,
     ) -> Page[Device]:
-        """Most recently seen first, or longest silent first."""
-        return await self._store.page_of_devices(order=order, limit=limit, cursor=cursor)
+        """Most recently seen first, or longest silent first; `search` is a part of the name or
+        hardware id."""
+        return await self._store.page_of_devices(
+            order=order, search=search, limit=limit, cursor=cursor
+        )
 
     async def get_device(self, hardware_id: str) -> Device:
         devices = await self._store.find_devices([hardware_id])
@@ -127,10 +141,27 @@ class Telemetry:
         return devices[hardware_id]
 
     async def rename_device(self, hardware_id: str, friendly_name: str | None) -> Device:
-        cause = self._cause(actor("operator"))
+        cause = Cause.by(actor("operator"), self._clock)
         return await self._change(
             hardware_id, lambda device: decide_rename(device, friendly_name, cause)
         )
+
+    async def delete_device(self, hardware_id: str) -> Device:
+        """Delete the device with its readings and their markers; a later registration begins anew.
+
+        The device goes last, so that a call that was interrupted can be repeated; readings that it
+        sends meanwhile go with it.
+        """
+        await self.get_device(hardware_id)
+        await self._remove_readings(hardware_id)
+        cause = Cause.by(actor("operator"), self._clock)
+        device = await self._change(hardware_id, lambda device: decide_deletion(device, cause))
+        await self._remove_readings(hardware_id)
+        return device
+
+    async def _remove_readings(self, hardware_id: str) -> None:
+        while await self._store.remove_readings(hardware_id, limit=_REMOVED_AT_ONCE):
+            pass
 
     async def list_readings(
         self,
@@ -162,6 +193,27 @@ class Telemetry:
         await self.get_device(hardware_id)
         return await self._store.series(hardware_id, metric, within, bucket_ms=bucket_ms)
 
+    async def sensors(
+        self, hardware_id: str, *, from_ms: int | None, to_ms: int | None
+    ) -> Sequence[SensorValue]:
+        """Every sensor with a reading in the range, with its latest value there."""
+        within = self._within(from_ms, to_ms)
+        await self.get_device(hardware_id)
+        return await self._store.sensors(hardware_id, within)
+
+    async def gaps(self, hardware_id: str, metric: str | None, *, from_ms: int, to_ms: int) -> Gaps:
+        """When readings with this metric, or all readings, are missing in the range. Nothing is
+        missing before the device's registration, or its first reading if that is earlier."""
+        within = self._within(from_ms, to_ms)
+        device = await self.get_device(hardware_id)
+        portions = self._store.reading_times(hardware_id, metric, within)
+        times = [at async for portion in portions for at in portion]
+        known_from = device.first_registered_at
+        async for portion in self._store.reading_times(hardware_id, None, within):
+            known_from = min(known_from, portion[0])
+            break
+        return find_gaps(times, within.since(known_from))
+
     async def export(
         self, hardware_id: str, *, from_ms: int | None, to_ms: int | None
     ) -> AsyncIterator[Sequence[Reading]]:
@@ -180,12 +232,9 @@ class Telemetry:
             find, decide, self._store.apply, lock=self._locks.of(hardware_id), busy=DeviceBusyError
         )
 
-    def _cause(self, by: str) -> Cause:
-        return Cause(by, now_ms(self._clock))
-
     def _within(self, from_ms: int | None, to_ms: int | None) -> TimeRange:
         """The requested range, without expired readings."""
-        asked = TimeRange(from_ms or 0, LATEST_MS if to_ms is None else to_ms)
-        if asked.from_ms > asked.to_ms:
+        within = TimeRange(from_ms or 0, LATEST_MS if to_ms is None else to_ms)
+        if within.from_ms > within.to_ms:
             raise InvalidRangeError
-        return asked.since(self._retention.oldest_ms(now_ms(self._clock)))
+        return within.since(self._retention.oldest_ms(now_ms(self._clock)))

@@ -8,8 +8,8 @@ import orjson
 from fastapi import APIRouter, Body, Request, Response
 
 from sandyard.kit.errors import InvalidError
-from sandyard.kit.http.direct import JsonResponse
-from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.bodies import parse
+from sandyard.kit.http.routes import GuardedRoutes, JsonResponse
 from sandyard.kit.http.security import SecurityScheme, find_credential, secured_by
 from sandyard.telemetry.errors import InvalidApiKeyError
 from sandyard.telemetry.http.schemas import (
@@ -60,7 +60,7 @@ def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) ->
         described={"requestBody": INTAKE_BODY},
     )
     async def send_readings(request: Request) -> Response:
-        report = await telemetry.ingest(_readings_in(await request.body()))
+        report = await telemetry.ingest(await parse(_readings_in, await request.body()))
         request.state.log |= {
             "action": "ingest",
             "acknowledged": len(report.acknowledged),

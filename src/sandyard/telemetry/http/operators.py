@@ -1,14 +1,17 @@
-"""Calls of operators: keys and devices."""
+"""Calls of operators: keys, devices, and the events of both."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body, Depends, Path, Query
 
+from sandyard.kit.changes.events import EventLog
+from sandyard.kit.http.events import EventFilter, EventPage, history_of
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Cursor, Limit, example_of
 from sandyard.kit.http.security import BearerGuard, SecurityScheme, secured_by
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.telemetry.http.schemas import (
+    FRIENDLY_NAME,
     DeviceAnswer,
     DeviceKeyAnswer,
     DeviceKeyBody,
@@ -30,6 +33,15 @@ OPERATOR_TOKEN = SecurityScheme(
 
 KeyId = Annotated[str, Path(description="The id from the response that created the key")]
 Order = Annotated[DeviceOrder, Query(description="Order of the devices")]
+Search = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=64,
+        pattern=FRIENDLY_NAME,
+        description="Part of the name or hardware id, in any letter case",
+    ),
+]
 HardwareId = Annotated[str, Path(pattern=HARDWARE_ID, description="MAC in upper case")]
 
 
@@ -44,10 +56,16 @@ def operator_routes(guard: BearerGuard, *, prefix: str) -> GuardedRoutes:
 
 
 def create_operators_router(
-    telemetry: Telemetry, keys: ApiKeys, guard: BearerGuard, *, prefix: str
+    telemetry: Telemetry, keys: ApiKeys, log: EventLog, guard: BearerGuard, *, prefix: str
 ) -> APIRouter:
     routes = operator_routes(guard, prefix=prefix)
+    _add_keys(routes, keys)
+    _add_devices(routes, telemetry)
+    _add_events(routes, telemetry, keys, log)
+    return routes.router
 
+
+def _add_keys(routes: GuardedRoutes, keys: ApiKeys) -> None:
     @routes.post("/api-keys", "Create an API key", status_code=201)
     async def create_device_key(
         body: Annotated[DeviceKeyBody | None, Body(examples=[example_of(DeviceKeyBody)])] = None,
@@ -68,19 +86,30 @@ def create_operators_router(
         """Takes effect on every replica within 30 seconds. Repeating it changes nothing."""
         return DeviceKeyAnswer.of(await keys.revoke(key_id))
 
+
+def _add_devices(routes: GuardedRoutes, telemetry: Telemetry) -> None:
     @routes.get("/devices", "List devices")
     async def list_devices(
-        order: Order = DeviceOrder.LAST_SEEN, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+        order: Order = DeviceOrder.LAST_SEEN,
+        q: Search = None,
+        limit: Limit = DEFAULT_LIMIT,
+        cursor: Cursor = None,
     ) -> DevicePage:
         """Most recently seen first, or with `order=silent` longest silent first. A cursor is valid
         only for its own order."""
-        page = await telemetry.list_devices(order=order, limit=limit, cursor=cursor)
+        page = await telemetry.list_devices(order=order, search=q, limit=limit, cursor=cursor)
         return DevicePage.of(page, DeviceAnswer.of)
 
     @routes.get("/devices/{hardware_id}", "Get a device", 404)
     async def get_device(hardware_id: HardwareId) -> DeviceAnswer:
         """The data of its last registration, and when it was last seen."""
         return DeviceAnswer.of(await telemetry.get_device(hardware_id))
+
+    @routes.delete("/devices/{hardware_id}", "Delete a device", 404)
+    async def delete_device(hardware_id: HardwareId) -> DeviceAnswer:
+        """With all its readings. If it registers again, it is a new device, and may send readings
+        again that it has sent before."""
+        return DeviceAnswer.of(await telemetry.delete_device(hardware_id))
 
     @routes.put("/devices/{hardware_id}", "Rename a device", 404)
     async def rename_device(
@@ -89,4 +118,25 @@ def create_operators_router(
         """Readings that arrive from now on have the new name."""
         return DeviceAnswer.of(await telemetry.rename_device(hardware_id, body.friendly_name))
 
-    return routes.router
+
+def _add_events(routes: GuardedRoutes, telemetry: Telemetry, keys: ApiKeys, log: EventLog) -> None:
+    @routes.get("/events", "List events")
+    async def list_telemetry_events(chosen: Annotated[EventFilter, Depends()]) -> EventPage:
+        """Events of devices and keys, newest first."""
+        return await chosen.page(log)
+
+    @routes.get("/devices/{hardware_id}/history", "Get a device's history", 404)
+    async def get_device_history(
+        hardware_id: HardwareId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> EventPage:
+        """The device's events, newest first."""
+        await telemetry.get_device(hardware_id)
+        return await history_of(log, hardware_id, limit=limit, cursor=cursor)
+
+    @routes.get("/api-keys/{key_id}/history", "Get an API key's history", 404)
+    async def get_device_key_history(
+        key_id: KeyId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> EventPage:
+        """The key's events, newest first."""
+        await keys.get(key_id)
+        return await history_of(log, key_id, limit=limit, cursor=cursor)

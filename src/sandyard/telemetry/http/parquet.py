@@ -6,20 +6,16 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sandyard.telemetry.model import Reading
+from sandyard.kit.clock import rfc3339_from_ms
+from sandyard.telemetry.model import READING_FIELDS, Reading
 
 _TEXT = pa.string()
-_FIELDS = {
-    "hardware_id": _TEXT,
+_OTHER_TYPES = {
     "timestamp_ms": pa.int64(),
-    "batch_id": _TEXT,
-    "boot_id": _TEXT,
-    "firmware_version": _TEXT,
-    "friendly_name": _TEXT,
     "sensors": pa.map_(_TEXT, pa.float64()),
     "sensor_status": pa.map_(_TEXT, _TEXT),
 }
-_SCHEMA = pa.schema(list(_FIELDS.items()))
+_SCHEMA = pa.schema([(name, _OTHER_TYPES.get(name, _TEXT)) for name in READING_FIELDS])
 
 
 class ParquetSink:
@@ -67,8 +63,12 @@ class _Buffer(io.RawIOBase):
 
 def _columns(readings: Sequence[Reading]) -> dict[str, list[object]]:
     columns: dict[str, list[object]] = {
-        name: [getattr(reading, name) for reading in readings] for name in _FIELDS
+        name: [getattr(reading, name) for reading in readings] for name in READING_FIELDS
     }
+    columns["received_at"] = [
+        None if reading.received_at is None else rfc3339_from_ms(reading.received_at)
+        for reading in readings
+    ]
     columns["sensors"] = [
         [(name, float(value)) for name, value in reading.sensors.items()] for reading in readings
     ]

@@ -16,8 +16,12 @@ from sandyard.kit.patterns import pattern
 from sandyard.telemetry.http.export import FORMATS, require_format
 from sandyard.telemetry.http.operators import HardwareId, operator_routes
 from sandyard.telemetry.http.schemas import (
+    GapAnswer,
+    GapsAnswer,
     ReadingAnswer,
     ReadingPage,
+    SensorAnswer,
+    SensorsAnswer,
     SeriesAnswer,
     SeriesBucketAnswer,
     reading_answer,
@@ -50,6 +54,7 @@ def create_readings_router(
     routes = operator_routes(guard, prefix=prefix)
     _add_readings(routes, telemetry)
     _add_series(routes, telemetry, clock)
+    _add_sensors(routes, telemetry, clock)
     _add_export(routes, telemetry)
     return routes.router
 
@@ -103,8 +108,7 @@ def _add_series(routes: GuardedRoutes, telemetry: Telemetry, clock: Clock) -> No
         ] = "1h",
     ) -> SeriesAnswer:
         """Minimum, mean, maximum and count per bucket; by default for the last day."""
-        to_ms = now_ms(clock) if to_ms is None else to_ms
-        from_ms = max(0, to_ms - _DAY_MS) if from_ms is None else from_ms
+        from_ms, to_ms = _last_day(from_ms, to_ms, clock)
         bucket_ms = _milliseconds(bucket)
         found = await telemetry.series(
             hardware_id, metric, from_ms=from_ms, to_ms=to_ms, bucket_ms=bucket_ms
@@ -114,6 +118,39 @@ def _add_series(routes: GuardedRoutes, telemetry: Telemetry, clock: Clock) -> No
             metric=metric,
             bucket_ms=bucket_ms,
             series=[SeriesBucketAnswer.of(each) for each in found],
+        )
+
+
+def _add_sensors(routes: GuardedRoutes, telemetry: Telemetry, clock: Clock) -> None:
+    @routes.get("/devices/{hardware_id}/sensors", "List a device's sensors", 404)
+    async def list_sensors(
+        hardware_id: HardwareId, from_ms: From = None, to_ms: To = None
+    ) -> SensorsAnswer:
+        """Every sensor that has a reading in the range, with its latest value there."""
+        found = await telemetry.sensors(hardware_id, from_ms=from_ms, to_ms=to_ms)
+        sensors = [SensorAnswer.of(each) for each in found]
+        return SensorsAnswer(hardware_id=hardware_id, sensors=sensors)
+
+    @routes.get("/devices/{hardware_id}/gaps", "Find missing readings", 404)
+    async def find_gaps(
+        hardware_id: HardwareId,
+        metric: Annotated[
+            str | None, Query(pattern=NAME, description="A sensor's name; any sensor if absent")
+        ] = None,
+        from_ms: From = None,
+        to_ms: To = None,
+    ) -> GapsAnswer:
+        """When the device, or one sensor, was silent for longer than usual; by default in the last
+        day."""
+        from_ms, to_ms = _last_day(from_ms, to_ms, clock)
+        found = await telemetry.gaps(hardware_id, metric, from_ms=from_ms, to_ms=to_ms)
+        return GapsAnswer(
+            hardware_id=hardware_id,
+            metric=metric,
+            from_ms=found.within.from_ms,
+            to_ms=found.within.to_ms,
+            usual_interval_ms=found.usual_interval_ms,
+            gaps=[GapAnswer.of(each) for each in found.gaps],
         )
 
 
@@ -135,13 +172,21 @@ def _add_export(routes: GuardedRoutes, telemetry: Telemetry) -> None:
     ) -> StreamingResponse:
         """Streamed, in any number. An interrupted export ends without its last chunk."""
         chosen = require_format(file_format)
-        portions = await telemetry.export(hardware_id, from_ms=from_ms, to_ms=to_ms)
+        within = {"from_ms": from_ms, "to_ms": to_ms}
+        sensors = await telemetry.sensors(hardware_id, **within) if file_format == "csv" else []
+        portions = await telemetry.export(hardware_id, **within)
         name = f"{hardware_id.replace(':', '')}.{file_format}"
         return StreamingResponse(
-            chosen.render(portions),
+            chosen.render(portions, [each.name for each in sensors]),
             media_type=chosen.media_type,
             headers={"Content-Disposition": f'attachment; filename="{name}"'},
         )
+
+
+def _last_day(from_ms: int | None, to_ms: int | None, clock: Clock) -> tuple[int, int]:
+    """The range; by default up to now, and of a day."""
+    to_ms = now_ms(clock) if to_ms is None else to_ms
+    return max(0, to_ms - _DAY_MS) if from_ms is None else from_ms, to_ms
 
 
 def _json(body: object) -> Response:

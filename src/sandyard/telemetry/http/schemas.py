@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr
+from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictStr
 
 from sandyard.kit.clock import rfc3339_from_ms
-from sandyard.kit.http.schemas import PageAnswer, example
+from sandyard.kit.http.schemas import AttributesAnswer, PageAnswer, example, strict_example
 from sandyard.kit.patterns import pattern
 from sandyard.telemetry.intake import (
     BATCH_ID,
@@ -16,16 +16,15 @@ from sandyard.telemetry.intake import (
     STATUSES,
     UUID4,
 )
-from sandyard.telemetry.keys import NewApiKey
 from sandyard.telemetry.model import (
     EARLIEST_MS,
     LATEST_MS,
-    ApiKey,
-    Bucket,
+    READING_FIELDS,
     Device,
     Reading,
     Registration,
     RejectionCode,
+    values_of_reading,
 )
 
 FRIENDLY_NAME = pattern(r"^[^\x00-\x1f\x7f]+$", "must have no control characters")
@@ -139,7 +138,7 @@ class IntakeAnswer(BaseModel):
     rejected: list[RejectionAnswer]
 
 
-class DeviceAnswer(BaseModel):
+class DeviceAnswer(AttributesAnswer):
     model_config = example(
         **_DEVICE,
         confirmation_id="3f0c9a52-6b1d-4e87-9c2f-5d8e7a6b4c3d",
@@ -160,10 +159,6 @@ class DeviceAnswer(BaseModel):
     last_seen_at: Time
     last_boot_id: str
 
-    @classmethod
-    def of(cls, device: Device) -> Self:
-        return cls.model_validate(device, from_attributes=True)
-
 
 class DevicePage(PageAnswer):
     devices: list[DeviceAnswer]
@@ -171,16 +166,21 @@ class DevicePage(PageAnswer):
 
 
 class RenameDeviceBody(BaseModel):
-    model_config = ConfigDict(extra="forbid", **example(friendly_name="Greenhouse 1"))
+    model_config = strict_example(friendly_name="Greenhouse 1")
 
     friendly_name: FriendlyName | None = Field(description="Null removes the name")
 
 
 class ReadingAnswer(BaseModel):
-    model_config = example(**_READING, friendly_name="Greenhouse 1")
+    model_config = example(
+        **_READING, received_at="2026-10-30T09:00:02Z", friendly_name="Greenhouse 1"
+    )
 
     hardware_id: str
     timestamp_ms: int
+    received_at: Time | None = Field(
+        description="When it arrived, to the second; null if version 0.2.0 stored it"
+    )
     batch_id: str
     boot_id: str
     firmware_version: str
@@ -191,16 +191,8 @@ class ReadingAnswer(BaseModel):
 
 def reading_answer(reading: Reading) -> dict[str, object]:
     """As described by `ReadingAnswer`, for listings that are too long to validate again."""
-    return {
-        "hardware_id": reading.hardware_id,
-        "timestamp_ms": reading.timestamp_ms,
-        "batch_id": reading.batch_id,
-        "boot_id": reading.boot_id,
-        "firmware_version": reading.firmware_version,
-        "friendly_name": reading.friendly_name,
-        "sensors": reading.sensors,
-        "sensor_status": reading.sensor_status,
-    }
+    values = dict(zip(READING_FIELDS, values_of_reading(reading), strict=True))
+    return values | {"received_at": _time(reading.received_at)}
 
 
 class ReadingPage(PageAnswer):
@@ -208,16 +200,12 @@ class ReadingPage(PageAnswer):
     next_cursor: str | None
 
 
-class SeriesBucketAnswer(BaseModel):
+class SeriesBucketAnswer(AttributesAnswer):
     start_ms: int = Field(description="Epoch milliseconds; a multiple of the bucket's length")
     min: float
     mean: float
     max: float
     count: int
-
-    @classmethod
-    def of(cls, bucket: Bucket) -> Self:
-        return cls.model_validate(bucket, from_attributes=True)
 
 
 class SeriesAnswer(BaseModel):
@@ -236,15 +224,57 @@ class SeriesAnswer(BaseModel):
     series: list[SeriesBucketAnswer] = Field(description="Only buckets with values")
 
 
+class SensorAnswer(AttributesAnswer):
+    name: str
+    value: float = Field(description="Its latest value in the range")
+    timestamp_ms: int = Field(description="Epoch milliseconds, of that value")
+
+
+class SensorsAnswer(BaseModel):
+    model_config = example(
+        **_DEVICE, sensors=[{"name": "temp", "value": 21.5, "timestamp_ms": 1_793_350_800_000}]
+    )
+
+    hardware_id: str
+    sensors: list[SensorAnswer]
+
+
+class GapAnswer(AttributesAnswer):
+    from_ms: int = Field(description="Epoch milliseconds, of the reading before it")
+    to_ms: int = Field(description="Epoch milliseconds, of the reading after it")
+
+
+class GapsAnswer(BaseModel):
+    model_config = example(
+        **_DEVICE,
+        metric=None,
+        from_ms=1_793_264_400_000,
+        to_ms=1_793_350_800_000,
+        usual_interval_ms=60_000,
+        gaps=[{"from_ms": 1_793_300_000_000, "to_ms": 1_793_301_980_000}],
+    )
+
+    hardware_id: str
+    metric: str | None
+    from_ms: int = Field(description="Where the range begins, not before the device was known")
+    to_ms: int
+    usual_interval_ms: int | None = Field(
+        description="The median interval between readings; null if there are fewer than two"
+    )
+    gaps: list[GapAnswer] = Field(
+        description="Intervals of at least twice the usual one, or of an hour if it is null"
+    )
+
+
 class DeviceKeyBody(BaseModel):
-    model_config = ConfigDict(extra="forbid", **example(description="Greenhouse"))
+    model_config = strict_example(description="Greenhouse")
 
     description: (
         Annotated[StrictStr, Field(min_length=1, max_length=256, pattern=FRIENDLY_NAME)] | None
     ) = None
 
 
-class NewDeviceKeyAnswer(BaseModel):
+class NewDeviceKeyAnswer(AttributesAnswer):
     model_config = example(
         **_KEY, api_key="8f14e45fceea167a5a36dedd4bea2543c9f0f895fb98ab9159f51fd0297e236d"
     )
@@ -254,12 +284,8 @@ class NewDeviceKeyAnswer(BaseModel):
     created_at: Time
     description: str | None
 
-    @classmethod
-    def of(cls, key: NewApiKey) -> Self:
-        return cls.model_validate(key, from_attributes=True)
 
-
-class DeviceKeyAnswer(BaseModel):
+class DeviceKeyAnswer(AttributesAnswer):
     model_config = example(**_KEY, last_used_at=None, is_active=True)
 
     key_id: str
@@ -267,10 +293,6 @@ class DeviceKeyAnswer(BaseModel):
     last_used_at: Time | None = Field(description="To within five minutes")
     is_active: bool
     description: str | None
-
-    @classmethod
-    def of(cls, key: ApiKey) -> Self:
-        return cls.model_validate(key, from_attributes=True)
 
 
 class DeviceKeyPage(PageAnswer):

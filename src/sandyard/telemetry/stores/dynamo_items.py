@@ -4,14 +4,29 @@ Items have the times of devices, keys and markers as RFC 3339, and `expiration_t
 TTL, in epoch seconds.
 """
 
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
 
 from sandyard.kit.clock import ms_from_rfc3339, rfc3339_from_ms
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.paging import InvalidCursorError, decode_cursor, encode_cursor
+from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 from sandyard.telemetry.intake import canonical_number
-from sandyard.telemetry.model import ApiKey, Device, Number, Reading
+from sandyard.telemetry.model import (
+    READING_FIELDS,
+    ApiKey,
+    Device,
+    Marker,
+    Number,
+    Reading,
+    values_of_reading,
+)
+
+T = TypeVar("T", Device, ApiKey)
+
+_DEVICE_TIMES = ("first_registered_at", "last_seen_at")
+_KEY_TIMES = ("created_at", "last_used_at")
 
 
 def ts_batch(timestamp_ms: int, batch_id: str) -> str:
@@ -20,42 +35,50 @@ def ts_batch(timestamp_ms: int, batch_id: str) -> str:
 
 
 def marker_item(reading: Reading, *, intake_id: str, received_at: int, expires_at: int) -> Item:
+    marker = Marker(
+        reading.batch_id, reading.hardware_id, received_at, reading.content_hash, expires_at // 1000
+    )
+    return restored_marker_item(marker) | {"intake_id": intake_id}
+
+
+def marker_of(item: Item) -> Marker:
+    return Marker(
+        item["batch_id"],
+        item["hardware_id"],
+        ms_from_rfc3339(item["received_at"]),
+        item.get("content_hash", ""),
+        item["expiration_time"],
+    )
+
+
+def restored_marker_item(marker: Marker) -> Item:
     return {
-        "batch_id": reading.batch_id,
-        "hardware_id": reading.hardware_id,
-        "received_at": rfc3339_from_ms(received_at),
-        "expiration_time": expires_at // 1000,
-        "content_hash": reading.content_hash,
-        "intake_id": intake_id,
+        "batch_id": marker.batch_id,
+        "hardware_id": marker.hardware_id,
+        "received_at": rfc3339_from_ms(marker.received_at),
+        "expiration_time": marker.expires_at_sec,
+        "content_hash": marker.content_hash,
     }
 
 
-def reading_item(reading: Reading, device: Device, *, expires_at: int) -> Item:
+def reading_item(
+    reading: Reading, named: Device | Reading, *, received_at: int | None, expires_at: int
+) -> Item:
+    """It has the name that the device has now, or that a restored reading had."""
     return {
-        "hardware_id": reading.hardware_id,
+        **dict(zip(READING_FIELDS, values_of_reading(reading), strict=True)),
+        "friendly_name": named.friendly_name,
+        "received_at": None if received_at is None else rfc3339_from_ms(received_at),
         "ts_batch": ts_batch(reading.timestamp_ms, reading.batch_id),
-        "timestamp_ms": reading.timestamp_ms,
-        "batch_id": reading.batch_id,
-        "boot_id": reading.boot_id,
-        "firmware_version": reading.firmware_version,
-        "friendly_name": device.friendly_name,
-        "sensors": reading.sensors,
-        "sensor_status": reading.sensor_status,
         "expiration_time": expires_at // 1000,
     }
 
 
 def reading_of(item: Item) -> Reading:
-    return Reading(
-        hardware_id=item["hardware_id"],
-        timestamp_ms=item["timestamp_ms"],
-        batch_id=item["batch_id"],
-        boot_id=item["boot_id"],
-        firmware_version=item["firmware_version"],
-        sensors=sensors_of(item),
-        sensor_status=item["sensor_status"],
-        friendly_name=item.get("friendly_name"),
-    )
+    values: dict[str, Any] = {name: item.get(name) for name in READING_FIELDS}
+    received_at = item.get("received_at")
+    values["received_at"] = received_at and ms_from_rfc3339(received_at)
+    return Reading(**values | {"sensors": sensors_of(item)})
 
 
 def sensors_of(item: Item) -> dict[str, Number]:
@@ -65,51 +88,38 @@ def sensors_of(item: Item) -> dict[str, Number]:
 
 
 def device_item(device: Device) -> Item:
-    seen = rfc3339_from_ms(device.last_seen_at)
-    return asdict(device) | {
-        "first_registered_at": rfc3339_from_ms(device.first_registered_at),
-        "last_seen_at": seen,
-        "gsi1pk": "devices",
-        "gsi1sk": seen,
-    }
+    item = _item_of(device, _DEVICE_TIMES)
+    return item | {"gsi1pk": "devices", "gsi1sk": item["last_seen_at"]}
 
 
 def device_of(item: Item) -> Device:
-    return Device(
-        hardware_id=item["hardware_id"],
-        confirmation_id=item["confirmation_id"],
-        capabilities=item["capabilities"],
-        first_registered_at=ms_from_rfc3339(item["first_registered_at"]),
-        last_seen_at=ms_from_rfc3339(item["last_seen_at"]),
-        last_boot_id=item["last_boot_id"],
-        firmware_version=item["firmware_version"],
-        friendly_name=item.get("friendly_name"),
-        sequence=item["sequence"],
-    )
+    return _entity_of(Device, item, _DEVICE_TIMES)
 
 
 def key_item(key: ApiKey) -> Item:
-    created = rfc3339_from_ms(key.created_at)
-    used = None if key.last_used_at is None else rfc3339_from_ms(key.last_used_at)
-    times = {"created_at": created, "last_used_at": used}
-    return asdict(key) | times | {"gsi1pk": "api_keys", "gsi1sk": created}
+    item = _item_of(key, _KEY_TIMES)
+    return item | {"gsi1pk": "api_keys", "gsi1sk": item["created_at"]}
 
 
 def key_of(item: Item) -> ApiKey:
-    used = item.get("last_used_at")
-    return ApiKey(
-        key_id=item["key_id"],
-        api_key_hash=item["api_key_hash"],
-        created_at=ms_from_rfc3339(item["created_at"]),
-        is_active=item["is_active"],
-        description=item.get("description"),
-        last_used_at=None if used is None else ms_from_rfc3339(used),
-        sequence=item["sequence"],
-    )
+    return _entity_of(ApiKey, item, _KEY_TIMES)
+
+
+def _item_of(entity: Device | ApiKey, times: Sequence[str]) -> Item:
+    item = asdict(entity)
+    return item | {name: rfc3339_from_ms(item[name]) for name in times if item[name] is not None}
+
+
+def _entity_of(kind: type[T], item: Item, times: Sequence[str]) -> T:
+    """An absent attribute is None."""
+    values: dict[str, Any] = {each.name: item.get(each.name) for each in fields(kind)}
+    present = [name for name in times if values[name] is not None]
+    return kind(**values | {name: ms_from_rfc3339(item[name]) for name in present})
 
 
 async def page_by_gsi1(
     table: Table,
+    entity_of: Callable[[Item], T],
     partition: str,
     key: str,
     *,
@@ -117,9 +127,10 @@ async def page_by_gsi1(
     limit: int,
     cursor: str | None,
     forward: bool = False,
-) -> tuple[list[Item], str | None]:
-    """A page of the whole table, ordered by `gsi1sk`, latest first by default, and the next
-    cursor."""
+    search: str | None = None,
+) -> Page[T]:
+    """A page of the whole table, ordered by `gsi1sk`, latest first by default. A search reads the
+    table on until the page is full: the engine can't compare names in any letter case."""
     start: Item | None = None
     if cursor is not None:
         match decode_cursor(listing, cursor):
@@ -133,13 +144,19 @@ async def page_by_gsi1(
         condition="gsi1pk = :partition",
         values={"partition": partition},
         forward=forward,
-        limit=limit + 1,
+        limit=limit + 1 if search is None else None,
         start=start,
     ):
-        found += items
+        found += [item for item in items if search is None or _matches(item, key, search)]
         if len(found) > limit:
             break
+    entities = [entity_of(item) for item in found[:limit]]
     if len(found) <= limit:
-        return found, None
+        return Page(entities, None)
     last = found[limit - 1]
-    return found[:limit], encode_cursor(listing, [last["gsi1sk"], last[key]])
+    return Page(entities, encode_cursor(listing, [last["gsi1sk"], last[key]]))
+
+
+def _matches(item: Item, key: str, search: str) -> bool:
+    texts = (item[key], item.get("friendly_name") or "")
+    return any(search.lower() in text.lower() for text in texts)

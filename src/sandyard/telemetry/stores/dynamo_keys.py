@@ -46,10 +46,8 @@ class DynamoKeyStore:
         return None
 
     async def page_of_keys(self, *, limit: int, cursor: str | None) -> Page[ApiKey]:
-        items, next_cursor = await page_by_gsi1(
-            self._keys, "api_keys", "key_id", listing="api_keys", limit=limit, cursor=cursor
-        )
-        return Page([key_of(item) for item in items], next_cursor)
+        order = (self._keys, key_of, "api_keys", "key_id")
+        return await page_by_gsi1(*order, listing="api_keys", limit=limit, cursor=cursor)
 
     async def all_keys(self) -> AsyncIterator[Sequence[ApiKey]]:
         async for items in self._keys.scan():

@@ -1,10 +1,15 @@
 """Telemetry's tables on DynamoDB: the four for its data, and the event log."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
+from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.client import Dynamo
 from sandyard.kit.dynamo.event_items import EventItems, event_table_definition
+from sandyard.kit.dynamo.events import DynamoEventLog
 from sandyard.kit.dynamo.items import Table
+from sandyard.kit.dynamo.store_states import STATE_KEY
 from sandyard.kit.dynamo.tables import (
     Billed,
     Definition,
@@ -14,6 +19,7 @@ from sandyard.kit.dynamo.tables import (
     on_demand,
     table_definition,
 )
+from sandyard.telemetry.ports import KeyStore, TelemetryStore
 
 TTL_ATTRIBUTE = "expiration_time"
 
@@ -75,5 +81,28 @@ class TelemetryTables:
         for definition in self.definitions:
             await check_table(self.engine, definition)
 
+    async def empty(self) -> None:
+        """Delete everything but the store's state."""
+        for name in self.table_names:
+            await Table(self.engine, name).delete_all(keep=STATE_KEY)
+
     async def close(self) -> None:
         await self.engine.close()
+
+
+def open_event_log(
+    tables: TelemetryTables,
+    store: TelemetryStore,
+    keys: KeyStore,
+    *,
+    clock: Clock,
+    retention: timedelta,
+) -> DynamoEventLog:
+    async def alive(subjects: Sequence[str]) -> set[str]:
+        devices = await store.find_devices(subjects)
+        api_keys = await asyncio.gather(*(keys.find_key(each) for each in subjects))
+        return {*devices, *(key.key_id for key in api_keys if key is not None)}
+
+    return DynamoEventLog(
+        tables.events, part="telemetry", alive=alive, clock=clock, retention=retention
+    )

@@ -7,41 +7,67 @@ request run concurrently, within a limit for the whole process.
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from operator import attrgetter
 
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import rfc3339_from_ms
-from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.dynamo.client import ConditionFailedError, TransactionRefusedError
 from sandyard.kit.dynamo.transitions import DynamoTransitions
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 from sandyard.telemetry.model import (
+    LATEST_MS,
     Bucket,
     Device,
     DeviceOrder,
+    Marker,
+    Number,
     Reading,
     Retention,
+    SensorValue,
     Stored,
     TimeRange,
     marker_expires_at,
     whole_second,
 )
-from sandyard.telemetry.stores.buckets import Buckets
 from sandyard.telemetry.stores.dynamo_items import (
     device_item,
     device_of,
     marker_item,
+    marker_of,
     page_by_gsi1,
     reading_item,
     reading_of,
+    restored_marker_item,
     sensors_of,
     ts_batch,
 )
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
 PARALLEL_TRANSACTIONS = 64
+_READING_KEY = ("hardware_id", "ts_batch")
 _LAST_OF_A_MILLISECOND = "\uffff"
+
+
+class _Buckets:
+    """Aggregates a series reading by reading, as the engine can't do it itself."""
+
+    def __init__(self, bucket_ms: int) -> None:
+        self._bucket_ms = bucket_ms
+        self._found: dict[int, tuple[Number, Number, Number, int]] = {}
+
+    def add(self, timestamp_ms: int, value: Number) -> None:
+        start = timestamp_ms // self._bucket_ms * self._bucket_ms
+        least, most, total, number = self._found.get(start, (value, value, 0, 0))
+        self._found[start] = (min(least, value), max(most, value), total + value, number + 1)
+
+    def in_order(self) -> list[Bucket]:
+        return [
+            Bucket(start, least, total / number, most, number)
+            for start, (least, most, total, number) in sorted(self._found.items())
+        ]
 
 
 class DynamoTelemetryStore:
@@ -74,7 +100,13 @@ class DynamoTelemetryStore:
                 received_at=now_ms,
                 expires_at=marker_expires_at(now_ms),
             )
-            return await self._insert_one(reading, devices[reading.hardware_id], marker)
+            item = reading_item(
+                reading,
+                devices[reading.hardware_id],
+                received_at=now_ms,
+                expires_at=self._retention.expires_at(reading.timestamp_ms),
+            )
+            return await self._insert_one(reading, item, marker)
 
         async def see(hardware_id: str) -> None:
             await self.mark_seen(hardware_id, seen_at=seen_at)
@@ -84,10 +116,7 @@ class DynamoTelemetryStore:
         await for_each(seen, see, slots=self._slots)
         return {reading.batch_id: each for reading, each in zip(readings, stored, strict=True)}
 
-    async def _insert_one(self, reading: Reading, device: Device, marker: Item) -> Stored:
-        item = reading_item(
-            reading, device, expires_at=self._retention.expires_at(reading.timestamp_ms)
-        )
+    async def _insert_one(self, reading: Reading, item: Item, marker: Item) -> Stored:
         try:
             await self._tables.markers.transact(
                 self._tables.markers.put_action(marker, condition="attribute_not_exists(batch_id)"),
@@ -112,23 +141,54 @@ class DynamoTelemetryStore:
     async def apply(self, transition: Transition[Device]) -> bool:
         return await self._transitions.apply(transition)
 
+    async def all_readings(self) -> AsyncIterator[Sequence[Reading]]:
+        async for items in self._tables.readings.scan():
+            yield [reading_of(item) for item in items]
+
+    async def all_markers(self) -> AsyncIterator[Sequence[Marker]]:
+        async for items in self._tables.markers.scan():
+            yield [marker_of(item) for item in items]
+
+    async def restore_readings(self, readings: Sequence[Reading]) -> None:
+        expires_at = self._retention.expires_at
+        await self._tables.readings.put_all(
+            [
+                reading_item(
+                    each,
+                    each,
+                    received_at=each.received_at,
+                    expires_at=expires_at(each.timestamp_ms),
+                )
+                for each in readings
+            ]
+        )
+
+    async def restore_markers(self, markers: Sequence[Marker]) -> None:
+        await self._tables.markers.put_all([restored_marker_item(each) for each in markers])
+
     async def all_devices(self) -> AsyncIterator[Sequence[Device]]:
         async for items in self._tables.devices.scan():
             yield [device_of(item) for item in items]
 
     async def page_of_devices(
-        self, *, order: DeviceOrder = DeviceOrder.LAST_SEEN, limit: int, cursor: str | None
+        self,
+        *,
+        order: DeviceOrder = DeviceOrder.LAST_SEEN,
+        search: str | None = None,
+        limit: int,
+        cursor: str | None,
     ) -> Page[Device]:
-        items, next_cursor = await page_by_gsi1(
+        return await page_by_gsi1(
             self._tables.devices,
+            device_of,
             "devices",
             "hardware_id",
             listing=order.listing,
             limit=limit,
             cursor=cursor,
             forward=order is DeviceOrder.SILENT,
+            search=search,
         )
-        return Page([device_of(item) for item in items], next_cursor)
 
     async def page_of_readings(
         self, hardware_id: str, within: TimeRange, *, limit: int, cursor: str | None
@@ -164,12 +224,54 @@ class DynamoTelemetryStore:
     async def series(
         self, hardware_id: str, metric: str, within: TimeRange, *, bucket_ms: int
     ) -> Sequence[Bucket]:
-        buckets = Buckets(bucket_ms)
+        buckets = _Buckets(bucket_ms)
         async for items in self._pages(hardware_id, within):
             for item in items:
                 if (value := sensors_of(item).get(metric)) is not None:
                     buckets.add(item["timestamp_ms"], value)
         return buckets.in_order()
+
+    async def sensors(self, hardware_id: str, within: TimeRange) -> Sequence[SensorValue]:
+        latest: dict[str, SensorValue] = {}
+        async for items in self._pages(hardware_id, within):
+            for item in items:
+                for name, value in sensors_of(item).items():
+                    latest[name] = SensorValue(name, value, item["timestamp_ms"])
+        return sorted(latest.values(), key=attrgetter("name"))
+
+    async def remove_readings(self, hardware_id: str, *, limit: int) -> int:
+        keys = await self._first_keys(hardware_id, limit)
+        await for_each(keys, self._remove_reading, slots=self._slots)
+        return len(keys)
+
+    async def _first_keys(self, hardware_id: str, limit: int) -> list[Item]:
+        async for items in self._pages(hardware_id, TimeRange(0, LATEST_MS), limit=limit):
+            return [{name: item[name] for name in _READING_KEY} for item in items]
+        return []
+
+    async def _remove_reading(self, key: Item) -> None:
+        _, _, batch_id = key["ts_batch"].partition("#")
+        is_own, device = "hardware_id = :device", {"device": key["hardware_id"]}
+        no_other = f"attribute_not_exists(batch_id) OR {is_own}"
+        markers, readings = self._tables.markers, self._tables.readings
+        try:
+            await markers.transact(
+                markers.delete_action({"batch_id": batch_id}, condition=no_other, values=device),
+                readings.delete_action(key, condition=is_own, values=device),
+            )
+        except TransactionRefusedError:  # the marker is another device's by now
+            await readings.delete(key)
+
+    async def reading_times(
+        self, hardware_id: str, metric: str | None, within: TimeRange
+    ) -> AsyncIterator[Sequence[int]]:
+        last = None
+        async for items in self._pages(hardware_id, within):
+            found = (each for each in items if metric is None or metric in each["sensors"])
+            times = sorted({each["timestamp_ms"] for each in found} - {last})
+            if times:
+                yield times
+                last = times[-1]
 
     async def _pages(
         self,

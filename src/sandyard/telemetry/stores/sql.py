@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,28 @@ from sandyard.kit.concurrency.batching import Batcher
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.batches import KeyLookup
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import all_entities
+from sandyard.kit.sql.entities import all_entities, all_rows, contains, page_of
 from sandyard.kit.sql.events import EventWriter
 from sandyard.kit.sql.migrations import Migrations
-from sandyard.kit.sql.paging import page_of
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
 from sandyard.telemetry.model import (
     Bucket,
     Device,
     DeviceOrder,
+    Marker,
     Reading,
     Retention,
+    SensorValue,
     Stored,
     TimeRange,
 )
-from sandyard.telemetry.stores.sql_intake import SqlIntake, mark_seen, reading_of
+from sandyard.telemetry.stores.sql_intake import (
+    SqlIntake,
+    mark_seen,
+    reading_of,
+    restore_markers,
+    restore_readings,
+)
 from sandyard.telemetry.stores.tables import (
     SCHEMA,
     device_readings,
@@ -43,6 +51,7 @@ DEVICES = EntityTable(Device, devices)
 MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 
 _PORTION = 1000
+_TIMES_PORTION = 20_000
 _LOOKUPS = 2
 _LOOKUP_SIZE = 64
 """How many requests share one statement to find their devices."""
@@ -62,12 +71,12 @@ class SqlTelemetryStore:
         self._intake = SqlIntake(database, retention=retention)
         self._transitions = SqlTransitions(database, [DEVICES], EventWriter(events, clock))
         self._schema_checked = False
-        self._lookups: Batcher[Collection[str], Mapping[str, Device]] = Batcher(
+        self._device_batches: Batcher[Collection[str], Mapping[str, Device]] = Batcher(
             self._find_together, key=id, parallel=_LOOKUPS, max_size=_LOOKUP_SIZE
         )
 
     async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
-        return await self._lookups.submit(hardware_ids)
+        return await self._device_batches.submit(hardware_ids)
 
     async def _find_together(
         self, requests: Sequence[Collection[str]]
@@ -96,15 +105,43 @@ class SqlTelemetryStore:
         text = rfc3339_from_ms(seen_at)
         await self._database.write(partial(mark_seen, hardware_id=hardware_id, seen_text=text))
 
+    async def all_readings(self) -> AsyncIterator[Sequence[Reading]]:
+        async for rows in all_rows(
+            self._database, device_readings, [*device_readings.c], limit=_PORTION
+        ):
+            yield [reading_of(row) for row in rows]
+
+    async def all_markers(self) -> AsyncIterator[Sequence[Marker]]:
+        async for rows in all_rows(
+            self._database, processed_batches, [*processed_batches.c], limit=_PORTION
+        ):
+            yield [Marker(*row) for row in rows]
+
+    async def restore_readings(self, readings: Sequence[Reading]) -> None:
+        await self._database.write(partial(restore_readings, readings=readings))
+
+    async def restore_markers(self, markers: Sequence[Marker]) -> None:
+        await self._database.write(partial(restore_markers, markers=markers))
+
     def all_devices(self) -> AsyncIterator[Sequence[Device]]:
         return all_entities(self._database, DEVICES)
 
     async def page_of_devices(
-        self, *, order: DeviceOrder = DeviceOrder.LAST_SEEN, limit: int, cursor: str | None
+        self,
+        *,
+        order: DeviceOrder = DeviceOrder.LAST_SEEN,
+        search: str | None = None,
+        limit: int,
+        cursor: str | None,
     ) -> Page[Device]:
+        statement = sa.select(devices, _seen_text)
+        if search is not None:
+            statement = statement.where(
+                contains(search, devices.c.friendly_name, devices.c.hardware_id)
+            )
         rows, next_cursor = await page_of(
             self._database,
-            sa.select(devices, _seen_text),
+            statement,
             (_seen_text, devices.c.hardware_id),
             listing=order.listing,
             limit=limit,
@@ -170,19 +207,35 @@ class SqlTelemetryStore:
             Bucket(int(row.start_ms), row.least, row.mean, row.most, row.number) for row in rows
         ]
 
+    async def remove_readings(self, hardware_id: str, *, limit: int) -> int:
+        return await self._database.write(
+            partial(_remove_readings, hardware_id=hardware_id, limit=limit)
+        )
+
+    async def sensors(self, hardware_id: str, within: TimeRange) -> Sequence[SensorValue]:
+        return await self._database.read(
+            partial(_read_sensors, hardware_id=hardware_id, within=within)
+        )
+
+    async def reading_times(
+        self, hardware_id: str, metric: str | None, within: TimeRange
+    ) -> AsyncIterator[Sequence[int]]:
+        while times := await self._database.read(
+            partial(_read_times, hardware_id=hardware_id, metric=metric, within=within)
+        ):
+            yield times
+            within = TimeRange(times[-1] + 1, within.to_ms)
+
     async def devices_with_expired(
         self, *, oldest_ms: int, after: str, limit: int
     ) -> Sequence[str]:
+        senders = _senders(after)
         expired = sa.exists().where(
-            _reading.hardware_id == devices.c.hardware_id, _reading.timestamp_ms < oldest_ms
+            _reading.hardware_id == senders.c.hardware_id, _reading.timestamp_ms < oldest_ms
         )
-        statement = (
-            sa.select(devices.c.hardware_id)
-            .where(devices.c.hardware_id > after, expired)
-            .order_by(devices.c.hardware_id)
-            .limit(limit)
-        )
-        return [row.hardware_id for row in await self._rows(statement)]
+        statement = sa.select(senders.c.hardware_id).where(expired)
+        statement = statement.order_by(senders.c.hardware_id).limit(limit)
+        return await self._database.read(lambda connection: connection.scalars(statement).all())
 
     async def remove_expired(self, hardware_id: str, *, oldest_ms: int, limit: int) -> int:
         of_device = (_reading.hardware_id == hardware_id, _reading.timestamp_ms < oldest_ms)
@@ -220,15 +273,85 @@ class SqlTelemetryStore:
         await self._intake.drain()
         await self._database.close()
 
-    async def _rows(self, statement: sa.Select[Any]) -> Sequence[Any]:
-        return await self._database.read(lambda connection: connection.execute(statement).all())
-
     async def _removed(self, statement: sa.Delete) -> int:
         return await self._database.write(lambda connection: connection.execute(statement).rowcount)
 
 
 def _read(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence[Reading]:
     return [reading_of(row) for row in connection.execute(statement)]
+
+
+def _senders(after: str) -> sa.CTE:
+    """The devices that have readings, registered or not, each found by one step in the index."""
+    first = sa.select(sa.func.min(_reading.hardware_id).label("hardware_id"))
+    senders = first.where(_reading.hardware_id > after).cte(recursive=True)
+    last, others = senders.c.hardware_id, device_readings.alias().c.hardware_id
+    following = sa.select(sa.func.min(others)).where(others > last).scalar_subquery()
+    return senders.union_all(sa.select(following).where(last.is_not(None)))
+
+
+def _remove_readings(connection: sa.Connection, hardware_id: str, limit: int) -> int:
+    order = (_reading.timestamp_ms, _reading.batch_id)
+    is_own = _reading.hardware_id == hardware_id
+    keys = connection.execute(sa.select(*order).where(is_own).order_by(*order).limit(limit)).all()
+    batch_ids = [batch_id for _, batch_id in keys]
+    connection.execute(
+        processed_batches.delete().where(
+            _marker.batch_id.in_(batch_ids), _marker.hardware_id == hardware_id
+        )
+    )
+    is_one = sa.tuple_(*order).in_([tuple(key) for key in keys])
+    connection.execute(device_readings.delete().where(is_own, is_one))
+    return len(keys)
+
+
+def _read_times(
+    connection: sa.Connection, hardware_id: str, metric: str | None, within: TimeRange
+) -> Sequence[int]:
+    statement = sa.select(_reading.timestamp_ms).where(*_of(hardware_id, within))
+    if metric is not None:
+        statement = statement.where(_metric(connection, metric).is_not(None))
+    statement = statement.distinct().order_by(_reading.timestamp_ms).limit(_TIMES_PORTION)
+    return connection.scalars(statement).all()
+
+
+def _read_sensors(
+    connection: sa.Connection, hardware_id: str, within: TimeRange
+) -> Sequence[SensorValue]:
+    """The engine finds the latest value of each, so that few rows are read from it."""
+    if connection.dialect.name == "sqlite":
+        return _read_sensors_on_sqlite(connection, hardware_id, within)
+    from sqlalchemy.dialects.postgresql import JSON, distinct_on
+
+    sensors = sa.func.json_each_text(sa.cast(_reading.sensors, JSON))
+    values = sensors.table_valued("key", "value")
+    each = values.c
+    rows = connection.execute(
+        sa.select(each.key, each.value, _reading.timestamp_ms)
+        .select_from(device_readings.join(values, sa.true()))
+        .where(*_of(hardware_id, within))
+        .ext(distinct_on(each.key))
+        .order_by(each.key, _reading.timestamp_ms.desc())
+    )
+    found = (SensorValue(name, orjson.loads(value), at_ms) for name, value, at_ms in rows)
+    return sorted(found, key=attrgetter("name"))
+
+
+def _read_sensors_on_sqlite(
+    connection: sa.Connection, hardware_id: str, within: TimeRange
+) -> Sequence[SensorValue]:
+    """With `max`, SQLite takes the other columns from the row that has the greatest."""
+    sensors = sa.func.json_each(_reading.sensors)
+    values = sensors.table_valued("key", "value")
+    each = values.c
+    rows = connection.execute(
+        sa.select(each.key, each.value, sa.func.max(_reading.timestamp_ms))
+        .select_from(device_readings.join(values, sa.true()))
+        .where(*_of(hardware_id, within))
+        .group_by(each.key)
+        .order_by(each.key)
+    )
+    return [SensorValue(*row) for row in rows]
 
 
 def _of(hardware_id: str, within: TimeRange) -> tuple[sa.ColumnElement[bool], ...]:

@@ -23,10 +23,19 @@ from sandyard.kit.concurrency.batching import Batcher
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.batches import BatchInsert, KeyLookup, Prepared
 from sandyard.kit.sql.database import Database
-from sandyard.telemetry.model import Device, Reading, Retention, Stored, whole_second
+from sandyard.telemetry.model import (
+    READING_FIELDS,
+    Device,
+    Marker,
+    Reading,
+    Retention,
+    Stored,
+    whole_second,
+)
 from sandyard.telemetry.stores.tables import device_readings, devices, processed_batches
 
 _ATTEMPTS = 20
+_BATCH_ID = READING_FIELDS.index("batch_id")
 _TOGETHER = 16
 _reading = device_readings.c
 
@@ -36,20 +45,7 @@ _insert_markers = BatchInsert(
     ignore_existing=True,
 )
 _find_markers = KeyLookup(processed_batches, "batch_id", ("batch_id", "content_hash"))
-_insert_readings = BatchInsert(
-    device_readings,
-    (
-        "hardware_id",
-        "timestamp_ms",
-        "batch_id",
-        "boot_id",
-        "firmware_version",
-        "friendly_name",
-        "sensors",
-        "sensor_status",
-    ),
-    ignore_existing=True,
-)
+_insert_readings = BatchInsert(device_readings, READING_FIELDS, ignore_existing=True)
 _see = Prepared(
     devices.update()
     .where(
@@ -76,7 +72,7 @@ class _Request:
 
     def without(self, there: Mapping[str, Stored]) -> "_Request":
         markers = [marker for marker in self.markers if marker[0] not in there]
-        rows = [row for row in self.rows if row[2] not in there]
+        rows = [row for row in self.rows if row[_BATCH_ID] not in there]
         return _Request(markers, rows, self.seen, self.seen_text)
 
 
@@ -114,7 +110,7 @@ class SqlIntake:
         in_order = sorted(readings, key=attrgetter("batch_id"))
         return _Request(
             [self._marker(reading, received, now_ms) for reading in in_order],
-            [_row(reading, devices[reading.hardware_id]) for reading in in_order],
+            [_row(each, devices[each.hardware_id].friendly_name, received) for each in in_order],
             sorted(each for each, device in devices.items() if device.last_seen_at < seen_at),
             received,
         )
@@ -188,35 +184,50 @@ def _insert_missing(
 
 def _readings_there(connection: sa.Connection, rows: Sequence[_Row]) -> dict[str, Stored]:
     """The stored readings with the same keys."""
-    keys = sa.tuple_(_reading.hardware_id, _reading.timestamp_ms, _reading.batch_id)
-    statement = sa.select(device_readings).where(keys.in_([row[:3] for row in rows]))
+    columns = sa.tuple_(_reading.hardware_id, _reading.timestamp_ms, _reading.batch_id)
+    keys = [(*row[:2], row[_BATCH_ID]) for row in rows]
+    statement = sa.select(device_readings).where(columns.in_(keys))
     return {
         row.batch_id: Stored(reading_of(row).content_hash, is_new=False)
         for row in connection.execute(statement)
     }
 
 
-def _row(reading: Reading, device: Device) -> _Row:
+def restore_readings(connection: sa.Connection, *, readings: Sequence[Reading]) -> None:
+    rows = [
+        _row(
+            each,
+            each.friendly_name,
+            rfc3339_from_ms(each.received_at) if each.received_at else None,
+        )
+        for each in readings
+    ]
+    _insert_readings.insert(connection, rows)
+
+
+def restore_markers(connection: sa.Connection, *, markers: Sequence[Marker]) -> None:
+    rows = [
+        (batch_id, hardware_id, rfc3339_from_ms(received_at), content_hash, expires_at_sec)
+        for batch_id, hardware_id, received_at, content_hash, expires_at_sec in markers
+    ]
+    _insert_markers.insert(connection, rows)
+
+
+def _row(reading: Reading, friendly_name: str | None, received: str | None) -> _Row:
     return (
         reading.hardware_id,
         reading.timestamp_ms,
+        received,
         reading.batch_id,
         reading.boot_id,
         reading.firmware_version,
-        device.friendly_name,
+        friendly_name,
         orjson.dumps(reading.sensors).decode(),
         orjson.dumps(reading.sensor_status).decode(),
     )
 
 
 def reading_of(row: Any) -> Reading:
-    return Reading(
-        hardware_id=row.hardware_id,
-        timestamp_ms=row.timestamp_ms,
-        batch_id=row.batch_id,
-        boot_id=row.boot_id,
-        firmware_version=row.firmware_version,
-        sensors=orjson.loads(row.sensors),
-        sensor_status=orjson.loads(row.sensor_status),
-        friendly_name=row.friendly_name,
-    )
+    values = dict(zip(READING_FIELDS, row, strict=True))
+    texts = ("sensors", "sensor_status")
+    return Reading(**values | {name: orjson.loads(values[name]) for name in texts})

@@ -8,9 +8,8 @@ from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import all_entities
+from sandyard.kit.sql.entities import all_entities, find_entity, page_of
 from sandyard.kit.sql.events import EventWriter
-from sandyard.kit.sql.paging import page_of
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
 from sandyard.telemetry.model import ApiKey
 from sandyard.telemetry.stores.tables import api_keys, events
@@ -30,10 +29,10 @@ class SqlKeyStore:
         return await self._transitions.apply(transition)
 
     async def find_key(self, key_id: str) -> ApiKey | None:
-        return await self._find(_column.key_id == key_id)
+        return await find_entity(self._database, KEYS, _column.key_id == key_id)
 
     async def find_key_by_hash(self, api_key_hash: str) -> ApiKey | None:
-        return await self._find(_column.api_key_hash == api_key_hash)
+        return await find_entity(self._database, KEYS, _column.api_key_hash == api_key_hash)
 
     async def page_of_keys(self, *, limit: int, cursor: str | None) -> Page[ApiKey]:
         rows, next_cursor = await page_of(
@@ -54,8 +53,3 @@ class SqlKeyStore:
 
     def all_keys(self) -> AsyncIterator[Sequence[ApiKey]]:
         return all_entities(self._database, KEYS)
-
-    async def _find(self, condition: sa.ColumnElement[bool]) -> ApiKey | None:
-        statement = sa.select(api_keys).where(condition)
-        row = await self._database.read(lambda connection: connection.execute(statement).first())
-        return None if row is None else KEYS.entity_of(row)

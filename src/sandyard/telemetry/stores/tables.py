@@ -29,6 +29,7 @@ device_readings = sa.Table(
     metadata,
     sa.Column("hardware_id", sa.String(17), primary_key=True),
     sa.Column("timestamp_ms", sa.BigInteger, primary_key=True),
+    sa.Column("received_at", Rfc3339),
     sa.Column("batch_id", sa.String(256), primary_key=True),
     sa.Column("boot_id", sa.String(36), nullable=False),
     sa.Column("firmware_version", sa.String(64), nullable=False),

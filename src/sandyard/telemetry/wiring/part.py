@@ -14,12 +14,11 @@ from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.http.security import BearerGuard
 from sandyard.kit.jobs import Job, JobLeases
-from sandyard.kit.sql.embedded import EmbeddedDatabase
 from sandyard.kit.sql.events import SqlEventLog
 from sandyard.kit.sql.job_leases import SqlJobLeases
+from sandyard.kit.sql.migrations import EmbeddedDatabase
 from sandyard.settings import Settings
 from sandyard.telemetry.http.devices import create_device_router
-from sandyard.telemetry.http.events import create_events_router
 from sandyard.telemetry.http.operators import create_operators_router
 from sandyard.telemetry.http.readings import create_readings_router
 from sandyard.telemetry.jobs import RemoveExpired
@@ -35,11 +34,11 @@ from sandyard.telemetry.verification import verify
 from sandyard.wiring.engines import (
     SqlEngine,
     job_runner,
-    open_dynamo,
+    open_part_dynamo,
     prune_job,
     verification_of,
 )
-from sandyard.wiring.job_specs import telemetry as specs
+from sandyard.wiring.job_specs import TelemetryJobSpecs as Specs
 from sandyard.wiring.part import Part
 from sandyard.wiring.spec import Counting, Verification
 
@@ -95,12 +94,18 @@ def build_telemetry(
         metrics=metrics,
         retention=retention,
     )
-    keys = _api_keys(settings, stores.keys, clock)
-    schedule: list[Job[Any]] = [prune_job(settings, specs.EVENTS, stores.log, clock)]
+    keys = ApiKeys(
+        stores.keys,
+        peppers=settings.secret("api_key_pepper"),
+        clock=clock,
+        make_key_id=ids.uuid4,
+        make_api_key=ids.device_api_key,
+    )
+    schedule: list[Job[Any]] = [prune_job(settings, Specs.EVENTS, stores.log, clock)]
     if stores.removal is not None:
         removal = RemoveExpired(stores.removal, clock=clock, metrics=metrics, retention=retention)
         every = settings.telemetry.retention_interval_sec
-        schedule.append(specs.RETENTION.job(every, removal.run, at_start=True))
+        schedule.append(Specs.RETENTION.job(every, removal.run, at_start=True))
     return TelemetryPart(
         engine=stores.engine,
         routers=_routers(settings, telemetry, keys, stores.log, clock),
@@ -116,7 +121,7 @@ def build_telemetry(
 
 def open_stores(settings: Settings, data_dir: Path, *, clock: Clock) -> TelemetryStores:
     if settings.telemetry.telemetry_store == "dynamodb":
-        return _open_on_dynamodb(settings, clock)
+        return _open_on_dynamodb(settings, data_dir, clock)
     return _open_on_sql(settings, data_dir, clock)
 
 
@@ -124,14 +129,14 @@ def _retention(settings: Settings) -> Retention:
     return Retention(round(settings.telemetry.readings_retention_days * 86400) * 1000)
 
 
-def _open_on_dynamodb(settings: Settings, clock: Clock) -> TelemetryStores:
+def _open_on_dynamodb(settings: Settings, data_dir: Path, clock: Clock) -> TelemetryStores:
     from sandyard.kit.dynamo.event_items import job_key
     from sandyard.kit.dynamo.job_leases import DynamoJobLeases
-    from sandyard.telemetry.stores.dynamo_events import open_event_log
     from sandyard.telemetry.stores.dynamo_keys import DynamoKeyStore
+    from sandyard.telemetry.stores.dynamo_tables import open_event_log
     from sandyard.telemetry.stores.dynamodb import DynamoTelemetryStore
 
-    on_dynamodb = open_telemetry_tables(settings)
+    on_dynamodb = open_telemetry_tables(settings, data_dir)
     store = DynamoTelemetryStore(
         on_dynamodb, retention=_retention(settings), make_intake_id=ids.holder_id
     )
@@ -159,7 +164,7 @@ def _open_on_sql(settings: Settings, data_dir: Path, clock: Clock) -> TelemetryS
 
 
 @asynccontextmanager
-async def _opened(settings: Settings, data_dir: Path) -> AsyncIterator[TelemetryStores]:
+async def opened_stores(settings: Settings, data_dir: Path) -> AsyncIterator[TelemetryStores]:
     """The stores, for a command."""
     stores = open_stores(settings, data_dir, clock=SystemClock())
     try:
@@ -170,7 +175,7 @@ async def _opened(settings: Settings, data_dir: Path) -> AsyncIterator[Telemetry
 
 
 async def verify_telemetry(settings: Settings, data_dir: Path, counting: Counting) -> Verification:
-    async with _opened(settings, data_dir) as stores:
+    async with opened_stores(settings, data_dir) as stores:
         with counting("verify telemetry", None) as progress:
             report = await verify(stores.store, stores.keys, stores.log, progress=progress)
     return verification_of("devices and keys", report)
@@ -178,18 +183,8 @@ async def verify_telemetry(settings: Settings, data_dir: Path, counting: Countin
 
 @asynccontextmanager
 async def open_telemetry_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
-    async with _opened(settings, data_dir) as stores:
+    async with opened_stores(settings, data_dir) as stores:
         yield stores.log
-
-
-def _api_keys(settings: Settings, store: KeyStore, clock: Clock) -> ApiKeys:
-    return ApiKeys(
-        store,
-        peppers=settings.secret("api_key_pepper"),
-        clock=clock,
-        make_key_id=ids.uuid4,
-        make_api_key=ids.device_api_key,
-    )
 
 
 def _routers(
@@ -199,13 +194,15 @@ def _routers(
     return (
         create_device_router(telemetry, keys, prefix=PREFIX),
         create_readings_router(telemetry, admins, clock=clock, prefix=PREFIX),
-        create_operators_router(telemetry, keys, admins, prefix=PREFIX),
-        create_events_router(telemetry, keys, log, admins, prefix=PREFIX),
+        create_operators_router(telemetry, keys, log, admins, prefix=PREFIX),
     )
 
 
-def open_telemetry_tables(settings: Settings) -> "TelemetryTables":
+def open_telemetry_tables(settings: Settings, data_dir: Path | None = None) -> "TelemetryTables":
     """The configured DynamoDB tables, whether they exist or not."""
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
-    return TelemetryTables(open_dynamo(settings), prefix=settings.telemetry.telemetry_table_prefix)
+    return TelemetryTables(
+        open_part_dynamo(settings, data_dir, "telemetry"),
+        prefix=settings.telemetry.telemetry_table_prefix,
+    )
