@@ -1,6 +1,9 @@
 """What can go wrong with a running program, each with the code that callers rely on."""
 
-from collections.abc import Sequence
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sandyard.kit.errors import (
     ConflictError,
@@ -80,6 +83,20 @@ class InvalidArchiveError(InvalidError):
     """The tar archive is invalid or incomplete, or an entry would leave the folder."""
 
     code = "INVALID_ARCHIVE"
+
+
+class OperationFailedError(ConflictError):
+    """The sandbox could not complete this: its own programs ended the work, or its folders are
+    nested too deeply or too large for its memory."""
+
+    code = "OPERATION_FAILED"
+
+
+class NotPackedError(ConflictError):
+    """The files of the sandbox could not be packed: they are too large, or packing takes too long.
+    Remove some first."""
+
+    code = "NOT_PACKED"
 
 
 class CommandRefusedError(ConflictError):
@@ -174,11 +191,29 @@ class LimitsMissingError(UnavailableError):
     code = "LIMITS_MISSING"
 
 
+class DiskFullError(UnavailableError):
+    """The server's disk is nearly full: nothing can be started or stored now. Try again later; its
+    operator has to free space."""
+
+    code = "DISK_FULL"
+
+    def __init__(self, *, free_bytes: int, reserve_bytes: int) -> None:
+        details = {"free_bytes": free_bytes, "reserve_bytes": reserve_bytes}
+        super().__init__(retry_after=60, details=details)
+
+
 class RuntimeUnavailableError(UnavailableError):
     """The runtime can't be reached, or its folder can't be read or written. Nothing was decided;
     try again shortly."""
 
     code = "RUNTIME_UNAVAILABLE"
+
+
+class AgentFailedError(ConflictError, RuntimeUnavailableError):
+    """The sandbox could not do this: its agent was ended by its own programs, or lacks memory or
+    processes. Try again."""
+
+    code = "AGENT_FAILED"
 
 
 class SupervisorTimeoutError(UnavailableError):
@@ -313,3 +348,45 @@ def not_listening(timeout_sec: float, log_lines: Sequence[str]) -> NotListeningE
 
 def _tail(log_lines: Sequence[str]) -> str:
     return " Its last lines:\n" + "\n".join(log_lines) if log_lines else ""
+
+
+STORAGE_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_REFUSALS: dict[str, type[SandyardError]] = {
+    kind.code: kind
+    for kind in (
+        CommandRefusedError,
+        InputClosedError,
+        InputNotTakenError,
+        InvalidArchiveError,
+        InvalidSignalError,
+        NotATerminalError,
+        NotPackedError,
+        OperationFailedError,
+        PortClosedError,
+        ProcessNotFoundError,
+        TooManyFilesError,
+    )
+}
+_AGENT_FAILED = frozenset({"FAILED", "AGENT_LOST"})
+_ERRNOS: dict[int, type[SandyardError]] = {
+    errno.ENOENT: FileMissingError,
+    errno.ECONNREFUSED: PortClosedError,
+    **dict.fromkeys(STORAGE_FULL, StorageFullError),
+}
+
+
+def refusal_of(message: Mapping[str, Any]) -> SandyardError | None:
+    """What a machine refused by this message; None if it names no known refusal."""
+    text = str(message.get("message", ""))[-300:]  # the error is at its end
+    code, number = str(message.get("refused")), message.get("errno")
+    if code in _AGENT_FAILED:
+        return AgentFailedError(reason=text)
+    if code == UnsafePathError.code:
+        return UnsafePathError(text)
+    if (kind := _REFUSALS.get(code)) is not None:
+        return kind(f"{kind.__doc__} ({text})" if text else None)
+    if not isinstance(number, int):
+        return None
+    if number in _ERRNOS:
+        return _ERRNOS[number]()
+    return FileRefusedError(f"The sandbox refused this: {os.strerror(number)}.")

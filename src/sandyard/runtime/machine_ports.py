@@ -3,6 +3,7 @@ server."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -19,21 +20,15 @@ from sandyard.runtime.model import (
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.sessions.ports import Session
 
-Changed = Callable[[], Awaitable[None]]
-"""Returns when something may have changed since its last call, or soon in any case."""
 
-
-class Egress(Protocol):
+@dataclass(frozen=True, slots=True)
+class Egress:
     """Egress of a machine, for as long as its context lasts."""
 
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """The variables by which a command finds the proxy."""
-        ...
-
-    async def refused(self) -> str | None:
-        """The host that was refused because its address is private, if one was."""
-        ...
+    environment: Mapping[str, str]
+    """The variables by which a command finds the proxy."""
+    refused: Callable[[], Awaitable[str | None]]
+    """The host that was refused because its address is private, if one was."""
 
 
 class Machines(Protocol):
@@ -57,12 +52,12 @@ class Machines(Protocol):
         ...
 
     async def find(self, run_id: RunId) -> MachineState | None:
-        """The machine's state. A machine without a supervisor is ended first."""
+        """The machine's state as it was last recorded."""
         ...
 
-    def changes(self, run_id: RunId) -> AbstractAsyncContextManager[Changed]:
-        """A context for waiting until `find` returns something other than it did earlier in the
-        context."""
+    async def refresh(self, run_id: RunId) -> MachineState | None:
+        """Record what has happened to the machine, and return its state. One that lost its
+        supervisor is ended first."""
         ...
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
@@ -120,8 +115,6 @@ class Machines(Protocol):
         ...
 
     async def has_snapshot(self, snapshot_id: str) -> bool: ...
-
-    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None: ...
 
     async def list_snapshots(self) -> Sequence[Snapshot]: ...
 

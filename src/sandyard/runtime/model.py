@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
+from sandyard.kit.lines import LineReader
 from sandyard.runtime.errors import InvalidRunIdError, UnsafePathError
 from sandyard.runtime.network_model import NO_RULES, EgressRules, Network
 
@@ -18,12 +19,15 @@ EndReason = Literal[
     "exited",
     "out_of_memory",
     "out_of_storage",
+    "disk_full",
     "killed",
     "not_started",
 ]
 """`stopped` was requested; `terminated` means SIGTERM without a request, as at a shutdown of its
 host."""
 
+LOG_LINE_BYTES = 64 * 1024
+"""The longest line of a log; longer ones are cut into several."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _WEB_LINE = re.compile(r"^web:[ \t]*(\S.*?)\s*$", re.MULTILINE)
 _LONGEST_PATH = 1024
@@ -240,5 +244,8 @@ def log_line(line: bytes) -> str:
     return line.decode(errors="replace").rstrip("\r")
 
 
-def log_lines(content: bytes) -> list[str]:
-    return [log_line(line) for line in content.removesuffix(b"\n").split(b"\n")] if content else []
+def last_lines(content: bytes, count: int) -> list[str]:
+    """The last lines; a long one is cut into several."""
+    reader = LineReader(LOG_LINE_BYTES)
+    lines = [*reader.feed(content), *reader.end()]
+    return [log_line(line) for line in lines[-count:]] if count > 0 else []

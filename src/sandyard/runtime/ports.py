@@ -28,7 +28,8 @@ class Runtime(Protocol):
     """
 
     async def check(self) -> None:
-        """Return if programs can be started here, with the requested isolation."""
+        """Return if programs can be started here, with the requested isolation; ask before a
+        start, which does not ask again."""
         ...
 
     async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
@@ -49,11 +50,20 @@ class Runtime(Protocol):
         ...
 
     async def find(self, run_id: RunId) -> RunState | None:
-        """The run's state. A run that lost its supervisor is ended first, with its processes."""
+        """The run's state as it was last recorded."""
+        ...
+
+    async def refresh(self, run_id: RunId) -> RunState | None:
+        """Record what has happened to the run, and return its state. One that lost its supervisor,
+        or the server that was starting it, is ended first, with its processes."""
+        ...
+
+    async def run_ids(self, kind: Kind) -> Sequence[RunId]:
+        """The ids of all runs of this kind that are not forgotten."""
         ...
 
     async def list_runs(self, kind: Kind) -> Sequence[RunState]:
-        """All runs of this kind that are not forgotten, each as `find` returns it."""
+        """All runs of this kind that are not forgotten, each as `refresh` returns it."""
         ...
 
     async def forget(self, run_id: RunId) -> None:
@@ -118,8 +128,6 @@ class Runtime(Protocol):
     async def has_snapshot(self, snapshot_id: str) -> bool:
         """Whether a start here could restore it; if not, another node may have it."""
         ...
-
-    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None: ...
 
     async def list_snapshots(self) -> Sequence[Snapshot]: ...
 

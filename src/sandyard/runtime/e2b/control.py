@@ -1,26 +1,82 @@
 """E2B's control API: sandboxes are created, listed, moved in time, snapshotted and killed."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import ceil
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
+from sandyard.kit.concurrency.tasks import SingleFlight
 from sandyard.kit.errors import NotFoundError
-from sandyard.runtime.e2b.end_times import EndTimes
 from sandyard.runtime.remote import envd
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError, Translate
 from sandyard.runtime.remote.http import HttpCaller, HttpPool, Reply, parsing, repeated
 from sandyard.runtime.remote.machines import MachineAccess, MachineInfo
 
+FEW = 4
+"""This many are requested individually at the same time."""
+QUESTIONS_PER_PAGE = 10
+"""A page of the list takes about as long as this many requests; no more pages are read than pay
+off."""
 T = TypeVar("T")
+
 State = Literal["running", "paused", "gone"]
 SHORTEST_SEC = 1
 _JSON_STATUSES = (404, 500)
 _PAGE = 100
 _GATHER_SEC = 0.005
+
+
+class EndTimes:
+    """A few requests are sent individually; further ones share a list that began after they
+    arrived.
+
+    A sandbox that is not listed is requested individually: its absence from a list does not prove
+    that it is gone.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[str], Awaitable[datetime]],
+        pages: Callable[[], AsyncIterator[Mapping[str, datetime]]],
+        *,
+        gather_sec: float = 0,
+    ) -> None:
+        """`gather_sec`: how long a list waits for callers that arrive just after the first."""
+        self._ask = ask
+        self._pages = pages
+        self._asking = 0
+        self._wanted: set[str] = set()
+        self._lists: SingleFlight[Mapping[str, datetime]] = SingleFlight(gather_sec=gather_sec)
+
+    async def get(self, sandbox_id: str) -> datetime:
+        if self._asking >= FEW or self._wanted:
+            self._wanted.add(sandbox_id)
+            listed = await self._lists.run("all", self._list)
+            if sandbox_id in listed:
+                return listed[sandbox_id]
+        self._asking += 1
+        try:
+            return await self._ask(sandbox_id)
+        finally:
+            self._asking -= 1
+
+    async def stop(self) -> None:
+        await self._lists.stop()
+
+    async def _list(self) -> Mapping[str, datetime]:
+        wanted, self._wanted = self._wanted, set()
+        pages_left = 1 + len(wanted) // QUESTIONS_PER_PAGE
+        found: dict[str, datetime] = {}
+        async for page in self._pages():
+            found |= page
+            pages_left -= 1
+            if not pages_left or wanted <= found.keys():
+                break
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +102,8 @@ class Measurement:
 
 
 class E2bControl:
+    """Implements `RemoteMachines`; and what E2B offers besides."""
+
     def __init__(
         self,
         api_key: str,
@@ -86,8 +144,6 @@ class E2bControl:
     async def create(
         self, template: str, *, lifetime_sec: float, metadata: Mapping[str, str], pauses: bool
     ) -> MachineAccess:
-        """A new sandbox. The request is sent once; if its answer is lost, list by metadata. At its
-        end it is paused if its files are still to be stored, or killed."""
         order = {
             "templateID": template,
             "timeout": _seconds(lifetime_sec),
@@ -134,21 +190,18 @@ class E2bControl:
             return "gone"
 
     async def end_time(self, sandbox_id: str) -> datetime:
-        """Hundreds may ask at once: most of them share a list."""
         return await self._end_times.get(sandbox_id)
 
     async def list_by_metadata(self, metadata: Mapping[str, str]) -> Sequence[MachineInfo]:
-        """The sandboxes with this metadata, running and paused."""
         found = [each async for page in self._pages(metadata) for each in page]
         return [each for each in found if metadata.items() <= each.metadata.items()]
 
     async def set_timeout(self, sandbox_id: str, *, lifetime_sec: float) -> None:
-        """Set its end to this long from now; E2B may allow less."""
+        """E2B may allow less."""
         timeout = {"timeout": _seconds(lifetime_sec)}
         await self._call("POST", f"/sandboxes/{sandbox_id}/timeout", json=timeout, gone=True)
 
     async def kill(self, sandbox_id: str) -> None:
-        """Return when it no longer exists."""
         await self._delete(f"/sandboxes/{sandbox_id}")
 
     async def metrics(self, sandbox_id: str, *, since_at: float) -> Sequence[Measurement]:
@@ -205,14 +258,8 @@ class E2bControl:
                 return
 
     async def _delete(self, path: str) -> None:
-        async def delete() -> None:
-            try:
-                await self._api.call("DELETE", path, within_sec=self.timeouts.request_sec)
-            except CallError as error:
-                if error.trouble != "not_found":
-                    raise
-
-        await self._translated(lambda: repeated(delete, repeats=self._repeats))
+        with suppress(NotFoundError):
+            await self._send("DELETE", path, repeats=True, gone=True)
 
     async def _call(self, method: str, path: str, **options: Any) -> Any:
         response = await self._send(method, path, **options)
@@ -239,13 +286,8 @@ class E2bControl:
                     raise CallError("gone", error.reason, status=error.status) from error
                 raise
 
-        return await self._translated(
-            lambda: repeated(send, repeats=self._repeats if repeats else 0)
-        )
-
-    async def _translated(self, call: Callable[[], Awaitable[T]]) -> T:
         try:
-            return await call()
+            return await repeated(send, repeats=self._repeats if repeats else 0)
         except CallError as error:
             raise self.translate(error) from error
 
@@ -282,11 +324,7 @@ def _snapshot_id(body: Any) -> str:
 
 
 def _snapshot_names(page: Any) -> set[str]:
-    return {name for each in page for name in _names(each)}
-
-
-def _names(snapshot: Any) -> tuple[str, ...]:
-    return (snapshot["snapshotID"], *(snapshot.get("names") or ()))
+    return {name for each in page for name in (each["snapshotID"], *(each.get("names") or ()))}
 
 
 def _measurements(body: Any) -> list[Measurement]:

@@ -1,16 +1,21 @@
 """`machine_ports.Machines` at E2B. Its state is on disk here and in the metadata there."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
-from sandyard.runtime.e2b.connections import Connections
 from sandyard.runtime.e2b.control import E2bControl, Measurement
-from sandyard.runtime.e2b.endings import Endings, metadata_of, metadata_of_kind, run_id_of
+from sandyard.runtime.e2b.endings import (
+    Connections,
+    Endings,
+    metadata_of,
+    metadata_of_kind,
+    run_id_of,
+)
 from sandyard.runtime.e2b.errors import E2bGoneError, E2bNotMeasuredError, E2bRefusedError
 from sandyard.runtime.e2b.records import E2bRunFolder, MachineRecord, SnapshotRecords
 from sandyard.runtime.errors import (
@@ -20,7 +25,7 @@ from sandyard.runtime.errors import (
     SnapshotNotFoundError,
     StartFailedError,
 )
-from sandyard.runtime.machine_ports import Changed, Egress
+from sandyard.runtime.machine_ports import Egress
 from sandyard.runtime.model import (
     Ended,
     Kind,
@@ -39,12 +44,11 @@ from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.machines import MachineAccess
 from sandyard.runtime.remote.session import RemoteSession
 
-_POLL_SEC = 0.01
 _GONE = "E2B ended its machine before it could be used. Start again."
 
 
 @dataclass(frozen=True, slots=True)
-class E2bPolicy:
+class E2bOptions:
     """How machines at E2B are made."""
 
     node: str
@@ -54,28 +58,18 @@ class E2bPolicy:
     """The value of PORT for a program."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenEgress:
-    """E2B's machines reach the internet, and nothing of ours."""
-
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    async def refused(self) -> str | None:
-        return None
-
-
 class E2bMachines:
     def __init__(
-        self, folder: Path, control: E2bControl, policy: E2bPolicy, *, clock: Clock
+        self, folder: Path, control: E2bControl, options: E2bOptions, *, clock: Clock
     ) -> None:
         self._control = control
-        self._policy = policy
+        self._options = options
         self._clock = clock
         self._folders = RunFolders(folder.absolute())
         self._snapshots = SnapshotRecords(folder.absolute() / "snapshots")
         self._connections = Connections(control)
         self._endings = Endings(
-            control, self._connections, self._snapshots, node=policy.node, clock=clock
+            control, self._connections, self._snapshots, node=options.node, clock=clock
         )
 
     async def check(self) -> None:
@@ -90,20 +84,18 @@ class E2bMachines:
             if lock is None or folder.machine() is not None:
                 raise AttemptEndedError
             machine = await self._make(folder, spec)
-        return Up(run_id, self._policy.port, machine.created_at, machine.deadline_at)
+        return Up(run_id, self._options.port, machine.created_at, machine.deadline_at)
 
     async def find(self, run_id: RunId) -> MachineState | None:
+        return self._folder_of(run_id).state(port=self._options.port)
+
+    async def refresh(self, run_id: RunId) -> MachineState | None:
         folder = self._folder_of(run_id)
-        state = folder.state(port=self._policy.port)
+        state = folder.state(port=self._options.port)
         if isinstance(state, Ended | None):
             return state
         with folder.lock() as lock:
             return state if lock is None else await self._refresh(folder)
-
-    @asynccontextmanager
-    async def changes(self, run_id: RunId) -> AsyncIterator[Changed]:  # noqa: ARG002
-        """E2B sends no notifications: poll."""
-        yield lambda: asyncio.sleep(_POLL_SEC)
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         await self._kill_unrecorded(kind)
@@ -159,15 +151,17 @@ class E2bMachines:
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         folder = self._folder_of(run_id)
-        if isinstance(folder.state(port=self._policy.port), Up):
+        if isinstance(folder.state(port=self._options.port), Up):
             try:
                 return await (await self._connect(run_id)).read_log(begin)
             except NotRunningError:
-                await self.find(run_id)
+                await self.refresh(run_id)
         return await asyncio.to_thread(folder.saved_log, begin)
 
-    def egress(self, run_id: RunId) -> AbstractAsyncContextManager[Egress]:  # noqa: ARG002
-        return _open_egress()
+    @asynccontextmanager
+    async def egress(self, run_id: RunId) -> AsyncIterator[Egress]:  # noqa: ARG002
+        """E2B's machines reach the internet, and nothing of ours."""
+        yield Egress({}, _no_refusal)
 
     async def set_network(
         self,
@@ -183,9 +177,6 @@ class E2bMachines:
 
     async def has_snapshot(self, snapshot_id: str) -> bool:
         return await self._control.has_snapshot(snapshot_id)
-
-    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None:
-        return self._snapshots.find(snapshot_id)
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
         return self._snapshots.list_all()
@@ -213,9 +204,9 @@ class E2bMachines:
     async def _make_sandbox(self, folder: E2bRunFolder, spec: MachineSpec) -> MachineAccess:
         try:
             return await self._control.create(
-                spec.snapshot_id or self._policy.template,
+                spec.snapshot_id or self._options.template,
                 lifetime_sec=spec.lifetime_sec,
-                metadata=metadata_of(folder.run_id, node=self._policy.node),
+                metadata=metadata_of(folder.run_id, node=self._options.node),
                 pauses=True,
             )
         except E2bRefusedError as error:
@@ -224,7 +215,7 @@ class E2bMachines:
 
     async def _refresh(self, folder: E2bRunFolder) -> MachineState | None:
         """Its state at E2B, under the lock; completes interrupted steps."""
-        match state := folder.state(port=self._policy.port):
+        match state := folder.state(port=self._options.port):
             case Starting():  # its creator is gone
                 return await self._endings.end(folder, "killed")
             case Stopping():
@@ -253,7 +244,7 @@ class E2bMachines:
     def _require_up(self, run_id: RunId) -> tuple[E2bRunFolder, str]:
         """Its folder and E2B's id for it. Raises NotRunningError or RunNotFoundError."""
         folder = self._folder_of(run_id)
-        state, sandbox_id = folder.state(port=self._policy.port), folder.sandbox_id()
+        state, sandbox_id = folder.state(port=self._options.port), folder.sandbox_id()
         if state is None:
             raise RunNotFoundError
         if not isinstance(state, Up) or sandbox_id is None or folder.end_is_requested():
@@ -269,18 +260,17 @@ class E2bMachines:
 
     async def _kill_unrecorded(self, kind: Kind) -> None:
         """Kill machines at E2B without a record here: a create whose answer came too late."""
-        of_kind = metadata_of_kind(kind, node=self._policy.node)
+        of_kind = metadata_of_kind(kind, node=self._options.node)
         for found in await self._control.list_by_metadata(of_kind):
             folder = self._folder_of(run_id_of(kind, found.metadata))
-            state = folder.state(port=self._policy.port)
+            state = folder.state(port=self._options.port)
             is_expected = folder.sandbox_id() in (None, found.machine_id)
             if isinstance(state, Ended | None) or not is_expected:
                 await self._control.kill(found.machine_id)
 
 
-@asynccontextmanager
-async def _open_egress() -> AsyncIterator[OpenEgress]:
-    yield OpenEgress()
+async def _no_refusal() -> str | None:
+    return None
 
 
 def cpu_seconds(measured: Sequence[Measurement], *, since_at: float) -> float:

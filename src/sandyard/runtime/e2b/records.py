@@ -1,13 +1,12 @@
 """The records of one machine at E2B, and of the snapshots that were taken."""
 
 import json
-import os
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
 from sandyard.runtime.model import Log, MachineState, RunId, Snapshot, Starting, Stopping, Up
-from sandyard.runtime.records.run_folder import RunFolder
+from sandyard.runtime.records.run_folder import RunFolder, write_record
 
 _MACHINE = "machine"
 _LOG = "log"
@@ -34,8 +33,7 @@ class E2bRunFolder(RunFolder):
         self.write(_MACHINE, asdict(machine))
 
     def machine(self) -> MachineRecord | None:
-        found = self.read(_MACHINE)
-        return None if found is None else MachineRecord(**found)
+        return self.read(_MACHINE, lambda found: MachineRecord(**found))
 
     def drop_machine(self) -> None:
         (self.path / f"{_MACHINE}.json").unlink()
@@ -90,15 +88,7 @@ class SnapshotRecords:
 
     def add(self, snapshot: Snapshot) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
-        draft = self._path / f".new.{os.getpid()}"
-        draft.write_text(json.dumps(asdict(snapshot)))
-        draft.replace(self._file(snapshot.id))
-
-    def find(self, snapshot_id: str) -> Snapshot | None:
-        try:
-            return Snapshot(**json.loads(self._file(snapshot_id).read_bytes()))
-        except FileNotFoundError:
-            return None
+        write_record(self._file(snapshot.id), asdict(snapshot))
 
     def list_all(self) -> list[Snapshot]:
         files = sorted(self._path.glob("*.json"))

@@ -5,9 +5,38 @@ machine's own `python3`, 3.11 or later, so it knows the standard library and its
 else of this project.
 """
 
+import json
 import os
+import sys
+from typing import Any, NamedTuple
 
-from .paths import WORKSPACE, Paths
+WORKSPACE = "/workspace"
+DRAFT = ".sandyard-"
+"""Name prefix of files that are written before they are moved into place."""
+
+
+class Paths(NamedTuple):
+    """`workspace` is the real path of the machine's `/workspace`; callers may use all these names
+    for it."""
+
+    workspace: str
+    names: tuple[str, ...] = (WORKSPACE, "/home/user")
+
+    def real_path(self, path: str) -> str:
+        if self.workspace == WORKSPACE:
+            return path
+        for name in self.names:
+            if path == name or path.startswith(f"{name}/"):
+                return self.workspace + path[len(name) :]
+        return path
+
+    def as_seen(self, path: str) -> str:
+        """The path as a caller knows it."""
+        path = os.path.normpath(path)
+        if path == self.workspace or path.startswith(f"{self.workspace}/"):
+            path = WORKSPACE + path[len(self.workspace) :]
+        return as_text(path)
+
 
 HOME = os.path.expanduser("~")
 STATE = os.path.join(HOME, ".sandyard")
@@ -25,3 +54,14 @@ class RefusedError(Exception):
     def __init__(self, code: str, message: str = "") -> None:
         super().__init__(message)
         self.code = code
+
+
+def as_text(path: str) -> str:
+    """Replaces bytes that are not text: such a file is listed, but can't be addressed."""
+    return os.fsencode(path).decode(errors="replace")
+
+
+def write_line(line: dict[str, Any]) -> None:
+    """A response of the guest to a machine elsewhere."""
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()

@@ -8,15 +8,13 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from . import PATHS, RefusedError
-from .lines import write_line
+from . import PATHS, RefusedError, write_line
 
 OPERATIONS = {
     "files": ("stat_file", "set_attributes", "make_folder", "move", "remove"),
     "transfers": ("list_folder", "check_readable", "put_file", "apply", "read_tar", "write_tar"),
     "shim": ("start",),
-    "processes": ("list_all", "get", "wait", "signal", "resize"),
-    "outputs": ("follow", "read_log"),
+    "processes": ("list_all", "get", "wait", "signal", "resize", "follow", "read_log"),
     "machine": ("prepare", "end", "usage", "listening"),
 }
 """By module: only the requested one is imported, because imports take time."""

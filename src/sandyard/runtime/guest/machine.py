@@ -30,10 +30,10 @@ def end() -> None:
     """End all processes, including those that left their parents: SIGTERM first, then SIGKILL."""
     for number, patience_sec in ((signal.SIGTERM, _GRACE_SEC), (signal.SIGKILL, _KILL_SEC)):
         until = time.monotonic() + patience_sec
-        asked: set[int] = set()
+        signalled: set[int] = set()
         while (left := set(_marked())) and time.monotonic() < until:
-            _signal(left - asked if number == signal.SIGTERM else left, number)
-            asked |= left
+            _signal(left - signalled if number == signal.SIGTERM else left, number)
+            signalled |= left
             time.sleep(_POLL_SEC)
 
 

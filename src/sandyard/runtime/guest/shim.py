@@ -7,14 +7,14 @@ import select
 import shutil
 import signal
 import subprocess
-import termios
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 from . import EXIT, PATHS, PROCESSES, RefusedError, processes
-from .outputs import Writer
+from .channels import open_pipes, open_terminal, take_terminal
+from .processes import Writer
 
 _PIECE_BYTES = 65536
 
@@ -50,8 +50,7 @@ class _Shim:
         self._terminal: int | None = None
         self._terminal_name: str | None = None
         self._typed = b""
-        size = command["terminal"]
-        self._child = self._open_terminal(command, *size) if size else self._open_pipes(command)
+        self._child = self._spawn(command)
         self._inputs: set[int] = {0} if self._terminal is not None else set()
         if not self._inputs:
             _close_input()  # only the child has it
@@ -94,48 +93,29 @@ class _Shim:
     def _writable(self) -> list[int]:
         return [self._terminal] if self._terminal is not None and self._typed else []
 
-    def _open_pipes(self, command: dict[str, Any]) -> "subprocess.Popen[bytes]":
-        (output, their_output), (errors, their_errors) = os.pipe(), os.pipe()
-        try:
-            child = subprocess.Popen(
-                command["arguments"],
-                cwd=PATHS.real_path(command["folder"]),
-                env={**os.environ, **command["environment"]},
-                stdin=None if command["has_input"] else subprocess.DEVNULL,
-                stdout=their_output,
-                stderr=their_output if command["is_program"] else their_errors,
-                start_new_session=True,
-            )
-        finally:
-            os.close(their_output)
-            os.close(their_errors)
-        self._outputs = {output: "stdout", errors: "stderr"}
+    def _spawn(self, command: dict[str, Any]) -> "subprocess.Popen[bytes]":
+        size = command["terminal"]
+        terminal = {"TERM": "xterm"} if size else {}
+        has_stderr = not command["is_program"]
+        ends = open_terminal(*size) if size else open_pipes(has_input=False, has_stderr=has_stderr)
+        if size:
+            [self._terminal], self._terminal_name = ends.outer, os.ttyname(ends.inner[0])
+        self._outputs = dict(zip(ends.outer, ends.names, strict=True))
         for descriptor in self._outputs:
             os.set_blocking(descriptor, False)
-        return child
-
-    def _open_terminal(
-        self, command: dict[str, Any], columns: int, rows: int
-    ) -> "subprocess.Popen[bytes]":
-        ours, theirs = os.openpty()
-        processes.set_size(theirs, columns, rows)
-        self._terminal, self._terminal_name = ours, os.ttyname(theirs)
         try:
-            child = subprocess.Popen(
+            return subprocess.Popen(
                 command["arguments"],
                 cwd=PATHS.real_path(command["folder"]),
-                env={"TERM": "xterm", **os.environ, **command["environment"]},
-                stdin=theirs,
-                stdout=theirs,
-                stderr=theirs,
+                env={**terminal, **os.environ, **command["environment"]},
+                stdin=None if command["has_input"] and not size else ends.inner[0],
+                stdout=ends.inner[1],
+                stderr=ends.inner[2],
                 start_new_session=True,
-                preexec_fn=_take_terminal,
+                preexec_fn=take_terminal if size else None,
             )
         finally:
-            os.close(theirs)
-        self._outputs = {ours: "terminal"}
-        os.set_blocking(ours, False)
-        return child
+            ends.close_inner()
 
     def _read(self, descriptor: int) -> bool:
         try:
@@ -159,10 +139,6 @@ class _Shim:
         if self._typed and self._terminal is not None:
             with suppress(OSError):
                 self._typed = self._typed[os.write(self._terminal, self._typed) :]
-
-
-def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _close_input() -> None:

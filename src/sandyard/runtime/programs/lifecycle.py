@@ -1,14 +1,18 @@
 """The steps of a run that are the same on every runtime: checks, waiting, and errors."""
 
+import asyncio
+import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from sandyard.kit.errors import InvalidError
 from sandyard.runtime.errors import (
     START_FAILURES,
     AttemptEndedError,
+    FilesTooLargeError,
+    InvalidRepositoryError,
     NotRunningError,
     OverLimitError,
     ProcfileMissingError,
@@ -20,25 +24,33 @@ from sandyard.runtime.errors import (
     exited_at_once,
     start_failure,
 )
-from sandyard.runtime.machine_ports import Changed
 from sandyard.runtime.model import (
     Ended,
     EndReason,
+    Files,
+    Limits,
     MachineState,
+    Program,
+    Repository,
     RunId,
     Running,
     RunState,
     Starting,
     Stopping,
     Up,
+    path_parts,
     web_line,
 )
-from sandyard.runtime.records.ports import RunRecord
+from sandyard.runtime.records.run_folder import RunFolder
+from sandyard.runtime.repositories import BUILTIN, builtin_files, check_ref, check_url
 
 State = TypeVar("State")
-
 TAIL_LINES = 20
 """The number of log lines reported with a failure."""
+_FIRST_PAUSE_SEC, _LONGER, _LONGEST_PAUSE_SEC = 0.005, 1.5, 0.05
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_ENVIRONMENT_BYTES = 65536
+_TOKEN = re.compile(r"[!-~]{1,2000}")
 
 
 def check_startable(run: RunState | None) -> None:
@@ -89,7 +101,7 @@ def require_started(
     return running
 
 
-def run_state(run_id: RunId, record: RunRecord, machine: MachineState | None) -> RunState | None:
+def run_state(run_id: RunId, record: RunFolder, machine: MachineState | None) -> RunState | None:
     """The state of a run, from its record and its machine."""
     begun_at, running = record.begun_at(), record.running()
     if begun_at is None:
@@ -116,29 +128,24 @@ def start_failure_of(machine: MachineState | None, log_lines: Sequence[str]) -> 
         return START_FAILURES.get(machine.error_code, StartFailedError)(machine.message)
     if machine.reason == "exited" and machine.exit_code is not None:
         return exited_at_once(machine.exit_code, log_lines)
-    if machine.reason in ("out_of_memory", "out_of_storage"):
+    if machine.reason in ("out_of_memory", "out_of_storage", "disk_full"):
         words = machine.reason.replace("_", " ")
         return OverLimitError(f"The program was {words} before it listened.")
     return SupervisorLostError()
 
 
 async def wait_until(
-    is_done: Callable[[State], bool],
-    find: Callable[[], Awaitable[State]],
-    changes: Callable[[], AbstractAsyncContextManager[Changed]],
-    *,
-    timeout_sec: float,
+    is_done: Callable[[State], bool], refresh: Callable[[], Awaitable[State]], *, timeout_sec: float
 ) -> State:
     """The first state for which `is_done`. Raises TimeoutError."""
     until = time.monotonic() + timeout_sec
-    if is_done(run := await find()):
-        return run
-    async with changes() as changed:
-        while not is_done(run := await find()):
-            if time.monotonic() > until:
-                raise TimeoutError
-            await changed()
-    return run
+    pause_sec = _FIRST_PAUSE_SEC
+    while not is_done(state := await refresh()):
+        if time.monotonic() > until:
+            raise TimeoutError
+        await asyncio.sleep(pause_sec)
+        pause_sec = min(_LONGER * pause_sec, _LONGEST_PAUSE_SEC)
+    return state
 
 
 def web_command(procfile: str | None, *, static_site: str | None) -> str:
@@ -161,7 +168,49 @@ def end_message(reason: EndReason, exit_code: int | None = None) -> str:
         "exited": f"Its program ended by itself, with code {exit_code}.",
         "out_of_memory": "It exceeded its memory limit.",
         "out_of_storage": "It exceeded its storage limit.",
+        "disk_full": "It wrote files while the server's disk was nearly full.",
         "terminated": "Its host terminated it, as in a shutdown.",
         "killed": "It was killed; the end is when it was last seen.",
         "not_started": "It did not start.",
     }[reason]
+
+
+def check_sizes(files: Mapping[str, bytes], limits: Limits) -> None:
+    """Raises UnsafePathError or FilesTooLargeError."""
+    for path in files:
+        path_parts(path)
+    if sum(map(len, files.values())) > limits.storage_bytes:
+        raise FilesTooLargeError
+
+
+def check_program(program: Program, limits: Limits) -> None:
+    """Raises InvalidError if it can't be started."""
+    check_environment(program.environment)
+    source = program.source
+    if isinstance(source, Files):
+        check_sizes(source.contents, limits)
+    elif source is not None and program.snapshot_id is None and source.url.startswith(BUILTIN):
+        builtin_files(source.url)
+    elif source is not None and program.snapshot_id is None:
+        check_url(source.url)
+    if isinstance(source, Repository):
+        _check_repository(source)
+
+
+def _check_repository(repository: Repository) -> None:
+    if repository.ref is not None:
+        check_ref(repository.ref)
+    if repository.folder is not None:
+        path_parts(repository.folder)
+    if repository.token is not None and not _TOKEN.fullmatch(repository.token):
+        raise InvalidRepositoryError("A repository's token must be one line of visible characters.")
+
+
+def check_environment(environment: Mapping[str, str]) -> None:
+    """Raises InvalidError."""
+    are_named = all(map(_VARIABLE.fullmatch, environment))
+    text = "".join((*environment, *environment.values()))
+    if not are_named or "\0" in text or len(text.encode(errors="replace")) > _ENVIRONMENT_BYTES:
+        raise InvalidError(
+            "Environment variables need plain names and values without NUL, at most 64 kB in total."
+        )

@@ -6,10 +6,12 @@ start: its machine is ended, and nothing of it is left.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 
 from sandyard.kit.clock import Clock
+from sandyard.kit.lines import LineReader
 from sandyard.runtime.errors import (
     NotRunningError,
     RunNotFoundError,
@@ -21,6 +23,7 @@ from sandyard.runtime.errors import (
 )
 from sandyard.runtime.machine_ports import Machines
 from sandyard.runtime.model import (
+    LOG_LINE_BYTES,
     Ended,
     FileChanges,
     Kind,
@@ -34,13 +37,16 @@ from sandyard.runtime.model import (
     Sample,
     Snapshot,
     Starting,
+    last_lines,
     log_line,
-    log_lines,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
+from sandyard.runtime.programs.followers import LogFollowers
 from sandyard.runtime.programs.lifecycle import (
     TAIL_LINES,
     check_ended,
+    check_program,
+    check_sizes,
     check_startable,
     require_ended,
     require_run,
@@ -50,27 +56,26 @@ from sandyard.runtime.programs.lifecycle import (
     start_failure_of,
     wait_until,
 )
-from sandyard.runtime.programs.requests import check_program, check_sizes
 from sandyard.runtime.programs.start import ProgramStart, ProgramTimeouts
 from sandyard.runtime.records.archives import ArchiveFolder
-from sandyard.runtime.records.ports import RunRecord, RunRecords
+from sandyard.runtime.records.run_folder import RunFolder, RunFolders
 from sandyard.runtime.sessions.model import WORKSPACE
 from sandyard.runtime.sessions.ports import Session
 
 _POLL_SEC = 0.01
-_FOLLOW_SEC = 0.1
 
 
 class ProgramRunner:
     def __init__(
         self,
         machines: Machines,
-        records: RunRecords,
+        records: RunFolders,
         archives: ArchiveFolder,
         timeouts: ProgramTimeouts,
         clock: Clock,
     ) -> None:
         self._machines = machines
+        self._followers = LogFollowers(self._read_on)
         self._records = records
         self._archives = archives
         self._timeouts = timeouts
@@ -80,8 +85,7 @@ class ProgramRunner:
         await self._machines.check()
 
     async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
-        await self._machines.check()
-        check_startable(await self.find(run_id))
+        check_startable(await self.refresh(run_id))
         check_program(program, limits)
         record = self._records.of(run_id)
         await self._require_snapshot(record, program)
@@ -95,7 +99,7 @@ class ProgramRunner:
         return require_started(run, record.running(), log_lines=lines)
 
     async def stop(self, run_id: RunId) -> Ended:
-        run = require_run(await self.find(run_id))
+        run = require_run(await self.refresh(run_id))
         if isinstance(run, Ended):
             return run
         self._records.of(run_id).request_stop()
@@ -103,33 +107,38 @@ class ProgramRunner:
         return require_ended(await self._wait(run_id, _is_over, self._timeouts.end_timeout_sec))
 
     async def find(self, run_id: RunId) -> RunState | None:
-        record = self._records.of(run_id)
-        run = await self._find(run_id, record)
+        return await self._state(run_id, await self._machines.find(run_id))
+
+    async def refresh(self, run_id: RunId) -> RunState | None:
+        run = await self._state(run_id, await self._machines.refresh(run_id))
         if not isinstance(run, Starting):
             return run
+        record = self._records.of(run_id)
         with record.start_lock() as is_ours:
-            if is_ours and isinstance(run := await self._find(run_id, record), Starting):
+            if is_ours and isinstance(run := await self.find(run_id), Starting):
                 # The server that began the start is gone: abort it.
                 await self._abort(record, run_id, SupervisorLostError())
-                run = await self._find(run_id, record)
+                run = await self.find(run_id)
         return run
 
-    async def _find(self, run_id: RunId, record: RunRecord) -> RunState | None:
-        machine = await self._machines.find(run_id)
-        return await asyncio.to_thread(run_state, run_id, record, machine)
+    async def _state(self, run_id: RunId, machine: MachineState | None) -> RunState | None:
+        return await asyncio.to_thread(run_state, run_id, self._records.of(run_id), machine)
+
+    async def run_ids(self, kind: Kind) -> Sequence[RunId]:
+        return await self._machines.run_ids(kind)
 
     async def list_runs(self, kind: Kind) -> Sequence[RunState]:
-        found = [await self.find(run_id) for run_id in await self._machines.run_ids(kind)]
+        found = [await self.refresh(run_id) for run_id in await self.run_ids(kind)]
         return [run for run in found if run is not None]
 
     async def forget(self, run_id: RunId) -> None:
-        run = await self.find(run_id)
+        run = await self.refresh(run_id)
         if run is not None:
             check_ended(run)
             await self._machines.forget(run_id)
 
     async def extend(self, run_id: RunId, *, deadline_at: float) -> Running:
-        running = require_running(await self.find(run_id))
+        running = require_running(await self.refresh(run_id))
         moved = await self._machines.set_deadline(run_id, deadline_at)
         return replace(running, deadline_at=moved)
 
@@ -156,30 +165,26 @@ class ProgramRunner:
     async def tail_logs(self, run_id: RunId, *, lines: int) -> Sequence[str]:
         require_run(await self.find(run_id))
         log = await self._machines.read_log(run_id, None)
-        return log_lines(log.content)[-lines:] if lines > 0 else []
+        return await asyncio.to_thread(last_lines, log.content, lines)
 
     async def follow_logs(self, run_id: RunId, *, lines: int = 0) -> AsyncIterator[str]:
         require_run(await self.find(run_id))
-        log = await self._machines.read_log(run_id, None)
-        *written, rest = log.content.split(b"\n")
-        for line in written[len(written) - lines :] if lines else []:
+        reader, is_first = LineReader(LOG_LINE_BYTES), True
+        async with aclosing(self._followers.follow(run_id)) as pieces:  # type: ignore[type-var]
+            async for piece in pieces:
+                written = reader.feed(piece.content)
+                for line in written[max(0, len(written) - lines) :] if is_first else written:
+                    yield log_line(line)
+                is_first = False
+        for line in reader.end():
             yield log_line(line)
-        read = log.begins_at + len(log.content)
-        while True:
-            run = await self.find(run_id)
-            log = await self._read_on(run, read)
-            read = max(read, log.begins_at + len(log.content))
-            *written, rest = (rest + log.content).split(b"\n")
-            for line in written:
-                yield log_line(line)
-            if isinstance(run, Ended | None):
-                break
-            await asyncio.sleep(_FOLLOW_SEC)
-        if rest:
-            yield log_line(rest)
 
-    async def _read_on(self, run: RunState | None, begin: int) -> Log:
-        return Log(begin, b"") if run is None else await self._machines.read_log(run.run_id, begin)
+    async def _read_on(self, run_id: RunId, begin: int | None) -> tuple[Log, bool]:
+        """What was written from there on, and whether the run has ended before."""
+        run = await self.refresh(run_id)
+        if run is None:
+            return Log(begin or 0, b""), True
+        return await self._machines.read_log(run_id, begin), isinstance(run, Ended)
 
     async def write_files(self, run_id: RunId, changes: FileChanges) -> None:
         require_running(await self.find(run_id))
@@ -190,6 +195,7 @@ class ProgramRunner:
 
     async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
         session = await self.session(run_id)
+        await self._machines.check()
         if await self._machines.pack(run_id, await self._archives.place(archive_id)):
             return self._archives.get(archive_id)
         return await self._archives.write(archive_id, session.files.read_tar(WORKSPACE))
@@ -203,9 +209,6 @@ class ProgramRunner:
     async def has_snapshot(self, snapshot_id: str) -> bool:
         return await self._machines.has_snapshot(snapshot_id)
 
-    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None:
-        return await self._machines.find_snapshot(snapshot_id)
-
     async def list_snapshots(self) -> Sequence[Snapshot]:
         return await self._machines.list_snapshots()
 
@@ -216,16 +219,11 @@ class ProgramRunner:
         self, run_id: RunId, is_done: Callable[[RunState | None], bool], timeout_sec: float
     ) -> RunState | None:
         try:
-            return await wait_until(
-                is_done,
-                partial(self.find, run_id),
-                partial(self._machines.changes, run_id),
-                timeout_sec=timeout_sec,
-            )
+            return await wait_until(is_done, partial(self.refresh, run_id), timeout_sec=timeout_sec)
         except TimeoutError as error:
             raise RuntimeUnavailableError(reason=f"{run_id} did not change") from error
 
-    async def _require_snapshot(self, record: RunRecord, program: Program) -> None:
+    async def _require_snapshot(self, record: RunFolder, program: Program) -> None:
         if record.begun_at() is not None:
             return
         if program.snapshot_id is None:
@@ -235,7 +233,7 @@ class ProgramRunner:
             raise SnapshotNotFoundError
 
     async def _begin(
-        self, record: RunRecord, run_id: RunId, program: Program, limits: Limits
+        self, record: RunFolder, run_id: RunId, program: Program, limits: Limits
     ) -> bool:
         """Start it, unless it was already begun: of concurrent calls, one gets the lock. Returns
         whether it was begun."""
@@ -246,7 +244,7 @@ class ProgramRunner:
         return record.begun_at() is not None
 
     async def _start(
-        self, record: RunRecord, run_id: RunId, program: Program, limits: Limits
+        self, record: RunFolder, run_id: RunId, program: Program, limits: Limits
     ) -> None:
         """Start it, or record why it did not start. Raises UnavailableError if that is unknown: the
         next lookup that finds the record unlocked aborts the start."""
@@ -261,20 +259,19 @@ class ProgramRunner:
             await self._abort(record, run_id, None)
 
     async def _abort(
-        self, record: RunRecord, run_id: RunId, error: StartFailedError | None
+        self, record: RunFolder, run_id: RunId, error: StartFailedError | None
     ) -> None:
         """End its machine, and record why; without an error, by the machine's end."""
         error = StoppedWhileStartingError() if record.stop_is_requested() else error
         await self._machines.stop(run_id)
         machine: MachineState | None = await wait_until(
             lambda machine: isinstance(machine, Ended | None),
-            partial(self._machines.find, run_id),
-            partial(self._machines.changes, run_id),
+            partial(self._machines.refresh, run_id),
             timeout_sec=self._timeouts.end_timeout_sec,
         )
         if error is None:
             log = await self._machines.read_log(run_id, None)
-            error = start_failure_of(machine, log_lines(log.content)[-TAIL_LINES:])
+            error = start_failure_of(machine, last_lines(log.content, TAIL_LINES))
         ended_at = machine.ended_at if isinstance(machine, Ended) else self._clock.now()
         record.write_failure(error.code, error.message, ended_at)
 

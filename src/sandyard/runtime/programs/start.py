@@ -4,7 +4,13 @@ import asyncio
 from dataclasses import dataclass
 
 from sandyard.kit.clock import Clock
-from sandyard.runtime.errors import OverLimitError, exited_at_once, not_listening
+from sandyard.runtime.errors import (
+    FileMissingError,
+    FileRefusedError,
+    OverLimitError,
+    exited_at_once,
+    not_listening,
+)
 from sandyard.runtime.machine_ports import Machines
 from sandyard.runtime.model import (
     FileChanges,
@@ -16,15 +22,12 @@ from sandyard.runtime.model import (
     RunId,
     Running,
     Up,
-    log_lines,
+    last_lines,
 )
 from sandyard.runtime.programs.lifecycle import TAIL_LINES, web_command
-from sandyard.runtime.programs.procfiles import read_procfile
 from sandyard.runtime.records.archives import ArchiveFolder
-from sandyard.runtime.records.ports import RunRecord
-from sandyard.runtime.repositories.builtin import builtin_files, is_bare
-from sandyard.runtime.repositories.clones import clone
-from sandyard.runtime.repositories.git import BUILTIN
+from sandyard.runtime.records.run_folder import RunFolder
+from sandyard.runtime.repositories import BUILTIN, builtin_files, clone, is_bare
 from sandyard.runtime.sessions.model import WORKSPACE, Command, Process
 from sandyard.runtime.sessions.ports import Session
 
@@ -32,6 +35,7 @@ _POLL_SEC = 0.01
 _LONGER, _LONGEST_SEC = 1.25, 0.1
 """Poll a program that takes long to listen less and less often."""
 _STATIC_SITE = 'exec python3 -m http.server "$PORT" --bind 127.0.0.1'
+_MOST_BYTES = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class ProgramTimeouts:
 @dataclass(frozen=True, slots=True)
 class ProgramStart:
     _machines: Machines
-    _record: RunRecord
+    _record: RunFolder
     _archives: ArchiveFolder
     _timeouts: ProgramTimeouts
     _clock: Clock
@@ -57,8 +61,8 @@ class ProgramStart:
             limits.max_running_sec, timeouts.prepare_timeout_sec + timeouts.listen_timeout_sec
         )
         packed = self._archives.find_packed(program.archive_id)
-        given = (program.snapshot_id, program.network, program.root, packed, program.rules)
-        up = await self._machines.create(run_id, MachineSpec(limits, lifetime_sec, *given))
+        contents = (program.snapshot_id, program.network, program.root, packed, program.rules)
+        up = await self._machines.create(run_id, MachineSpec(limits, lifetime_sec, *contents))
         session = await self._machines.session(run_id)
         if program.snapshot_id is None and packed is None:
             await self._fill(run_id, session, program)
@@ -85,14 +89,15 @@ class ProgramStart:
         """When its program, which listens now, started; for a machine without one, the current
         time."""
         if program.source is None:
-            return self._note_launched()
+            return self._note_launched(self._clock.now())
         folder = getattr(program.source, "folder", None)
         procfile = await read_procfile(session, folder)
         if procfile is None and _may_be_bare(program.source):
-            return self._note_launched()
+            return self._note_launched(self._clock.now())
         static_site = None if isinstance(program.source, Repository) else _STATIC_SITE
         command = web_command(procfile, static_site=static_site)
         environment = {"PYTHONUNBUFFERED": "1", **program.environment, "PORT": str(up.port)}
+        started_at = self._clock.now()  # before it can end
         process = await session.processes.start(
             Command(
                 ("/bin/sh", "-c", command),
@@ -101,12 +106,11 @@ class ProgramStart:
                 is_program=True,
             )
         )
-        started_at = self._note_launched()
+        self._note_launched(started_at)
         await self._until_listening(session, process, up)
         return started_at
 
-    def _note_launched(self) -> float:
-        at = self._clock.now()
+    def _note_launched(self, at: float) -> float:
         self._record.write_launched(at)
         return at
 
@@ -121,7 +125,7 @@ class ProgramStart:
                 if exited.done():
                     code = exited.result().exit_code
                     log = await self._machines.read_log(up.run_id, None)
-                    lines = log_lines(log.content)[-TAIL_LINES:]
+                    lines = last_lines(log.content, TAIL_LINES)
                     if code is None:
                         raise not_listening(timeout_sec, lines)
                     raise exited_at_once(code, lines)
@@ -131,3 +135,15 @@ class ProgramStart:
 
 def _may_be_bare(source: Repository | Files) -> bool:
     return isinstance(source, Repository) and is_bare(source.url)
+
+
+async def read_procfile(session: Session, folder: str | None) -> str | None:
+    """The Procfile at the top, if it is a regular file."""
+    path = f"{folder}/Procfile" if folder else "Procfile"
+    try:
+        if (await session.files.stat(path)).kind != "file":
+            return None
+        pieces = [piece async for piece in session.files.read(path, limit=_MOST_BYTES)]
+    except (FileMissingError, FileRefusedError):
+        return None
+    return b"".join(pieces).decode(errors="replace")

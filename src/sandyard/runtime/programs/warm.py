@@ -18,6 +18,7 @@ from sandyard.kit.errors import InvalidError, NotFoundError, UnavailableError
 from sandyard.runtime.errors import (
     NotRunningError,
     RunNotFoundError,
+    RuntimeUnavailableError,
     StartFailedError,
     StillRunningError,
 )
@@ -45,10 +46,10 @@ class WarmPool:
 
     @property
     def version(self) -> str:
-        """Runs of other versions are of no use any more."""
+        """Runs of other versions are of no use any more. The network is not part of it: it is set
+        when a run is handed out."""
         program, limits = self.program, replace(self.limits, max_running_sec=0)
-        network = (program.network, program.rules)
-        what = (program.source, program.archive_id, network, program.root, limits)
+        what = (program.source, program.archive_id, program.root, limits)
         return hashlib.sha256(repr(what).encode()).hexdigest()[:12]
 
     def has(self, run_id: RunId) -> bool:
@@ -63,12 +64,17 @@ class WarmRuns:
         self._has_kept = False
         self._refused_until: dict[str, float] = {}
 
-    async def take(self, pool: WarmPool, *, to: RunId, limits: Limits) -> Running | None:
+    async def take(
+        self, pool: WarmPool, *, to: RunId, limits: Limits, program: Program | None = None
+    ) -> Running | None:
         """Take a run of the pool: it then runs under `to`, with these limits and the deadline they
-        set. None if none is ready."""
+        set, and with the network of this program. None if none is ready."""
+        wanted = pool if program is None else replace(pool, program=program)
         for run_id in await self._run_ids():
-            if pool.has(run_id) and (running := await self._take(run_id, to, limits)) is not None:
-                return running
+            if wanted.has(run_id):
+                running = await self._take(run_id, to, limits, wanted.program)
+                if running is not None:
+                    return running
         return None
 
     async def keep(self, pools: Sequence[WarmPool]) -> int:
@@ -78,7 +84,12 @@ class WarmRuns:
         surplus = []
         for run_id in await self._run_ids():
             pool = next((each for each in pools if each.has(run_id)), None)
-            if not await self._is_waiting(run_id):
+            try:
+                if not await self._is_waiting(run_id):
+                    continue
+            except RuntimeUnavailableError as error:  # the others must not wait for it
+                extra = {"action": "warm", "reason": error.reason}
+                logger.warning("a warm machine could not be looked up", extra=extra)
                 continue
             if pool is None or len(waiting[pool.name]) >= pool.count:
                 surplus.append(run_id)
@@ -101,7 +112,9 @@ class WarmRuns:
     async def _run_ids(self) -> Sequence[RunId]:
         return await asyncio.to_thread(self._folders.run_ids, "warm")
 
-    async def _take(self, run_id: RunId, to: RunId, limits: Limits) -> Running | None:
+    async def _take(
+        self, run_id: RunId, to: RunId, limits: Limits, program: Program
+    ) -> Running | None:
         folder = self._folders.of(run_id)
         if folder.taken_at() is not None or not isinstance(
             found := await self._runtime.find(run_id), Running
@@ -111,6 +124,7 @@ class WarmRuns:
             return None
         now = self._clock.now()
         try:
+            await self._runtime.set_network(run_id, program.network, program.rules)
             moved = await self._runtime.extend(run_id, deadline_at=now + limits.max_running_sec)
         except (NotRunningError, RunNotFoundError):  # it has just ended
             return None
@@ -133,6 +147,7 @@ class WarmRuns:
         run_id = RunId("warm", pool.name, f"{pool.version}-{secrets.token_hex(6)}")
         limits = replace(pool.limits, max_running_sec=_LIFETIME_SEC)
         try:
+            await self._runtime.check()
             await self._runtime.start(run_id, pool.program, limits)
         except (StartFailedError, InvalidError, NotFoundError, UnavailableError) as error:
             logger.warning(
@@ -151,7 +166,7 @@ class WarmRuns:
             if is_lost and not self._folders.is_handed_over(run_id):
                 await self._forget(run_id)  # the process that took it was killed
             return False
-        match await self._runtime.find(run_id):
+        match await self._runtime.refresh(run_id):
             case Starting():
                 return True
             case Running(deadline_at=deadline_at) if (

@@ -13,6 +13,7 @@ from pathlib import Path
 from sandyard.kit.errors import BodyTooLargeError
 from sandyard.runtime.errors import RuntimeUnavailableError, SnapshotNotFoundError
 from sandyard.runtime.model import Snapshot
+from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.records.run_folder import entries, sync_folder
 
 _SUFFIX = ".tar"
@@ -25,18 +26,20 @@ _PIECE_BYTES = 1 << 20
 class ArchiveFolder:
     """An archive is complete or absent."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, reserve: DiskReserve | None = None) -> None:
         self._path = path
+        self._reserve = reserve or DiskReserve(path)
 
     async def write(
         self, archive_id: str, content: AsyncIterator[bytes], *, most_bytes: int | None = None
     ) -> Snapshot:
-        """Replaces one of the same id. Raises BodyTooLargeError and the errors of `content`."""
+        """Replaces one of the same id. Raises BodyTooLargeError, DiskFullError and the errors
+        of `content`."""
         target = self._path_of(archive_id)
         draft = target.with_suffix(f"{_DRAFT}-{os.urandom(6).hex()}")
         try:
             await asyncio.to_thread(self._path.mkdir, parents=True, exist_ok=True, mode=0o700)
-            await _fill(draft, content, most_bytes)
+            await self._fill(draft, content, most_bytes)
             await asyncio.to_thread(draft.replace, target)
             await asyncio.to_thread(sync_folder, self._path)
         except OSError as error:
@@ -44,6 +47,20 @@ class ArchiveFolder:
         finally:
             draft.unlink(missing_ok=True)
         return self.get(archive_id)
+
+    async def _fill(
+        self, draft: Path, content: AsyncIterator[bytes], most_bytes: int | None
+    ) -> None:
+        size = 0
+        with await asyncio.to_thread(draft.open, "wb") as file:
+            async for piece in content:
+                size += len(piece)
+                if most_bytes is not None and size > most_bytes:
+                    raise BodyTooLargeError
+                await asyncio.to_thread(self._reserve.require)
+                await asyncio.to_thread(file.write, piece)
+            await asyncio.to_thread(file.flush)
+            await asyncio.to_thread(os.fsync, file.fileno())
 
     async def read(self, archive_id: str) -> AsyncIterator[bytes]:
         """Raises SnapshotNotFoundError."""
@@ -84,6 +101,11 @@ class ArchiveFolder:
         found = [self.find(archive_id) for archive_id in sorted({each.stem for each in named})]
         return [each for each in found if each is not None]
 
+    async def bytes_of(self, account_id: str) -> int:
+        """Of the archives whose ids begin with the account's."""
+        found = await asyncio.to_thread(self.list_all)
+        return sum(each.size_bytes for each in found if each.id.startswith(f"{account_id}-"))
+
     def delete(self, archive_id: str) -> None:
         for suffix in (_PACKED, _SUFFIX):
             self._path_of(archive_id, suffix).unlink(missing_ok=True)
@@ -92,15 +114,3 @@ class ArchiveFolder:
         if not _ID.fullmatch(archive_id):
             raise SnapshotNotFoundError
         return self._path / f"{archive_id}{suffix}"
-
-
-async def _fill(draft: Path, content: AsyncIterator[bytes], most_bytes: int | None) -> None:
-    size = 0
-    with await asyncio.to_thread(draft.open, "wb") as file:
-        async for piece in content:
-            size += len(piece)
-            if most_bytes is not None and size > most_bytes:
-                raise BodyTooLargeError
-            await asyncio.to_thread(file.write, piece)
-        await asyncio.to_thread(file.flush)
-        await asyncio.to_thread(os.fsync, file.fileno())

@@ -7,14 +7,21 @@ import fcntl
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from sandyard.kit.errors import InvalidError
+from sandyard.runtime.errors import (
+    InvalidRunIdError,
+    RunNotFoundError,
+    RuntimeUnavailableError,
+)
 from sandyard.runtime.model import Ended, Kind, Limits, RunId, Running, Snapshot
 
+T = TypeVar("T")
 _STOP = "stop"
 _TAKEN = "taken"
 _FEW = 64
@@ -65,9 +72,13 @@ class RunFolders:
         return self._path / run_id.kind / run_id.id / run_id.attempt
 
     def run_ids(self, kind: Kind) -> list[RunId]:
-        names = entries(self._path / kind)
-        attempts = ((name, attempt) for name in names for attempt in entries(name))
-        return [RunId(kind, name.name, attempt.name) for name, attempt in attempts]
+        """Those of folders whose names are such; others are not ours."""
+        found: list[RunId] = []
+        for name in entries(self._path / kind):
+            for attempt in entries(name) if name.is_dir() else ():
+                with suppress(InvalidRunIdError):
+                    found.append(RunId(kind, name.name, attempt.name))
+        return found
 
     def remove(self, run_id: RunId) -> None:
         entry, folder = self._entry(run_id), self.path_of(run_id)
@@ -80,67 +91,65 @@ class RunFolders:
 
 
 class RunFolder:
-    """The records of one run and of its machine; implements `run_records.RunRecord`."""
+    """The records of one run and of its machine. Each is complete or absent, and outlives the
+    server."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, name: str, record: dict[str, Any], *, durable: bool = True) -> None:
-        """Write the record atomically; with `durable`, it then survives a power cut."""
-        draft = self.path / f".{name}.{os.getpid()}"
-        with draft.open("w") as file:
-            json.dump(record, file)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        draft.replace(self.path / f"{name}.json")
-        if durable:
-            sync_folder(self.path)
+        write_record(self.path / f"{name}.json", record, durable=durable)
 
-    def read(self, name: str) -> dict[str, Any] | None:
+    def read(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
+        """None if there is no such record. Raises RuntimeUnavailableError if it is broken."""
+        path = self.path / f"{name}.json"
         try:
-            record: dict[str, Any] = json.loads((self.path / f"{name}.json").read_bytes())
+            return parse(json.loads(path.read_bytes()))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return record
+        except (ValueError, KeyError, TypeError, InvalidError) as error:
+            raise RuntimeUnavailableError(reason=f"{path} is broken: {error!r}") from error
 
     def has(self, *names: str) -> list[bool]:
         """Which of these records exist. One that can't be checked counts as missing."""
         return [os.access(f"{self.path}/{name}.json", os.F_OK) for name in names]
 
     def begin(self, limits: Limits, at: float) -> None:
+        """Record that it is being started."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.write("begun", {"at": at, "limits": asdict(limits)})
 
     def begun_at(self) -> float | None:
-        found = self.read("begun")
-        return None if found is None else float(found["at"])
+        return self.read("begun", _time_of)
 
     def limits(self) -> Limits:
-        return Limits(**(self.read("begun") or {})["limits"])
+        """Raises RunNotFoundError if nothing was begun."""
+        if (limits := self.read("begun", lambda found: Limits(**found["limits"]))) is None:
+            raise RunNotFoundError
+        return limits
 
     def write_failure(self, code: str, message: str, at: float) -> None:
+        """Record why it did not start."""
         self.write("failure", {"code": code, "message": message, "at": at})
 
     def failure(self) -> tuple[str, str, float] | None:
-        found = self.read("failure")
-        return None if found is None else (found["code"], found["message"], found["at"])
+        return self.read("failure", lambda found: (found["code"], found["message"], found["at"]))
 
     def write_launched(self, at: float) -> None:
+        """Record when its program started."""
         self.write("launched", {"at": at}, durable=False)
 
     def launched_at(self) -> float | None:
-        found = self.read("launched")
-        return None if found is None else float(found["at"])
+        return self.read("launched", _time_of)
 
     def write_running(self, running: Running) -> None:
         self.write("running", to_record(asdict(running)))
 
     def running(self) -> Running | None:
-        found = self.read("running")
-        return None if found is None else Running(**from_record(found))
+        return self.read("running", lambda found: Running(**from_record(found)))
 
     def says_running(self) -> bool:
+        """Whether `running` is recorded and no failure is; read for each session."""
         return self.has("running", "failure") == [True, False]
 
     def write_ended(self, ended: Ended, *, final: bool = True) -> None:
@@ -148,12 +157,7 @@ class RunFolder:
         self.write("ended" if final else "ending", to_record(asdict(ended)))
 
     def ended(self, *, final: bool = True) -> Ended | None:
-        found = self.read("ended" if final else "ending")
-        if found is None:
-            return None
-        snapshot = found["snapshot"]
-        found["snapshot"] = Snapshot(**snapshot) if snapshot else None
-        return Ended(**from_record(found))
+        return self.read("ended" if final else "ending", _ended)
 
     def take(self) -> bool:
         """Whether the caller gets it: of concurrent callers, only one does."""
@@ -168,7 +172,11 @@ class RunFolder:
         return self._written_at(_TAKEN) or None
 
     def request_stop(self) -> None:
-        (self.path / _STOP).touch()
+        """Raises RunNotFoundError if the folder is gone."""
+        try:
+            (self.path / _STOP).touch()
+        except FileNotFoundError as error:
+            raise RunNotFoundError from error
 
     def stop_is_requested(self) -> bool:
         return (self.path / _STOP).exists()
@@ -184,11 +192,15 @@ class RunFolder:
 
     def _written_at(self, *names: str) -> float:
         """The latest modification time of these; 0 if there are none."""
-        files = [self.path / name for name in names]
-        return max((file.stat().st_mtime for file in files if exists(file)), default=0.0)
+        times = [0.0]
+        for name in names:
+            with suppress(FileNotFoundError):
+                times.append((self.path / name).stat().st_mtime)
+        return max(times)
 
     @contextmanager
     def start_lock(self) -> Iterator[bool]:
+        """Whether the start is ours; if not, another process has it for as long as it lives."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.lock("start.lock") as descriptor:
             yield descriptor is not None
@@ -210,6 +222,19 @@ class RunFolder:
             os.close(descriptor)
 
 
+def write_record(path: Path, record: Mapping[str, Any], *, durable: bool = True) -> None:
+    """Write the record atomically; with `durable`, it then survives a power cut."""
+    draft = path.with_name(f".{path.stem}.{os.getpid()}")
+    with draft.open("w") as file:
+        json.dump(record, file)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    draft.replace(path)
+    if durable:
+        sync_folder(path.parent)
+
+
 def to_record(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a dataclass by their names on disk."""
     return {_NAMES_ON_DISK.get(name, name): value for name, value in fields.items()}
@@ -218,6 +243,16 @@ def to_record(fields: Mapping[str, Any]) -> dict[str, Any]:
 def from_record(record: dict[str, Any]) -> dict[str, Any]:
     fields = {_NAMES_IN_CODE.get(name, name): value for name, value in record.items()}
     return fields | {"run_id": RunId(**fields["run_id"])}
+
+
+def _time_of(record: dict[str, Any]) -> float:
+    return float(record["at"])
+
+
+def _ended(record: dict[str, Any]) -> Ended:
+    snapshot = record["snapshot"]
+    fields = from_record(record) | {"snapshot": Snapshot(**snapshot) if snapshot else None}
+    return Ended(**fields)
 
 
 def remove_folder(path: Path) -> None:

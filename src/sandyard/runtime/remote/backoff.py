@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from copy import copy
 
 from sandyard.runtime.remote.errors import BackingOffError, Refusal
 
@@ -47,15 +48,6 @@ class Backoff:
         first."""
         return self._now() - self._not_before > _LONGEST_RETRY_AFTER_SEC
 
-    def another(self) -> "Backoff":
-        """A new one with the same delays, for an independent target."""
-        return Backoff(
-            first_sec=self._first_sec,
-            longest_sec=self._longest_sec,
-            now=self._now,
-            chance=self._chance,
-        )
-
     async def wait(self, *, within_sec: float) -> None:
         """Return when a call may be sent; raise BackingOffError at once if that exceeds the
         limit."""
@@ -87,14 +79,14 @@ class SandboxBackoffs:
     """One per sandbox: a refusal by one sandbox's server says nothing about the others."""
 
     def __init__(self, like: Backoff) -> None:
-        self._like = like
+        self._like = copy(like)
         self._by_sandbox: dict[str, Backoff] = {}
 
     def of(self, sandbox_id: str) -> Backoff:
         found = self._by_sandbox.get(sandbox_id)
         if found is None:
             self._forget_old()
-            found = self._by_sandbox[sandbox_id] = self._like.another()
+            found = self._by_sandbox[sandbox_id] = copy(self._like)
         return found
 
     def _forget_old(self) -> None:

@@ -5,42 +5,53 @@ The responses come from programs inside: they are parsed as data, and never trus
 
 import asyncio
 import base64
-import errno
 import json
-import os
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 from secrets import token_hex
 from typing import Any
 
 from sandyard.kit.errors import SandyardError
-from sandyard.runtime import errors
+from sandyard.kit.lines import LineReader
+from sandyard.kit.sizes import MESSAGE_BYTES
+from sandyard.runtime import errors, guest
 from sandyard.runtime.guest.machine import MARK
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError, Translate
-from sandyard.runtime.remote.guest_code import STATE, guest_files, guest_folder
 from sandyard.runtime.remote.http import parsing
 
+STATE = ".sandyard"
+"""In the home folder of the machine's user, beside the workspace."""
+_NAME = "guest"
 HOME = "/home/user"
 _EXIT_SEC = 2
 """For a guest that has responded to exit."""
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _STORAGE_FULL = 507
-_REFUSALS: Mapping[str, type[SandyardError]] = {
-    kind.code: kind
-    for kind in (
-        errors.CommandRefusedError,
-        errors.InvalidArchiveError,
-        errors.InvalidSignalError,
-        errors.NotATerminalError,
-        errors.ProcessNotFoundError,
-        errors.TooManyFilesError,
-    )
-}
-
 Message = Mapping[str, Any]
+
+
+@cache
+def guest_files() -> dict[str, bytes]:
+    """By their paths in the machine, relative to the home folder."""
+    sources = {
+        each.name: each.read_bytes() for each in files(guest).iterdir() if each.name.endswith(".py")
+    }
+    return {f"{_folder(sources)}/{_NAME}/{name}": sources[name] for name in sorted(sources)}
+
+
+def guest_folder() -> str:
+    """Where `python3 -m guest` finds it; servers of other versions use other folders."""
+    return next(iter(guest_files())).rpartition(f"/{_NAME}/")[0]
+
+
+def _folder(sources: dict[str, bytes]) -> str:
+    content = b"".join(sources[name] for name in sorted(sources))
+    return f"{STATE}/{sha256(content).hexdigest()[:16]}"
 
 
 @dataclass(slots=True)
@@ -160,14 +171,14 @@ class Connection:
             "cwd": f"{HOME}/{guest_folder()}",
         }
         events = self.envd.stream("process.Process/Start", {"process": process, "stdin": stdin})
-        pid, rest, is_over = None, "", stays
+        pid, lines, is_over = None, LineReader(MESSAGE_BYTES), stays
         try:
             async for event in events:
                 with parsing():
                     pid = event["event"].get("start", {}).get("pid", pid)
                     output = event["event"].get("data", {}).get("stdout", "")
-                    *lines, rest = (rest + base64.b64decode(output).decode()).split("\n")
-                    messages = [dict(json.loads(line)) for line in lines]
+                    found = lines.feed(base64.b64decode(output))
+                    messages = [dict(json.loads(line)) for line in found]
                 for message in messages:
                     is_over = is_over or "item" not in message
                     yield message
@@ -203,16 +214,5 @@ def _part(message: Message, name: str) -> Any:
 
 
 def _raise_refusal(message: Message) -> None:
-    """Raise the guest's refusal as our error, if it refused."""
-    text = str(message.get("message", ""))[:300]
-    code, number = str(message.get("refused")), message.get("errno")
-    if code == errors.UnsafePathError.code:
-        raise errors.UnsafePathError(text)
-    if (kind := _REFUSALS.get(code)) is not None:
-        raise kind(f"{kind.__doc__} ({text})" if text else None)
-    if number == errno.ENOENT:
-        raise errors.FileMissingError
-    if number in _FULL:
-        raise errors.StorageFullError
-    if isinstance(number, int):
-        raise errors.FileRefusedError(f"The sandbox refused this: {os.strerror(number)}.")
+    if (refusal := errors.refusal_of(message)) is not None:
+        raise refusal

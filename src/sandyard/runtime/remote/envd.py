@@ -134,14 +134,15 @@ def _connect_errors() -> Iterator[None]:
 
 
 async def _frames(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
-    waiting = b""
+    waiting = bytearray()
     async for piece in pieces:
         waiting += piece
         while len(waiting) >= _HEADER_BYTES:
             end = _HEADER_BYTES + int.from_bytes(waiting[1:_HEADER_BYTES], "big")
             if len(waiting) < end:
                 break
-            flags, content, waiting = waiting[0], waiting[_HEADER_BYTES:end], waiting[end:]
+            flags, content = waiting[0], bytes(waiting[_HEADER_BYTES:end])
+            del waiting[:end]
             yield flags, content
 
 

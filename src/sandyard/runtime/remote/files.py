@@ -9,16 +9,17 @@ from secrets import token_hex
 from typing import Any
 
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
-from sandyard.runtime.guest.paths import DRAFT
+from sandyard.runtime.guest import DRAFT
 from sandyard.runtime.model import FileChanges
-from sandyard.runtime.remote.connection import HOME, Connection
+from sandyard.runtime.remote.connection import HOME, STATE, Connection
 from sandyard.runtime.remote.errors import CallError
-from sandyard.runtime.remote.guest_code import STATE
 from sandyard.runtime.sessions.model import (
+    EVERYTHING,
     WORKSPACE,
     ChangeKind,
     FileChange,
     FileInfo,
+    FileSelection,
     absolute_path,
 )
 
@@ -38,8 +39,11 @@ class RemoteFiles:
     async def stat(self, path: str) -> FileInfo:
         return await self._ask_info("stat_file", path=absolute_path(path))
 
-    async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
-        entries = self._connection.stream("list_folder", path=absolute_path(path), depth=depth)
+    async def list(
+        self, path: str, *, depth: int = 1, selection: FileSelection = EVERYTHING
+    ) -> Sequence[FileInfo]:
+        arguments = {"path": absolute_path(path), "depth": depth, **selection.arguments()}
+        entries = self._connection.stream("list_folder", **arguments)
         return [self._info(entry) async for entry in entries]
 
     async def read(

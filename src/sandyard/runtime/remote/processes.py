@@ -14,18 +14,17 @@ from sandyard.runtime.errors import (
     InvalidPathError,
     ProcessNotFoundError,
 )
-from sandyard.runtime.remote.connection import Connection
+from sandyard.runtime.remote.connection import STATE, Connection
 from sandyard.runtime.remote.errors import CallError
-from sandyard.runtime.remote.guest_code import STATE
-from sandyard.runtime.sessions.followed_run import run_in_steps
 from sandyard.runtime.sessions.model import (
     PROCESS_ID,
     Command,
     Output,
     Process,
     TerminalSize,
-    absolute_path,
+    command_message,
 )
+from sandyard.runtime.sessions.ports import run_in_steps
 
 PROGRAM = "program"
 """The id of the machine's main program."""
@@ -43,7 +42,10 @@ class RemoteProcesses:
         if command.user not in (None, _USER):
             raise CommandRefusedError(f"In this machine, commands run as {_USER!r}.")
         process_id = PROGRAM if command.is_program else token_hex(8)
-        sent = json.dumps(_description(command)).encode()
+        try:
+            sent = json.dumps(command_message(command)).encode()
+        except InvalidPathError as error:
+            raise CommandRefusedError from error
         await self._connection.upload({f"{STATE}/processes/{process_id}/command.json": sent})
         has_input = command.has_input or command.terminal is not None
         return self._process(
@@ -138,6 +140,7 @@ class RemoteProcesses:
                 started_at=float(answer["started_at"]),
                 tag=None if tag is None else str(tag),
                 is_terminal=bool(answer["is_terminal"]),
+                is_program=answer["id"] == PROGRAM,
                 exit_code=None if code is None else int(code),
                 ended_at=None if ended_at is None else float(ended_at),
             )
@@ -146,23 +149,6 @@ class RemoteProcesses:
         with self._connection.parsing():
             data = base64.b64decode(answer["data"])
             return Output(answer["stream"], data, int(answer["offset"]), int(answer["skipped"]))
-
-
-def _description(command: Command) -> dict[str, Any]:
-    try:
-        folder = absolute_path(command.folder)
-    except InvalidPathError as error:
-        raise CommandRefusedError from error
-    size = command.terminal
-    return {
-        "arguments": list(command.arguments),
-        "environment": dict(command.environment),
-        "folder": folder,
-        "terminal": [size.columns, size.rows] if size else None,
-        "has_input": command.has_input,
-        "tag": command.tag,
-        "is_program": command.is_program,
-    }
 
 
 def _checked(process_id: str) -> str:

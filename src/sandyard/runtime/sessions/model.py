@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from sandyard.runtime.errors import CommandRefusedError, InvalidPathError
 
@@ -39,6 +39,23 @@ class FileInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class FileSelection:
+    """The entries of a listing: the first `limit` after this path, or all; each with the attributes
+    whose names begin with `attributes`, or with none."""
+
+    after: str | None = None
+    limit: int | None = None
+    attributes: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Those that are set, as they are sent into a machine."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+EVERYTHING = FileSelection()
+
+
+@dataclass(frozen=True, slots=True)
 class FileChange:
     """A change of the entry at this path."""
 
@@ -69,6 +86,9 @@ class Command:
     """A name given by the caller, to find it again."""
     is_program: bool = False
     """The machine's main program: the machine ends with it, and its output is the log."""
+    unattended_sec: float | None = None
+    """Hung up when nobody has followed its output for this long; None is never. Only machines here
+    do it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +103,7 @@ class Process:
     started_at: float
     tag: str | None = None
     is_terminal: bool = False
+    is_program: bool = False
     exit_code: int | None = None
     ended_at: float | None = None
     signal: int | None = None
@@ -103,8 +124,23 @@ class Output:
     skipped: int = 0
 
 
-def check_command(command: Command) -> None:
-    """Raises CommandRefusedError for an invalid command."""
+def command_message(command: Command) -> dict[str, Any]:
+    """The command as it is sent into a machine. Raises CommandRefusedError, InvalidPathError."""
+    _check_command(command)
+    size = command.terminal
+    return {
+        "arguments": list(command.arguments),
+        "environment": dict(command.environment),
+        "folder": absolute_path(command.folder),
+        "terminal": [size.columns, size.rows] if size else None,
+        "has_input": command.has_input,
+        "tag": command.tag,
+        "is_program": command.is_program,
+        "unattended_sec": command.unattended_sec,
+    }
+
+
+def _check_command(command: Command) -> None:
     names, values = command.environment.keys(), command.environment.values()
     is_text = not any("\0" in word for word in (*command.arguments, *names, *values))
     if not command.arguments or not is_text or any(not name or "=" in name for name in names):

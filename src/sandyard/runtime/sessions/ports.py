@@ -7,9 +7,11 @@ from typing import Protocol
 
 from sandyard.runtime.model import FileChanges
 from sandyard.runtime.sessions.model import (
+    EVERYTHING,
     Command,
     FileChange,
     FileInfo,
+    FileSelection,
     Output,
     Process,
     TerminalSize,
@@ -29,10 +31,13 @@ class BasicFiles(Protocol):
         """The entry at the path; for a link, the link itself."""
         ...
 
-    async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
+    async def list(
+        self, path: str, *, depth: int = 1, selection: FileSelection = EVERYTHING
+    ) -> Sequence[FileInfo]:
         """The entries of the folder and of its subfolders down to `depth`, sorted by path. Links
         are not followed, and unreadable subfolders are listed without their contents. Raises
-        TooManyFilesError."""
+        TooManyFilesError for more than 10,000, with a `limit` for a folder of more than 100,000,
+        and for names and attributes of more than 2 MiB."""
         ...
 
     def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> AsyncIterator[bytes]:
@@ -177,3 +182,12 @@ class Session(Protocol):
         """A session as root for files and processes; None if the machine has no root. With
         `for_user`, files and folders that it makes belong to the user."""
         ...
+
+
+async def run_in_steps(processes: Processes, command: Command) -> AsyncGenerator[Process | Output]:
+    """`Processes.run` for sessions without a shorter way."""
+    process = await processes.start(command)
+    yield process
+    async for output in processes.output(process.id, follow=True):
+        yield output
+    yield await processes.wait(process.id)

@@ -20,16 +20,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandyard.runtime.guest import RefusedError
-from sandyard.runtime.guest.paths import Paths
+from sandyard.runtime.guest import Paths, RefusedError
 from sandyard.runtime.local.agent import files as agent_files
 from sandyard.runtime.local.agent import processes as agent_processes
-from sandyard.runtime.local.agent.answers import Answer
 from sandyard.runtime.local.agent.entering import Entry, enter
-from sandyard.runtime.local.host.privileges import close_all_but, die_with_parent
-from sandyard.runtime.local.ipc.packets import Packet, receive_now, send_now
+from sandyard.runtime.local.host.processes import rename_process
+from sandyard.runtime.local.host.system_calls import close_all_but, die_with_parent
+from sandyard.runtime.local.ipc.packets import Answer, Packet, receive_now, send_now
 
 Operation = Callable[..., Answer]
+NAME = "sandyard-agent"
+"""What `ps` shows of it, and inside of its children. Theirs would be the supervisor's, with paths
+of the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Agent:
             self._send({"exited": pid, "code": code})
         elif number is not None and code:
             # If the child had already answered, nothing waits for this any more.
-            self._send({"number": number, "refused": "FAILED", "message": f"it ended with {code}"})
+            self._send(_failed_inside(number, f"the process that did it ended with {code}"))
 
     def _handle(self, packet: Packet) -> None:
         name, number = packet.message.get("op"), packet.message.get("number")
@@ -151,6 +153,9 @@ class Agent:
         except OSError as error:
             self._send({"number": number, "errno": error.errno or 0, "message": str(error)})
             return
+        except (RecursionError, MemoryError) as error:
+            self._send(_failed_inside(number, type(error).__name__))
+            return
         except Exception as error:
             traceback.print_exc()
             self._send({"number": number, "refused": "FAILED", "message": repr(error)})
@@ -167,6 +172,11 @@ class Agent:
         send_now(self._channel, message, data, descriptors)
 
 
+def _failed_inside(number: Any, message: str) -> dict[str, Any]:
+    """For what the machine's own programs or files have caused."""
+    return {"number": number, "refused": "OPERATION_FAILED", "message": message}
+
+
 def fork_agent(channel: socket.socket, setup: AgentSetup) -> int:
     """Fork an agent as a child of this process; returns its pid."""
     sys.stdout.flush()
@@ -178,6 +188,7 @@ def fork_agent(channel: socket.socket, setup: AgentSetup) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
+        rename_process(NAME)
         _become_agent(channel, setup)
         code = 0
     except BaseException as error:

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sandyard.runtime.local.host import privileges, processes
+from sandyard.runtime.local.host import processes, system_calls
 from sandyard.runtime.local.host.system_calls import call
 
 _NAMESPACES = ("ipc", "uts", "net", "pid", "cgroup", "mnt")
 _NS_GET_PARENT = 0xB702
-_MS_NOSUID, _MS_NODEV, _MS_REMOUNT = 2, 4, 32
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 2, 4, 8, 32
+_TERMINALS = "mode=620,ptmxmode=0666,max=64"
+"""Options of `/dev/pts`. All terminals of the host have one limit, of a few thousand."""
 _TCP_BUFFERS = {"tcp_rmem": "4096 131072 524288", "tcp_wmem": "4096 16384 524288"}
 _SUDO_SIZE = "mode=755,size=64k,nr_inodes=8"
 
@@ -33,7 +35,7 @@ class Entry:
     uid: int
     seccomp: bytes | None
     tmpfs: Mapping[str, str]
-    """Mount options of in-memory folders there, which bubblewrap can't set."""
+    """Mount options of in-memory folders there."""
     sudo: SudoFiles | None
     """The files by which its user becomes root; None if it has no root."""
 
@@ -53,23 +55,23 @@ def enter(entry: Entry) -> None:
         os.setgroups([])
     _go_to({"owner": owner, **opened})
     for folder, options in entry.tmpfs.items():
-        flags = ctypes.c_ulong(_MS_REMOUNT | _MS_NOSUID | _MS_NODEV)
-        call("mount", b"tmpfs", folder.encode(), b"tmpfs", flags, options.encode())
+        _remount("tmpfs", folder, _MS_NODEV, options)
+    _remount("devpts", "/dev/pts", _MS_NOEXEC, _TERMINALS)
     if sudo is not None:
-        privileges.become(0)
+        system_calls.become(0)
         _install_sudo(sudo)
     call("setns", user, 0)
     os.close(user)
     left = () if sudo is None else _ROOT_MAY
-    privileges.limit_capabilities(left)
+    system_calls.limit_capabilities(left)
     if sudo is None:
-        privileges.gain_no_rights()
+        system_calls.gain_no_rights()
     if entry.seccomp is not None:
         # Without the line above it needs a right that is dropped below.
-        privileges.install_filter(entry.seccomp)
-    privileges.become(entry.uid)
-    privileges.keep_capabilities(left if entry.uid == 0 else ())
-    privileges.hide_from_others()
+        system_calls.install_filter(entry.seccomp)
+    system_calls.become(entry.uid)
+    system_calls.keep_capabilities(left if entry.uid == 0 else ())
+    system_calls.hide_from_others()
 
 
 def _go_to(namespaces: Mapping[str, int]) -> None:
@@ -78,6 +80,19 @@ def _go_to(namespaces: Mapping[str, int]) -> None:
         os.close(namespace)
         if name == "net":
             _limit_buffers()
+
+
+def _remount(kind: str, folder: str, flags: int, options: str) -> None:
+    """bubblewrap can't set these options."""
+    flags |= _MS_REMOUNT | _MS_NOSUID
+    call(
+        "mount",
+        kind.encode(),
+        folder.encode(),
+        kind.encode(),
+        ctypes.c_ulong(flags),
+        options.encode(),
+    )
 
 
 def _limit_buffers() -> None:

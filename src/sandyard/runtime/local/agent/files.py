@@ -8,13 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import IO, Any
 
-from sandyard.runtime.guest import archives, files
-from sandyard.runtime.guest.file_changes import apply_changes
-from sandyard.runtime.guest.paths import Paths
-from sandyard.runtime.local.agent.answers import Answer
+from sandyard.runtime.guest import Paths, files, transfers
+from sandyard.runtime.guest.files import apply_changes
 from sandyard.runtime.local.agent.unpack import unpack
 from sandyard.runtime.local.agent.watch import watch
-from sandyard.runtime.local.ipc.packets import END
+from sandyard.runtime.local.ipc.packets import END, Answer
 
 Operation = Callable[..., Answer]
 
@@ -49,22 +47,22 @@ def apply(paths: Paths, archive: int, *, deleted: list[str]) -> Answer:
     return Answer()
 
 
-def list_folder(paths: Paths, *, path: str, depth: int) -> Answer:
+def list_folder(paths: Paths, **arguments: Any) -> Answer:
     """The entries as JSON lines through a pipe: they may not fit in one packet."""
-    infos = files.list_folder(paths, path=path, depth=depth)
+    infos = files.list_folder(paths, **arguments)
     lines = (f"{json.dumps(info)}\n".encode() for info in infos)
     return _through_pipe(lambda pipe: pipe.writelines(lines))
 
 
 def read_tar(paths: Paths, *, path: str) -> Answer:
-    names = archives.enter_folder(paths, path=path)
-    return _through_pipe(lambda pipe: archives.pack(names, pipe))
+    names = transfers.enter_folder(paths, path=path)
+    return _through_pipe(lambda pipe: transfers.pack(names, pipe))
 
 
 def write_tar(paths: Paths, archive: int, *, path: str) -> Answer:
     """Unpack the archive from the descriptor, up to end of file."""
     with os.fdopen(os.dup(archive), "rb") as content:
-        archives.unpack(paths, content, path=path)
+        transfers.unpack(paths, content, path=path)
     return Answer()
 
 

@@ -9,41 +9,54 @@ import signal
 import socket
 import struct
 import termios
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Literal, NoReturn
 
-from sandyard.runtime.guest import RefusedError
-from sandyard.runtime.guest.paths import Paths
-from sandyard.runtime.local.agent.answers import Answer
-from sandyard.runtime.local.agent.launching import (
-    FAILURE_AT,
-    FAILURE_BYTES,
-    NICE,
-    Step,
-    format_failure,
-    hard_limits,
-    launch_words,
-    parse_failure,
-)
+from sandyard.runtime.guest import Paths, RefusedError
+from sandyard.runtime.guest.channels import Channels, open_pipes, open_terminal
 from sandyard.runtime.local.host.socket_diagnosis import open_diagnosis
+from sandyard.runtime.local.ipc.packets import Answer
 
+FAILURE_AT = 3
+"""The descriptor for failures; it is closed when the command runs."""
+FAILURE_BYTES = 16
+NICE = 5
+Step = Literal["limits", "folder", "program"]
+_STEPS: tuple[Step, ...] = ("limits", "folder", "program")
+_HIGHEST_ERRNO = 4095
 _LAUNCH_MS = 10_000
 _LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _UNDER_WAY = (0, errno.EINPROGRESS)
 
 
-@dataclass(frozen=True, slots=True)
-class Channels:
-    """The ends of a process's input and output: its own, and ours to hand out."""
+def launch_words(limits: Mapping[int, int]) -> list[str]:
+    """The words before the folder, the program and its arguments."""
+    return ["launch", *(str(each) for limit in limits.items() for each in limit), "--"]
 
-    inner: tuple[int, int, int]
-    outer: tuple[int, ...]
-    names: tuple[str, ...]
-    is_terminal: bool
 
-    def close_inner(self) -> None:
-        for descriptor in set(self.inner):
-            os.close(descriptor)
+def parse_failure(report: bytes) -> tuple[Step, int]:
+    """The step that failed, and its error. Any process of the machine may have written it."""
+    if len(report) != FAILURE_BYTES:
+        return "program", errno.EPERM
+    code, step = struct.unpack("<qq", report)
+    known: Step = _STEPS[step] if 0 <= step < len(_STEPS) else "program"
+    return known, max(0, min(-code, _HIGHEST_ERRNO))
+
+
+def format_failure(step: Step, number: int) -> bytes:
+    """In the program's own format."""
+    return struct.pack("<qq", -number, _STEPS.index(step))
+
+
+def hard_limits(rlimits: Mapping[str, int]) -> dict[int, int]:
+    """The limits by number, capped at what this process may set."""
+    chosen: dict[int, int] = {}
+    for name, value in rlimits.items():
+        number: int = getattr(resource, name)
+        hardest = resource.getrlimit(number)[1]
+        chosen[number] = value if hardest == resource.RLIM_INFINITY else min(value, hardest)
+    return chosen
 
 
 class Starter:
@@ -107,9 +120,8 @@ class Starter:
             os.close(writer)
         report = _read_failure(reader, pid, self._launch_ms)
         if report:
-            failure = parse_failure(report)
-            what = launch.folder if failure.step == "folder" else launch.arguments[0]
-            raise _refused(what, failure.errno)
+            step, number = parse_failure(report)
+            raise _refused(launch.folder if step == "folder" else launch.arguments[0], number)
         return pid
 
     def _spawn(self, launch: "_Launch", failed: int) -> int:
@@ -207,26 +219,6 @@ def listen(*, port: int) -> Answer:
 def diagnose_sockets() -> Answer:
     """A descriptor through which the kernel reports the sockets of the machine's network."""
     return Answer(descriptors=(open_diagnosis().detach(),))
-
-
-def open_pipes(*, has_input: bool, has_stderr: bool) -> Channels:
-    """A program's output is one stream, so that its log keeps the order of writes."""
-    if has_input:
-        theirs_in, ours_in = os.pipe2(os.O_CLOEXEC)
-    else:
-        theirs_in, ours_in = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1
-    ours_out, theirs_out = os.pipe2(os.O_CLOEXEC)
-    ours_err, theirs_err = os.pipe2(os.O_CLOEXEC) if has_stderr else (-1, theirs_out)
-    outer = {"stdin": ours_in, "stdout": ours_out, "stderr": ours_err}
-    given = {name: end for name, end in outer.items() if end >= 0}
-    inner = (theirs_in, theirs_out, theirs_err)
-    return Channels(inner, tuple(given.values()), tuple(given), is_terminal=False)
-
-
-def open_terminal(columns: int, rows: int) -> Channels:
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    return Channels((theirs, theirs, theirs), (ours,), ("terminal",), is_terminal=True)
 
 
 def _find_program(name: str, path: str) -> str:

@@ -7,9 +7,8 @@ import tarfile
 from contextlib import suppress
 from pathlib import PurePosixPath
 
-from sandyard.runtime.guest import RefusedError
-from sandyard.runtime.guest.paths import Paths
-from sandyard.runtime.local.agent.answers import Answer
+from sandyard.runtime.guest import Paths, RefusedError
+from sandyard.runtime.local.ipc.packets import Answer
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ELSEWHERE = ".sandyard-system"

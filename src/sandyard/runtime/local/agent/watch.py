@@ -6,9 +6,9 @@ import select
 import struct
 from collections.abc import Iterator, Sequence
 
-from sandyard.runtime.guest.paths import DRAFT, Paths
-from sandyard.runtime.local.agent.answers import Answer
+from sandyard.runtime.guest import DRAFT, Paths
 from sandyard.runtime.local.host.system_calls import call
+from sandyard.runtime.local.ipc.packets import Answer
 
 _EVENT = struct.Struct("iIII")
 _BUFFER_BYTES = 65536

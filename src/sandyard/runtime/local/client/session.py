@@ -11,16 +11,25 @@ from contextlib import suppress
 from typing import Any
 
 from sandyard.runtime import errors
-from sandyard.runtime.local.client.pipes import lines_of, whole_content, write_whole
+from sandyard.runtime.errors import AgentFailedError
 from sandyard.runtime.local.client.session_processes import LocalProcesses
-from sandyard.runtime.local.client.supervisor_client import FULL, MachineClient
-from sandyard.runtime.local.ipc.packets import Packet, writable
-from sandyard.runtime.local.jail.bubblewrap import UID_INSIDE
+from sandyard.runtime.local.client.supervisor_client import MachineClient
+from sandyard.runtime.local.ipc.packets import END, Packet, readable, writable
+from sandyard.runtime.local.jail.isolation import UID_INSIDE
 from sandyard.runtime.model import FileChanges, path_parts
-from sandyard.runtime.sessions.model import FileChange, FileInfo, absolute_path
+from sandyard.runtime.sessions.model import (
+    EVERYTHING,
+    FileChange,
+    FileInfo,
+    FileSelection,
+    absolute_path,
+)
 from sandyard.runtime.sessions.ports import PortConnection
 
 _READ_BYTES = 1 << 20
+_LINE_BYTES = 1 << 20
+_LISTING_BYTES = 16 << 20
+_PIECE_BYTES = 1 << 20
 
 
 class LocalSession:
@@ -50,12 +59,18 @@ class LocalFiles:
         packet = await self._client.ask("stat_file", {"path": absolute_path(path)})
         return _info(packet)
 
-    async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
-        arguments = {"path": absolute_path(path), "depth": depth}
+    async def list(
+        self, path: str, *, depth: int = 1, selection: FileSelection = EVERYTHING
+    ) -> Sequence[FileInfo]:
+        arguments = {"path": absolute_path(path), "depth": depth, **selection.arguments()}
         packet = await self._client.ask("list_folder", arguments)
         [pipe] = packet.descriptors
-        content = b"".join([piece async for piece in whole_content(pipe)])
-        return [FileInfo(**json.loads(line)) for line in content.splitlines()]
+        content = bytearray()
+        async for piece in whole_content(pipe):
+            content += piece
+            if len(content) > _LISTING_BYTES:  # a machine is not trusted with its own limit
+                raise errors.TooManyFilesError
+        return await asyncio.to_thread(_infos, content)
 
     async def read(
         self, path: str, *, offset: int = 0, limit: int | None = None
@@ -171,7 +186,7 @@ async def _write_pieces(descriptor: int, content: AsyncIterator[bytes], *, most:
                 raise errors.StorageFullError
             await asyncio.to_thread(_write_all, descriptor, piece)
     except OSError as error:
-        if error.errno in FULL:
+        if error.errno in errors.STORAGE_FULL:
             raise errors.StorageFullError from error
         raise
 
@@ -215,5 +230,59 @@ async def _until_connected(made: socket.socket) -> None:
         raise OSError(number, os.strerror(number))
 
 
+def _infos(content: bytearray) -> list[FileInfo]:
+    return [FileInfo(**json.loads(line)) for line in content.splitlines()]
+
+
 def _info(packet: Packet) -> FileInfo:
     return FileInfo(**packet.message["result"])
+
+
+async def lines_of(pipe: int) -> AsyncIterator[bytes]:
+    reader = asyncio.StreamReader(limit=_LINE_BYTES)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
+    )
+    try:
+        while line := await reader.readline():
+            yield line
+    finally:
+        transport.close()
+
+
+async def whole_content(pipe: int) -> AsyncIterator[bytes]:
+    """The content up to `END`. Raises AgentFailedError if it ends before that."""
+    last = b""
+    async for piece in _pieces(pipe):
+        if before := last + piece[:-1]:
+            yield before
+        last = piece[-1:]
+    if last != END:
+        raise AgentFailedError(reason="the machine's response is incomplete")
+
+
+async def _pieces(pipe: int) -> AsyncIterator[bytes]:
+    os.set_blocking(pipe, False)
+    try:
+        while True:
+            try:
+                piece = os.read(pipe, _PIECE_BYTES)
+            except BlockingIOError:
+                await readable(pipe)
+                continue
+            if not piece:
+                return
+            yield piece
+            await asyncio.sleep(0)
+    finally:
+        os.close(pipe)
+
+
+async def write_whole(pipe: int, piece: bytes) -> None:
+    """Write to a nonblocking pipe. Raises OSError if its reader is gone."""
+    left = memoryview(piece)
+    while left:
+        try:
+            left = left[os.write(pipe, left) :]
+        except BlockingIOError:
+            await writable(pipe)

@@ -1,6 +1,7 @@
 """`session_ports.Processes` of a machine here."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sandyard.runtime import errors
@@ -10,8 +11,7 @@ from sandyard.runtime.sessions.model import (
     Output,
     Process,
     TerminalSize,
-    absolute_path,
-    check_command,
+    command_message,
 )
 
 _INPUT_BYTES = 64 * 1024
@@ -94,18 +94,8 @@ class LocalProcesses:
 
 
 def _start_arguments(command: Command) -> dict[str, Any]:
-    check_command(command)
     home = {"HOME": _HOME_OF_ROOT} if command.user == _ROOT else {}
-    size = command.terminal
-    return {
-        "arguments": list(command.arguments),
-        "environment": {**home, **command.environment},
-        "folder": absolute_path(command.folder),
-        "terminal": [size.columns, size.rows] if size else None,
-        "has_input": command.has_input,
-        "tag": command.tag,
-        "is_program": command.is_program,
-    }
+    return command_message(replace(command, environment={**home, **command.environment}))
 
 
 def _outputs(result: dict[str, Any], data: bytes) -> list[Output]:

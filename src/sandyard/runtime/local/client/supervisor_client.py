@@ -1,6 +1,5 @@
 """Requests to a machine's supervisor, and the errors for its refusals."""
 
-import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,27 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from sandyard.kit.errors import SandyardError
-from sandyard.runtime import errors
-from sandyard.runtime.local.host.processes import HAS_PROC
+from sandyard.runtime.errors import RuntimeUnavailableError, refusal_of
 from sandyard.runtime.local.ipc.packets import Packet, connect, receive, send
 from sandyard.runtime.local.records.run_folder import SOCKET
-
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_REFUSALS: dict[str, type[SandyardError]] = {
-    kind.code: kind
-    for kind in (
-        errors.CommandRefusedError,
-        errors.InputClosedError,
-        errors.InputNotTakenError,
-        errors.InvalidArchiveError,
-        errors.InvalidSignalError,
-        errors.NotATerminalError,
-        errors.PortClosedError,
-        errors.ProcessNotFoundError,
-        errors.TooManyFilesError,
-    )
-}
 
 Request = Callable[..., Awaitable[Packet]]
 OnFailure = Callable[[OSError], Awaitable[NoReturn]]
@@ -108,8 +89,7 @@ class SupervisorClient:
         try:
             folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                near = f"/proc/self/fd/{folder}/{SOCKET}"
-                return connect(near if HAS_PROC else str(self._folder / SOCKET))
+                return connect(f"/proc/self/fd/{folder}/{SOCKET}")
             finally:
                 os.close(folder)
         except OSError as error:
@@ -119,21 +99,7 @@ class SupervisorClient:
 def raise_refusal(packet: Packet) -> None:
     """Raise the machine's refusal as our error, if it refused."""
     message = packet.message
-    if "result" in message:
-        return
-    packet.close()
-    text = str(message.get("message", ""))[:300]
-    if message.get("refused") == errors.UnsafePathError.code:
-        raise errors.UnsafePathError(text)
-    if (kind := _REFUSALS.get(str(message.get("refused")))) is not None:
-        raise kind(f"{kind.__doc__} ({text})" if text else None)
-    number = message.get("errno")
-    if number == errno.ENOENT:
-        raise errors.FileMissingError
-    if number in FULL:
-        raise errors.StorageFullError
-    if number == errno.ECONNREFUSED:
-        raise errors.PortClosedError
-    if isinstance(number, int):
-        raise errors.FileRefusedError(f"The sandbox refused this: {os.strerror(number)}.")
-    raise errors.RuntimeUnavailableError(reason=text or str(message.get("refused")))
+    if "result" not in message:
+        packet.close()
+        reason = str(message.get("message") or message.get("refused"))[:300]
+        raise refusal_of(message) or RuntimeUnavailableError(reason=reason)

@@ -58,8 +58,8 @@ def parse_request(head: bytes) -> ProxyRequest:
     target = b"/" + target if target.startswith(b"?") else target
     written = [found[1].upper() + b" " + target + b" HTTP/1.1", b"Host: " + authority]
     named = {word for name, value in fields if name == b"connection" for word in _words(value)}
-    kept = [each for each in fields if each[0] not in _HOP_BY_HOP | named]
-    written += [name + b": " + value for name, value in kept]
+    forwarded = [each for each in fields if each[0] not in _HOP_BY_HOP | named]
+    written += [name + b": " + value for name, value in forwarded]
     written += [b"Connection: close", b"", b""]
     return ProxyRequest(_host(found[2]), port, b"\r\n".join(written), _body_bytes(fields))
 
@@ -67,8 +67,8 @@ def parse_request(head: bytes) -> ProxyRequest:
 def closing_answer(head: bytes) -> bytes:
     """The head of a response, changed to close its connection."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    kept = [line for line in lines if line.split(b":")[0].strip().lower() not in _OF_CONNECTIONS]
-    return b"\r\n".join([first, *kept, b"Connection: close", b"", b""])
+    others = [line for line in lines if line.split(b":")[0].strip().lower() not in _OF_CONNECTIONS]
+    return b"\r\n".join([first, *others, b"Connection: close", b"", b""])
 
 
 def _field(line: bytes) -> tuple[bytes, bytes]:

@@ -7,6 +7,9 @@ up.
 """
 
 import asyncio
+import re
+import socket
+import threading
 from collections.abc import Callable
 from typing import Protocol
 
@@ -19,8 +22,6 @@ from sandyard.runtime.local.egress.http_heads import (
     closing_answer,
     parse_request,
 )
-from sandyard.runtime.local.egress.name_resolution import NameResolver
-from sandyard.runtime.local.egress.relay import Streams, relay
 from sandyard.runtime.network_model import (
     DENIED,
     NO_RULES,
@@ -34,6 +35,11 @@ MOST_CONNECTIONS = 256
 _HEAD_SEC = 10.0
 _CONNECT_SEC = 10.0
 _IDLE_SEC = 600.0
+_AT_ONCE = 8
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_CHUNK_BYTES = 64 * 1024
+_INTERIM = re.compile(rb"HTTP/1\.[01] 1\d\d ")
 
 
 class Resolver(Protocol):
@@ -209,3 +215,113 @@ def _answer(writer: asyncio.StreamWriter, status: int, message: str) -> None:
     )
     writer.write(head.encode() + body)
     writer.close()
+
+
+class NameResolver:
+    """At most a few at once; one that never ends keeps its slot, but nothing waits for it."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(_AT_ONCE)
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """Raises OSError."""
+        await self._places.acquire()
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[list[str]] = loop.create_future()
+
+        def tell(result: list[str] | OSError) -> None:
+            self._places.release()
+            if found.done():
+                return
+            if isinstance(result, OSError):
+                found.set_exception(result)
+            else:
+                found.set_result(result)
+
+        def look_up() -> None:
+            result = _look_up(host, port)
+            try:
+                loop.call_soon_threadsafe(tell, result)
+            except RuntimeError:
+                return  # the loop has ended
+
+        threading.Thread(target=look_up, daemon=True).start()
+        return await found
+
+
+def _look_up(host: str, port: int) -> list[str] | OSError:
+    try:
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        return error if isinstance(error, OSError) else OSError(str(error))
+    return list(dict.fromkeys(str(entry[4][0]).split("%")[0] for entry in entries))
+
+
+async def relay(
+    near: Streams,
+    far: Streams,
+    *,
+    idle_sec: float,
+    on_sent: Callable[[int], None],
+    on_received: Callable[[int], None],
+    request_bytes: int | None = None,
+    change_head: Callable[[bytes], bytes] = bytes,
+) -> None:
+    """Copy bytes both ways until both sides have closed, or nothing came for `idle_sec`. With
+    `request_bytes`, no more than that is sent to the far side, and the connection ends with its
+    answer, whose head is changed."""
+    out = asyncio.ensure_future(_copy(near[0], far[1], idle_sec, on_sent, request_bytes))
+    if request_bytes is None:
+        back = asyncio.ensure_future(_copy(far[0], near[1], idle_sec, on_received, None))
+    else:
+        back = asyncio.ensure_future(
+            _copy_answer(far[0], near[1], idle_sec, on_received, change_head)
+        )
+    try:
+        await (asyncio.gather(out, back) if request_bytes is None else back)
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        pass  # one side is gone, and so is the connection
+    finally:
+        out.cancel()
+        back.cancel()
+        await asyncio.gather(out, back, return_exceptions=True)
+        near[1].close()
+        far[1].close()
+
+
+async def _copy_answer(
+    source: asyncio.StreamReader,
+    sink: asyncio.StreamWriter,
+    idle_sec: float,
+    on_bytes: Callable[[int], None],
+    change_head: Callable[[bytes], bytes],
+) -> None:
+    is_over = False
+    while not is_over:
+        async with asyncio.timeout(idle_sec):
+            head = await source.readuntil(b"\r\n\r\n")
+        on_bytes(len(head))
+        is_over = not _INTERIM.match(head)
+        sink.write(change_head(head) if is_over else head)
+    await _copy(source, sink, idle_sec, on_bytes, None)
+
+
+async def _copy(
+    source: asyncio.StreamReader,
+    sink: asyncio.StreamWriter,
+    idle_sec: float,
+    on_bytes: Callable[[int], None],
+    most: int | None,
+) -> None:
+    left = most
+    while left is None or left > 0:
+        async with asyncio.timeout(idle_sec):
+            chunk = await source.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES))
+            if not chunk:
+                break
+            sink.write(chunk)
+            on_bytes(len(chunk))
+            await sink.drain()
+        left = None if left is None else left - len(chunk)
+    if most is None and sink.can_write_eof():
+        sink.write_eof()

@@ -50,10 +50,10 @@ class _Reporter:
         if packet is None:
             gone.set()
             return
-        asked = packet.message
-        rules = EgressRules.of(asked["rules"])
-        self.proxy.change(replace(self.proxy.policy, network=asked["network"], rules=rules))
-        self._report(answered=asked["number"])
+        request = packet.message
+        rules = EgressRules.of(request["rules"])
+        self.proxy.change(replace(self.proxy.policy, network=request["network"], rules=rules))
+        self._report(answered=request["number"])
 
     def _changed(self, line: str | None) -> None:
         if line is not None:

@@ -1,28 +1,25 @@
 """Processes of this machine: their identity, their parents and their resource use.
 
-Linux has them in /proc, which is cheap enough to read ten times a second. Elsewhere, where nothing
-is isolated anyway, psutil is used.
+Linux has them in /proc, which is cheap enough to read ten times a second.
 """
 
 import os
 import signal
 import time
 from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 _PROC = Path("/proc")
-HAS_PROC = (_PROC / "self/stat").exists()
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError, PermissionError)
 """Errors of /proc for processes that have ended. Any other means that it could not be read."""
+_ARGUMENTS_BEGIN, _ARGUMENTS_END = 45, 46
+"""Indices of the fields of /proc/self/stat after the name."""
 
 
 def identity(pid: int) -> str | None:
     """A name unique to this process, even among later ones with its pid; None if it has ended."""
-    if not HAS_PROC:
-        from sandyard.runtime.local.host import processes_psutil
-
-        return processes_psutil.identity(pid)
     fields = _stat(pid)
     if fields is None or (fields[0] in "ZX" and living_thread(pid) is None):
         return None
@@ -31,10 +28,6 @@ def identity(pid: int) -> str | None:
 
 def descendants(pid: int) -> list[int]:
     """All descendants, parents before their children."""
-    if not HAS_PROC:
-        from sandyard.runtime.local.host import processes_psutil
-
-        return processes_psutil.descendants(pid)
     found: list[int] = []
     waiting = [pid]
     while waiting:
@@ -82,10 +75,6 @@ def _living(pids: Iterable[int], *, besides: Container[int] = ()) -> dict[int, s
 
 def cpu_seconds(pids: Iterable[int]) -> float:
     """CPU time of these processes and of their ended children."""
-    if not HAS_PROC:
-        from sandyard.runtime.local.host import processes_psutil
-
-        return processes_psutil.cpu_seconds(pids)
     stats = filter(None, map(_stat, pids))
     ticks = sum(int(field) for fields in stats for field in fields[11:15])
     return float(ticks / os.sysconf("SC_CLK_TCK"))
@@ -93,10 +82,6 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 def resident_bytes(pids: Iterable[int]) -> int:
     """A quick upper bound of their memory: shared pages count for each process."""
-    if not HAS_PROC:
-        from sandyard.runtime.local.host import processes_psutil
-
-        return processes_psutil.resident_bytes(list(pids))
     return sum(map(_resident_pages, pids)) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -124,6 +109,17 @@ def parent(pid: int) -> int | None:
     """The pid of its parent; None if it has ended."""
     fields = _stat(pid)
     return None if fields is None else int(fields[1])
+
+
+def rename_process(*words: str) -> None:
+    """Set what `ps` shows of this process, as far as it fits in place of its original arguments."""
+    with suppress(OSError):
+        fields = (_PROC / "self/stat").read_text().rpartition(")")[2].split()
+        begin, end = int(fields[_ARGUMENTS_BEGIN]), int(fields[_ARGUMENTS_END])
+        shown = "\0".join(words).encode()[: end - begin - 1].ljust(end - begin, b"\0")
+        with (_PROC / "self/mem").open("r+b", buffering=0) as memory:
+            memory.seek(begin)
+            memory.write(shown)
 
 
 def _stat(pid: int) -> list[str] | None:

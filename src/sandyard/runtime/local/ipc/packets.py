@@ -133,3 +133,12 @@ def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             found.frombytes(content[: len(content) - len(content) % found.itemsize])
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    result: Any = None
+    data: bytes = b""
+    descriptors: tuple[int, ...] = ()
+    then: Callable[[], None] | None = None
+    """Work to do after the answer was sent, in an operation that may take long."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandyard.runtime.local.jail.mount_namespace import MountNamespace
-from sandyard.runtime.local.jail.sudo import SUDO
+from sandyard.runtime.local.jail.native_programs import SUDO
 from sandyard.runtime.local.jail.user_namespaces import UserNamespaces, root_of
 
 ARCHIVED = ".sandyard-system"

@@ -1,7 +1,8 @@
 """The system calls that a sandbox does without, as a filter for bubblewrap.
 
 It refuses what would bypass the limits (memory that belongs to no process and to no file, choice of
-processors) and kernel calls that programs here have no use for.
+processors) and kernel calls that programs here have no use for. Calls that programs try and can do
+without, such as a database's asynchronous I/O, fail as on a kernel that lacks them: ENOSYS.
 """
 
 import errno
@@ -29,7 +30,7 @@ class _Machine:
     socket: int
     missing: tuple[int, ...]
     """memfd_create memfd_secret shmget msgget semget io_uring_setup add_key request_key keyctl
-    bpf perf_event_open userfaultfd"""
+    bpf perf_event_open userfaultfd io_setup vmsplice"""
     forbidden: tuple[int, ...]
     """sched_setaffinity sched_setattr"""
     scheduler: int
@@ -46,7 +47,7 @@ _MACHINES = {
     "x86_64": _Machine(
         0xC000003E,
         41,
-        (319, 447, 29, 68, 64, 425, 248, 249, 250, 321, 298, 323),
+        (319, 447, 29, 68, 64, 425, 248, 249, 250, 321, 298, 323, 206, 278),
         (203, 314),
         144,
         54,
@@ -55,7 +56,7 @@ _MACHINES = {
     "aarch64": _Machine(
         0xC00000B7,
         198,
-        (279, 447, 194, 186, 190, 425, 217, 218, 219, 280, 241, 282),
+        (279, 447, 194, 186, 190, 425, 217, 218, 219, 280, 241, 282, 0, 75),
         (122, 274),
         119,
         208,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import readable
@@ -29,20 +29,6 @@ class Outcome:
     code: int
     stderr: str
     """The last part of its stderr."""
-
-
-class Spawned(Protocol):
-    """A child of this process."""
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def returncode(self) -> int | None:
-        """None until the process was waited for."""
-        ...
-
-    async def wait(self) -> int: ...
 
 
 class Child:
@@ -67,6 +53,10 @@ class Child:
         await self._ended.wait()
         assert self.returncode is not None  # noqa: S101 - it has ended
         return self.returncode
+
+
+Spawned = Child | Process
+"""A child of this process; its `returncode` is None until it was waited for."""
 
 
 async def spawn(

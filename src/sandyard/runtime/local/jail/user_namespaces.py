@@ -107,8 +107,8 @@ def _spawn_below(readying: int, waiting: int) -> int | None:
     """The same as a spawned process, which copies no memory; None where that is not possible."""
     if (program := start_program()) is None:
         return None
-    given = ((readying, _WRITER), (waiting, _READER))
-    actions = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in given]
+    ends = ((readying, _WRITER), (waiting, _READER))
+    actions = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in ends]
     with suppress(PermissionError), program_file(program) as path:
         words = unshare_words(_NEW_USER, writer=_WRITER, reader=_READER)
         return os.posix_spawn(path, words, {}, file_actions=actions)

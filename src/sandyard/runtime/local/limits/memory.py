@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandyard.runtime.local.host import processes
+from sandyard.runtime.local.host.socket_diagnosis import SocketDiagnosis
 
 _SHARED = b"/dev/zero (deleted)"
 _MAPPING_BYTES = 256
@@ -21,6 +22,10 @@ _FEW_FILES = 256
 """Up to this many open files are not examined one by one."""
 TMPFS_INODE_BYTES = 1024
 """Kernel memory per name in a tmpfs, which its size does not include."""
+_FEW = 32
+"""Up to this many hold too little to be examined one by one."""
+_LOST_BYTES = 256 << 10
+"""The most held by a closed socket while its peer has not read what it sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +49,9 @@ class Memory:
         return self.private + self.shared + self.kernel
 
 
-@dataclass(frozen=True, slots=True)
-class Hidden:
-    """Bytes that are in no process's total."""
-
-    shared: int
-    """Shared objects without a file behind them, whole."""
-    kernel: int
-    """Page tables, descriptions of mappings, and pipes."""
-
-
-def hidden_bytes(pids: Iterable[int]) -> Hidden:
+def hidden_bytes(pids: Iterable[int]) -> tuple[int, int]:
+    """Bytes in no process's total: of shared objects without a file behind them, whole; and of the
+    kernel, for page tables, descriptions of mappings, and pipes."""
     pids = list(pids)
     objects: dict[str, int] = {}
     kernel = _in_pipes(pids)
@@ -66,22 +63,20 @@ def hidden_bytes(pids: Iterable[int]) -> Hidden:
         kernel += maps.count(b"\n") * _MAPPING_BYTES + _page_table_bytes(thread)
         if _SHARED in maps:
             _add_shared(objects, thread, maps)
-    return Hidden(sum(objects.values()), kernel)
+    return sum(objects.values()), kernel
 
 
 def memory(pids: Iterable[int], *, in_folders: int = 0, in_sockets: int = 0) -> Memory:
     """Exact memory of these processes, plus that of in-memory folders and sockets."""
     pids = list(pids)
-    if not processes.HAS_PROC:
-        return Memory(processes.resident_bytes(pids), 0, 0)
     private = mapped_files = mapped_shared = 0
     for rollup in map(_rollup, pids):
         private += rollup.get("Pss_Anon", 0)
         mapped_files += rollup.get("Pss_File", 0)
         mapped_shared += rollup.get("Pss_Shmem", 0)
-    hidden = hidden_bytes(pids)
-    shared = max(mapped_shared, hidden.shared + in_folders)
-    return Memory(private, mapped_files, shared, hidden.kernel + in_sockets)
+    hidden, kernel = hidden_bytes(pids)
+    shared = max(mapped_shared, hidden + in_folders)
+    return Memory(private, mapped_files, shared, kernel + in_sockets)
 
 
 def memory_folder(pid: int, name: str) -> int | None:
@@ -165,3 +160,32 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except processes.GONE:
         return b""
+
+
+class SocketMemory:
+    """For the network of the process `pid`, which is that of the diagnosis."""
+
+    def __init__(self, pid: int, diagnosis: SocketDiagnosis) -> None:
+        """Raises OSError."""
+        self._diagnosis = diagnosis
+        self._counts = os.open(f"/proc/{pid}/net/sockstat", os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        os.close(self._counts)
+
+    def held_bytes(self) -> int:
+        """Raises OSError."""
+        counts = _counts(os.pread(self._counts, 4096, 0))
+        if counts.get("sockets", 0) <= _FEW:
+            return 0
+        unix = self._diagnosis.unix_bytes()
+        others = counts.get("TCP", 0) + counts.get("UDP", 0)
+        lost = max(0, counts["sockets"] - len(unix) - others)
+        inet = self._diagnosis.inet_bytes() if others > _FEW else []
+        return sum(unix) + sum(inet) + lost * _LOST_BYTES
+
+
+def _counts(text: bytes) -> dict[str, int]:
+    """The number of sockets by kind: `sockets: used 5`, `TCP: inuse 2 orphan 0 …`."""
+    lines = (line.split() for line in text.decode().splitlines())
+    return {words[0].rstrip(":"): int(words[2]) for words in lines if len(words) > 2}

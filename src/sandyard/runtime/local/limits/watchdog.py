@@ -14,16 +14,17 @@ from sandyard.runtime.local.jail.spawn import first_of
 from sandyard.runtime.local.limits.cgroups import Cgroup
 from sandyard.runtime.local.limits.memory import (
     Memory,
+    SocketMemory,
     folder_bytes,
     hidden_bytes,
     memory,
     memory_folder,
 )
-from sandyard.runtime.local.limits.socket_memory import SocketMemory
 from sandyard.runtime.local.limits.storage_use import unlinked_bytes, used_bytes
 from sandyard.runtime.local.records.run_folder import Spec
 from sandyard.runtime.local.storage.volumes import Volume
 from sandyard.runtime.model import EndReason
+from sandyard.runtime.records.disk_reserve import available_bytes
 
 _INTERVAL_SEC = 0.25
 _NEAR_LIMIT_SEC = 0.05
@@ -32,6 +33,11 @@ _STORAGE_SEC = 1.0
 _BLIND_SEC = 10.0
 _FEW = 8
 _MEMORY_FOLDERS = ("tmp", "dev/shm")
+_FASTEST_WRITES = 4 << 30
+"""Bytes per second, of all machines together."""
+_RARELY_SEC = 5.0
+_SMALL_GROWTH = 16 << 20
+"""What each machine may still write into the reserve."""
 
 _Check = Callable[[], Awaitable[tuple[EndReason | None, float]]]
 """Returns the exceeded limit, if any, and the pause before the next check."""
@@ -46,12 +52,14 @@ class Watchdog:
         self._spec = spec
         self._limits = spec.limits
         self._files = files
+        self._folder = files.parent
         self._volume = volume
         self._cgroup = cgroup
         self._clock = clock
         self.spared: set[int] = set()
         """Descendants of this process that are not the machine's."""
         self._stored = 0
+        self._stored_before_reserve = 0
         self._folders: list[int] = []
         self._hidden = _HiddenMemory()
         self._sockets: SocketMemory | None = None
@@ -72,14 +80,14 @@ class Watchdog:
 
     async def run(self) -> EndReason:
         """Return when a limit is exceeded, or could not be checked for a while."""
-        storage = asyncio.ensure_future(self._watch(self._over_storage))
-        held = asyncio.ensure_future(self._watch(self._over_memory))
+        checks = (self._over_storage, self._over_reserve, self._over_memory)
+        watches = [asyncio.ensure_future(self._watch(check)) for check in checks]
         try:
-            await first_of(storage, held)
-            return storage.result() if storage.done() else held.result()
+            await first_of(*watches)
+            return next(each.result() for each in watches if each.done())
         finally:
-            storage.cancel()
-            held.cancel()
+            for each in watches:
+                each.cancel()
 
     def free_bytes(self) -> int:
         """What may still be stored, as of the last check."""
@@ -101,8 +109,12 @@ class Watchdog:
         }
 
     def _visible_bytes(self) -> int:
-        if not self._volume.is_bounded:
-            return used_bytes(self._files)
+        return self._bounded_bytes() if self._volume.is_bounded else used_bytes(self._files)
+
+    def _bounded_bytes(self) -> int:
+        """What the volume stores; nothing before it is mounted."""
+        if self._files.stat().st_dev == self._folder.stat().st_dev:
+            return 0
         found = os.statvfs(self._files)
         return (found.f_blocks - found.f_bfree) * found.f_frsize
 
@@ -163,10 +175,24 @@ class Watchdog:
         pause_sec = max(_STORAGE_SEC, 10 * (time.monotonic() - begun))
         return ("out_of_storage" if self._stored > self._limits.storage_bytes else None), pause_sec
 
+    async def _over_reserve(self) -> tuple[EndReason | None, float]:
+        """Whether its files have grown since the disk was used up to its reserve. The disk is
+        looked at more often the less is left, so that the machines can't use up the reserve in
+        between."""
+        if not self._volume.is_on_disk:
+            return None, 3600.0
+        left = available_bytes(self._folder) - self._spec.disk_reserve_bytes
+        stored = self._bounded_bytes() if self._volume.is_bounded else self._stored
+        if left > 0:
+            self._stored_before_reserve = stored
+            return None, min(_RARELY_SEC, max(_INTERVAL_SEC, left / _FASTEST_WRITES))
+        is_growing = stored - self._stored_before_reserve > _SMALL_GROWTH
+        return ("disk_full" if is_growing else None), _INTERVAL_SEC
+
     def _stored_bytes(self) -> int:
         pids = self._pids()
-        kept = used_bytes(self._files, give_up_above=self._limits.storage_bytes)
-        return kept + unlinked_bytes(self._files, pids)
+        linked_bytes = used_bytes(self._files, give_up_above=self._limits.storage_bytes)
+        return linked_bytes + unlinked_bytes(self._files, pids)
 
 
 class _HiddenMemory:
@@ -192,6 +218,4 @@ class _HiddenMemory:
 
 
 def _hidden(pids: list[int], sockets: SocketMemory | None) -> int:
-    found = hidden_bytes(pids)
-    in_sockets = 0 if sockets is None else sockets.held_bytes()
-    return found.shared + found.kernel + in_sockets
+    return sum(hidden_bytes(pids)) + (0 if sockets is None else sockets.held_bytes())

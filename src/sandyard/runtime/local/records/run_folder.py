@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.model import Kind, Limits, RunId, Up
@@ -65,6 +65,8 @@ class Spec:
     base_files: str | None = None
     """Its files outside /usr, if it has its own root."""
     cgroup_root: str | None = None
+    disk_reserve_bytes: int = 0
+    """The part of the disk that it must leave free."""
 
 
 class LocalRunFolder(RunFolder):
@@ -84,24 +86,15 @@ class LocalRunFolder(RunFolder):
         return exists(self.path / "spec.json")
 
     def spec(self) -> Spec | None:
-        found = self.read("spec")
-        if found is None:
-            return None
-        found["limits"] = Limits(**found["limits"])
-        found["rules"] = EgressRules.of(found.get("rules", {}))
-        known = {each.name for each in fields(Spec)}
-        record = from_record(found)
-        return Spec(**{name: value for name, value in record.items() if name in known})
+        return self.read("spec", _spec)
 
     def write_up(self, up: Up) -> None:
         self.write("up", to_record(asdict(up)), durable=False)
 
     def up(self) -> Up | None:
         """The machine once it can be entered, with its current deadline."""
-        found = self.read("up")
-        if found is None:
-            return None
-        return Up(**from_record(found | (self.read("deadline") or {})))
+        moved = self.read("deadline", dict) or {}
+        return self.read("up", lambda found: Up(**from_record(found | moved)))
 
     def says_up(self) -> bool:
         """Whether its last record says that it can be entered; read for each session."""
@@ -117,11 +110,7 @@ class LocalRunFolder(RunFolder):
         self.write("deadline", {"deadline_at": at}, durable=False)
 
     def egress(self) -> EgressReport | None:
-        found = self.read("egress")
-        if found is None:
-            return None
-        refusals = [Refusal(**each) for each in found.pop("refusals")]
-        return EgressReport(**found, refusals=refusals)
+        return self.read("egress", _egress_report)
 
     def write_supervisor(self) -> None:
         """Record this process as the supervisor."""
@@ -130,10 +119,20 @@ class LocalRunFolder(RunFolder):
 
     def supervisor_pid(self) -> int | None:
         """The supervisor if it is alive: the same pid and start time."""
-        found = self.read("supervisor")
-        if found is None or processes.identity(found["pid"]) != found["identity"]:
-            return None
-        return int(found["pid"])
+        found = self.read("supervisor", lambda found: (int(found["pid"]), found["identity"]))
+        return found[0] if found and processes.identity(found[0]) == found[1] else None
+
+
+def _spec(record: dict[str, Any]) -> Spec:
+    record["limits"] = Limits(**record["limits"])
+    record["rules"] = EgressRules.of(record.get("rules", {}))
+    known = {each.name for each in fields(Spec)}
+    return Spec(**{name: value for name, value in from_record(record).items() if name in known})
+
+
+def _egress_report(record: dict[str, Any]) -> EgressReport:
+    refusals = [Refusal(**each) for each in record.pop("refusals")]
+    return EgressReport(**record, refusals=refusals)
 
 
 def _version(path: Path) -> tuple[int, int] | None:

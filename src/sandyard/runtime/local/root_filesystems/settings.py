@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from sandyard.runtime.local.jail.isolation import PATH
 
@@ -13,7 +14,9 @@ CA_BUNDLE = "/run/sandyard/ca.pem"
 ALIASES = "/run/sandyard/bin"
 _HOME = "/workspace"
 _PROXY = f"http://127.0.0.1:{EGRESS_PORT}"
-_NO_PROXY = "localhost,127.0.0.1,::1"
+_NO_PROXY = "localhost,127.0.0.1,127.0.0.0/8,0.0.0.0,::1,sandbox"
+"""All names of the machine itself. Not every program knows networks, so the usual address is named
+too."""
 _SYSTEM_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 _KEYRING = "usr/share/keyrings/debian-archive-keyring.gpg"
 _BINARIES = ("usr/local/bin", "usr/bin", "bin")
@@ -94,15 +97,15 @@ def aliases(root: Path, *, has_root: bool = False) -> dict[str, str]:
 
 
 def ca_bundle(folder: Path, root: Path, *ca_files: Path) -> Path | None:
-    """A file with the system's certificates and these; None if none are given."""
+    """A file with the system's certificates and these; None if none are added."""
     from hashlib import sha256  # here, because supervisors import this module and do not need it
 
-    given = [file.read_bytes() for file in ca_files]
-    if not given:
+    added = [file.read_bytes() for file in ca_files]
+    if not added:
         return None
     system = root / _SYSTEM_BUNDLE
     found = system.read_bytes() if system.is_file() else b""
-    content = b"\n".join([found, *given])
+    content = b"\n".join([found, *added])
     bundle = folder / f"{sha256(content).hexdigest()[:16]}.pem"
     if not bundle.exists():
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -118,6 +121,9 @@ def _pip_settings(sources: PackageSources, *, has_ca: bool) -> str:
     lines += ["break-system-packages = true"]  # packages are installed to ~/.local
     if sources.pip_index_url is not None:
         lines.append(f"index-url = {sources.pip_index_url}")
+        index = urlsplit(sources.pip_index_url)
+        if index.scheme == "http":  # pip takes packages from such a host only if it is named
+            lines.append(f"trusted-host = {index.netloc.rpartition('@')[2]}")
     if has_ca:
         lines.append(f"cert = {CA_BUNDLE}")
     return "\n".join([*lines, ""])

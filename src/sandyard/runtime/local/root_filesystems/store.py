@@ -14,12 +14,11 @@ from sandyard.runtime.errors import (
     EnvironmentMissingError,
     EnvironmentRefusedError,
 )
-from sandyard.runtime.local.jail.bubblewrap import MADE_FILES
+from sandyard.runtime.local.jail.isolation import MADE_FILES
 from sandyard.runtime.local.records.run_folder import specs_in_use
-from sandyard.runtime.local.root_filesystems.layers import remove
-from sandyard.runtime.local.root_filesystems.oci_images import unpack_image
+from sandyard.runtime.local.root_filesystems.oci_images import remove, unpack_image
 from sandyard.runtime.local.root_filesystems.settings import SETTING_FILES
-from sandyard.runtime.records.run_folder import entries, remove_folder, sync_folder
+from sandyard.runtime.records.run_folder import entries, remove_folder, sync_folder, write_record
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 _RECORD = ".json"
@@ -79,15 +78,13 @@ class RootFilesystems:
         with self._draft() as draft:
             root = draft / "root"
             root.mkdir()
-            image = unpack_image(source, root)
+            environment = unpack_image(source, root)
             _prepare(root)
-            made = RootFilesystem(
-                name, secrets.token_hex(8), _size_bytes(root), now, dict(image.environment)
-            )
+            made = RootFilesystem(name, secrets.token_hex(8), _size_bytes(root), now, environment)
             os.sync()
             root.rename(self.root_of(made))
         sync_folder(self._roots)
-        self._write(made)
+        write_record(self._folder / (name + _RECORD), asdict(made))
         self._remove_unused()
         return made
 
@@ -110,21 +107,12 @@ class RootFilesystems:
         finally:
             remove_folder(draft)
 
-    def _write(self, environment: RootFilesystem) -> None:
-        draft = self._folder / f".{environment.root}"
-        with draft.open("w") as file:
-            json.dump(asdict(environment), file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._folder / (environment.name + _RECORD))
-        sync_folder(self._folder)
-
     def _remove_unused(self) -> None:
         """Remove roots that no environment or machine uses, and remains of failed imports."""
-        kept = {each.root for each in self.list()} | self._roots_in_use()
+        in_use = {each.root for each in self.list()} | self._roots_in_use()
         for path in entries(self._roots):
             is_draft = path.name.startswith(_DRAFT)
-            if path.name not in kept and not (is_draft and _is_being_made(path)):
+            if path.name not in in_use and not (is_draft and _is_being_made(path)):
                 remove_folder(path)
 
     def _roots_in_use(self) -> set[str]:

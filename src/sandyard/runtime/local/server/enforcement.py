@@ -3,7 +3,7 @@
 import os
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from sandyard.runtime.local.jail.mount_namespace import MountNamespace
 from sandyard.runtime.local.jail.overlays import System, layers_of
 from sandyard.runtime.local.jail.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.limits import cgroups
-from sandyard.runtime.local.records.run_folder import VolumeKind
+from sandyard.runtime.local.records.run_folder import IsolationMode, VolumeKind
 from sandyard.runtime.local.root_filesystems.base_files import make_base_files
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.storage.volumes import ImageVolume, make_image
@@ -22,10 +22,17 @@ _WORKING: set[tuple[str, int]] = set()
 _PROBE_BYTES = 1 << 20
 _PROBE_PROCESSES = 4096
 """High, because sandboxes of another server may have the same uid."""
+_CAP_SYS_RESOURCE = 24
+_COUNTED = "counted once to twenty times a second, and ended above the limit"
+_NO_OOM_SCORE = (
+    "without CAP_SYS_RESOURCE a sandbox can lower its OOM score, and the kernel may end the server "
+    "before it if the host runs out of memory"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
+    isolation: IsolationMode = "bubblewrap"
     volume: VolumeKind = "folder"
     has_cgroups: bool = False
     no_image: str | None = None
@@ -33,50 +40,79 @@ class Enforcement:
     no_root: str | None = None
     """Why sandboxes have no root, and can't change what is outside their workspace."""
     has_root: bool = False
+    fixes_oom_score: bool = True
+    """Whether sandboxes can't lower their OOM score."""
 
     def describe(self) -> dict[str, str]:
-        """What enforces each limit, and what would be stronger."""
-        stored = {
-            "image": "limited by a separate file system for each sandbox",
-            "tmpfs": "limited by a tmpfs; files since the last stop are lost if the host fails",
-            "folder": f"limited by a watchdog; no separate file systems: {self.no_image}",
-        }
-        watched = "limited by a watchdog, CPU in whole cores; SANDBOX_CGROUP_ROOT is stronger"
-        held = "limited by control groups, as are processes and CPU"
+        """For each limit whether the kernel holds it (promised), or it is checked from time to time
+        (advisory); and whether there is root."""
         root = "available, with sudo" if self.has_root else f"none: {self.no_root}"
         return {
-            "memory": held if self.has_cgroups else watched,
-            "storage": stored[self.volume],
+            "memory": "; ".join([self._memory(), *self.warnings()]),
+            **self._cpu_and_processes(),
+            "disk": self._disk(),
             "root": root,
         }
+
+    def warnings(self) -> Sequence[str]:
+        return () if self.fixes_oom_score else (_NO_OOM_SCORE,)
+
+    def _memory(self) -> str:
+        if self.has_cgroups:
+            return "promised, by control groups"
+        return f"advisory, {_COUNTED}; SANDBOX_CGROUP_ROOT makes it a promise"
+
+    def _cpu_and_processes(self) -> dict[str, str]:
+        if self.has_cgroups:
+            return dict.fromkeys(("cpu", "processes"), "promised, by control groups")
+        if self.isolation == "none":
+            return {"cpu": "advisory, a program can undo it", "processes": "not limited"}
+        return {
+            "cpu": "promised, by the kernel's affinity, in whole cores",
+            "processes": "promised, by the kernel (RLIMIT_NPROC)",
+        }
+
+    def _disk(self) -> str:
+        if self.volume == "folder":
+            return f"advisory, {_COUNTED}; no separate file systems: {self.no_image}"
+        if self.volume == "image":
+            return "promised, by a file system for each sandbox"
+        return "promised, by a tmpfs; files since the last stop are lost if the host fails"
 
 
 def find_enforcement(options: LocalOptions, folder: Path, now: float) -> Enforcement:
     """What enforces the limits of machines in this folder. Raises LimitsMissingError if an
     explicitly requested mechanism can't be used."""
-    enforcement = Enforcement(volume="folder", has_cgroups=_has_cgroups(options))
-    if options.isolation == "none":
-        return replace(
-            enforcement, no_image="SANDBOX_ISOLATION=none", no_root="SANDBOX_ISOLATION=none"
-        )
-    if options.volume == "folder":
-        return replace(
-            enforcement, no_image="SANDBOX_VOLUME=folder", no_root="SANDBOX_VOLUME=folder"
-        )
-    missing = "the server is not root" if os.geteuid() else None
-    if missing is None and options.volume != "tmpfs":
-        missing = _why_no_image(folder, now)
-    if missing is None:
-        enforcement = replace(
-            enforcement, volume="image" if options.volume == "auto" else options.volume
-        )
+    found = Enforcement(
+        options.isolation,
+        has_cgroups=_has_cgroups(options),
+        fixes_oom_score=_has_capability(_CAP_SYS_RESOURCE),
+    )
+    if (missing := _why_no_volume(options, folder, now)) is None:
         no_root = _why_no_root(options, folder)
-        return replace(enforcement, no_root=no_root, has_root=no_root is None)
-    if options.volume != "auto":
+        volume = "image" if options.volume == "auto" else options.volume
+        return replace(found, volume=volume, no_root=no_root, has_root=no_root is None)
+    if options.isolation != "none" and options.volume not in ("auto", "folder"):
         raise LimitsMissingError(
             f"SANDBOX_VOLUME={options.volume} can't be used here: {missing}. Set it to auto.",
         )
-    return replace(enforcement, no_image=missing, no_root=missing)
+    return replace(found, no_image=missing, no_root=missing)
+
+
+def _has_capability(number: int) -> bool:
+    status = Path("/proc/self/status").read_text()
+    [effective] = [line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")]
+    return bool(int(effective, 16) >> number & 1)
+
+
+def _why_no_volume(options: LocalOptions, folder: Path, now: float) -> str | None:
+    if options.isolation == "none":
+        return "SANDBOX_ISOLATION=none"
+    if options.volume == "folder":
+        return "SANDBOX_VOLUME=folder"
+    if os.geteuid():
+        return "the server is not root"
+    return None if options.volume == "tmpfs" else _why_no_image(folder, now)
 
 
 def _has_cgroups(options: LocalOptions) -> bool:

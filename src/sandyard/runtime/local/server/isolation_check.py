@@ -1,11 +1,18 @@
 """Checks whether the host can isolate programs as requested."""
 
+import os
+import shutil
 import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 from sandyard.runtime.errors import IsolationMissingError
-from sandyard.runtime.local.jail.bubblewrap import Jail, bubblewrap
+from sandyard.runtime.local.jail.isolation import PATH, Jail, bubblewrap
+from sandyard.runtime.local.jail.mount_namespace import MountNamespace
 from sandyard.runtime.local.records.run_folder import IsolationMode
+from sandyard.runtime.local.server.options import LocalOptions
 
 _PROBE_SEC = 10
 _WORKING: set[tuple[str, int | None]] = set()
@@ -14,31 +21,19 @@ _WORKING: set[tuple[str, int | None]] = set()
 
 def check_isolation(mode: IsolationMode, *, uid: int | None) -> None:
     """Return if a command runs in isolation, or raise IsolationMissingError."""
+    if not Path("/proc/self/stat").exists():
+        raise IsolationMissingError("Sandboxes run on Linux alone.")
     if mode == "none":
         return
     if (program := bubblewrap()) is None:
         raise IsolationMissingError
     if (program, uid) in _WORKING:
         return
-    # Any folder that everyone may enter serves as a workspace.
-    jail = Jail(Path("/usr"), 4096, 4096, uid=uid)
-    probe = jail.wrap(["/bin/true"], environment={})
     try:
-        done = subprocess.run(  # noqa: S603
-            probe.command,
-            env={},
-            user=uid,
-            group=uid,
-            extra_groups=None if uid is None else [],
-            pass_fds=probe.descriptors,
-            capture_output=True,
-            timeout=_PROBE_SEC,
-            check=False,
-        )
+        with ThreadPoolExecutor(1) as thread:  # of its own: it changes its mounts
+            done = thread.submit(_probe, uid).result()
     except (OSError, subprocess.SubprocessError) as error:
         raise IsolationMissingError(reason=str(error)) from error
-    finally:
-        probe.close()
     if done.returncode:
         stderr = done.stderr.decode(errors="replace").strip()[-300:]
         raise IsolationMissingError(
@@ -48,3 +43,46 @@ def check_isolation(mode: IsolationMode, *, uid: int | None) -> None:
             reason=stderr,
         )
     _WORKING.add((program, uid))
+
+
+def _probe(uid: int | None) -> "subprocess.CompletedProcess[bytes]":
+    """As a supervisor does it; any folder that everyone may enter serves as a workspace."""
+    mounts = None if uid is None else MountNamespace(in_use=())
+    wrapped = Jail(Path("/usr"), 4096, 4096, uid=uid, mounts=mounts).wrap(["/bin/true"])
+    try:
+        return subprocess.run(  # noqa: S603
+            wrapped.command,
+            env={},
+            user=uid,
+            group=uid,
+            extra_groups=None if uid is None else [],
+            pass_fds=wrapped.descriptors,
+            capture_output=True,
+            timeout=_PROBE_SEC,
+            check=False,
+        )
+    finally:
+        wrapped.close()
+
+
+def missing_for_sandboxes(mode: IsolationMode) -> Sequence[str]:
+    """A line for each problem that keeps sandboxes from starting here."""
+    lines = [f"Sandboxes can't start. {line}" for line in missing_isolation(mode)]
+    if shutil.which("git", path=PATH) is None:
+        lines.append("Sandboxes can't start from templates: git is missing. Install git.")
+    return lines
+
+
+def missing_for_previews(mode: IsolationMode) -> Sequence[str]:
+    return [f"Previews can't start. {line}" for line in missing_isolation(mode)]
+
+
+@cache
+def missing_isolation(mode: IsolationMode) -> Sequence[str]:
+    """Why nothing can be isolated here, if so."""
+    uid = LocalOptions().uids[0] if os.geteuid() == 0 else None
+    try:
+        check_isolation(mode, uid=uid)
+    except IsolationMissingError as error:
+        return [error.message]
+    return []

@@ -1,15 +1,16 @@
 """`Machines` on this host. All its state is on disk, so that a restarted server adopts it."""
 
 import asyncio
+import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import NoReturn, ParamSpec, TypeVar
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
@@ -23,21 +24,19 @@ from sandyard.runtime.errors import (
 from sandyard.runtime.local.client.session import LocalSession
 from sandyard.runtime.local.client.supervisor_client import SupervisorClient
 from sandyard.runtime.local.host import processes
+from sandyard.runtime.local.ipc.packets import readable
 from sandyard.runtime.local.records import logs
 from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
 from sandyard.runtime.local.server.enforcement import Enforcement, find_enforcement
 from sandyard.runtime.local.server.isolation_check import check_isolation
 from sandyard.runtime.local.server.options import LocalOptions
-from sandyard.runtime.local.server.orphans import kill_orphans
-from sandyard.runtime.local.server.record_changes import changes_by, has_ended, until_written
-from sandyard.runtime.local.server.spawn_supervisor import spawn_supervisor
 from sandyard.runtime.local.server.specs import Specs
-from sandyard.runtime.local.server.supervisor_forks import FORKS
+from sandyard.runtime.local.server.supervisors import FORKS, kill_orphans
 from sandyard.runtime.local.server.uids import Uids
 from sandyard.runtime.local.storage.shared_files import BLANKS, remove_unused
 from sandyard.runtime.local.storage.snapshots import SnapshotFolder
 from sandyard.runtime.local.storage.volumes import make_image
-from sandyard.runtime.machine_ports import Changed, Egress
+from sandyard.runtime.machine_ports import Egress
 from sandyard.runtime.model import (
     Ended,
     Kind,
@@ -53,12 +52,15 @@ from sandyard.runtime.model import (
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.programs.lifecycle import not_running, wait_until
+from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.records.run_folder import RunFolders, exists, remove_folder
 from sandyard.runtime.sessions.ports import Session
 
+logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 _POLL_SEC = 0.005
+_WAIT_SEC = 0.25
 _ENDING_SEC = 3.0
 
 
@@ -69,13 +71,17 @@ class LocalMachines:
         self._clock = clock
         self.records = RunFolders(self._folder)
         self._snapshots = SnapshotFolder(self._folder / "snapshots")
-        self._specs = Specs(self._folder, self._options, self._snapshots, clock)
+        self._reserve = DiskReserve(self._folder, options.disk_reserve_bytes)
+        self._specs = Specs(self._folder, self._options, self._snapshots, clock, self._reserve)
         self._uids = Uids(self._folder / "uids", self._options.uids)
         self._is_checked = False
         self._enforcement = Enforcement()
-        self._children: set[int] = set()
 
     async def check(self) -> None:
+        await self._check_host()
+        await _in_thread(self._reserve.require)
+
+    async def _check_host(self) -> None:
         if not self._is_checked:
             uid = self._options.uids[0] if os.geteuid() == 0 else None
             await _in_thread(check_isolation, self._options.isolation, uid=uid)
@@ -83,14 +89,16 @@ class LocalMachines:
             self._enforcement = await _in_thread(
                 find_enforcement, self._options, self._folder, self._clock.now()
             )
+            for warning in self._enforcement.warnings():
+                logger.warning("sandboxes: %s", warning)
             await _in_thread(remove_unused, self._folder, now=self._clock.now())
             self._is_checked = True
 
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
-        await self.check()
+        await self._check_host()
         reader = await _in_thread(self._begin, run_id, spec)
         if reader is not None:
-            await until_written(reader)
+            await becomes_readable(reader)
         timeout_sec = self._options.prepare_timeout_sec + 30
         machine = await self._wait(
             run_id, lambda machine: not isinstance(machine, Starting), timeout_sec
@@ -102,16 +110,16 @@ class LocalMachines:
         raise NotRunningError if machine is None else not_running(machine)
 
     async def find(self, run_id: RunId) -> MachineState | None:
-        return await _in_thread(self._find, run_id)
+        return await _in_thread(_read_state, run_id, self._folder_of(run_id))
 
-    def changes(self, run_id: RunId) -> AbstractAsyncContextManager[Changed]:
-        return changes_by(self._folder_of(run_id).supervisor_pid())
+    async def refresh(self, run_id: RunId) -> MachineState | None:
+        return await _in_thread(self._refresh, run_id)
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         return await _in_thread(self.records.run_ids, kind)
 
     async def session(self, run_id: RunId) -> Session:
-        await self.check()
+        await self._check_host()
         # A supervisor that died silently is noticed by the first request, which can't reach it.
         folder = self._folder_of(run_id)
         if not folder.says_up():
@@ -154,24 +162,27 @@ class LocalMachines:
     async def egress(self, run_id: RunId) -> AsyncIterator[Egress]:
         async with self._client(run_id).open() as request:
             packet = await request("open_egress", {})
-            yield _LocalEgress(packet.message["result"]["environment"], request)
+            environment = packet.message["result"]["environment"]
+
+            async def refused() -> str | None:
+                host = (await request("refused_egress", {})).message["result"]
+                return None if host is None else str(host)
+
+            yield Egress(environment, refused)
 
     async def set_network(
         self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
     ) -> None:
         await self._require_up(run_id)
-        asked = {"network": network, "rules": asdict(rules)}
-        (await self._client(run_id).ask("set_network", asked)).close()
+        arguments = {"network": network, "rules": asdict(rules)}
+        (await self._client(run_id).ask("set_network", arguments)).close()
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
         found = await _in_thread(self._folder_of(run_id).egress)
         return found or EgressReport("none")
 
     async def has_snapshot(self, snapshot_id: str) -> bool:
-        return await self.find_snapshot(snapshot_id) is not None
-
-    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None:
-        return await _in_thread(self._snapshots.find, snapshot_id)
+        return await _in_thread(self._snapshots.find, snapshot_id) is not None
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
         return await _in_thread(self._snapshots.list_all)
@@ -194,7 +205,7 @@ class LocalMachines:
         return SupervisorClient((folder or self._folder_of(run_id)).path, explain, as_root=False)
 
     async def _require_up(self, run_id: RunId) -> Up:
-        machine = await self.find(run_id)
+        machine = await self.refresh(run_id)
         if machine is None:
             raise RunNotFoundError
         if not isinstance(machine, Up):
@@ -205,12 +216,7 @@ class LocalMachines:
         self, run_id: RunId, is_done: Callable[[MachineState | None], bool], timeout_sec: float
     ) -> MachineState | None:
         try:
-            return await wait_until(
-                is_done,
-                partial(self.find, run_id),
-                partial(self.changes, run_id),
-                timeout_sec=timeout_sec,
-            )
+            return await wait_until(is_done, partial(self.refresh, run_id), timeout_sec=timeout_sec)
         except TimeoutError as error:
             raise SupervisorTimeoutError(reason=f"{run_id} did not change") from error
 
@@ -220,9 +226,8 @@ class LocalMachines:
         while (pid := await _in_thread(folder.supervisor_pid)) is not None:
             if time.monotonic() > until:
                 raise SupervisorTimeoutError
-            if await has_ended(pid):
-                break
-        self._reap()
+            if await becomes_readable(process_descriptor(pid)):
+                break  # /proc would block now: the kernel is tearing it down
 
     def _begin(self, run_id: RunId, spec: MachineSpec) -> int | None:
         """Start a supervisor, unless there is one: of concurrent calls, one gets the lock. Returns
@@ -239,11 +244,12 @@ class LocalMachines:
                     return self._start_supervisor(folder, lock)
         return None
 
-    def _start_supervisor(self, folder: LocalRunFolder, lock: int) -> int:
-        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    def _start_supervisor(
+        self, folder: LocalRunFolder, lock: int, *, is_closing: bool = False
+    ) -> int:
+        reader, writer = os.pipe2(os.O_CLOEXEC)
         try:
-            if not FORKS.start(folder.path, lock, writer):
-                self._supervise(folder, lock, writer)
+            FORKS.start(folder.path, lock, writer, is_closing=is_closing)
         except BaseException:
             os.close(reader)
             raise
@@ -265,76 +271,63 @@ class LocalMachines:
             os.chown(folder.workspace, spec.uid, spec.uid)
         folder.write_spec(spec)
 
-    def _supervise(self, folder: LocalRunFolder, lock: int, writer: int | None = None) -> int:
-        """Without `writer`, one that records an end."""
-        pid = spawn_supervisor(folder.path, lock, writer)
-        self._children.add(pid)
-        return pid
-
-    def _reap(self) -> None:
-        """Ended supervisors remain children of this process until it waits for them."""
-        for pid in list(self._children):
-            self._wait_for(pid, os.WNOHANG)
-
-    def _wait_for(self, pid: int, options: int = 0) -> None:
-        try:
-            ended, _ = os.waitpid(pid, options)
-        except ChildProcessError:  # another thread was faster
-            ended = pid
-        if ended:
-            self._children.discard(pid)
-
-    def _find(self, run_id: RunId) -> MachineState | None:
-        self._reap()
+    def _refresh(self, run_id: RunId) -> MachineState | None:
         folder = self._folder_of(run_id)
+        state = _read_state(run_id, folder)
+        if isinstance(state, Ended | None) or folder.supervisor_pid() is not None:
+            return state
         try:
-            return self._read_state(run_id, folder) if exists(folder.path) else None
+            return self._end_lost(run_id, folder)
         except FileNotFoundError:
             if exists(folder.path):
                 raise
             return None  # forgotten meanwhile
 
-    def _read_state(self, run_id: RunId, folder: LocalRunFolder) -> MachineState | None:
-        if (ended := folder.ended()) is not None:
-            return ended
-        if not folder.has_spec():
-            return None
-        if folder.supervisor_pid() is not None:
-            return _recorded_state(run_id, folder)
-        return self._find_without_supervisor(run_id, folder)
-
-    def _find_without_supervisor(
-        self, run_id: RunId, folder: LocalRunFolder
-    ) -> MachineState | None:
-        """It is about to start, or was killed: if the lock is free it was killed, and its end is
-        recorded."""
-        with folder.lock() as lock:
+    def _end_lost(self, run_id: RunId, folder: LocalRunFolder) -> MachineState | None:
+        """Its supervisor is about to start, or was killed: then its end is recorded."""
+        with folder.lock() as lock:  # if it is free, the supervisor was killed
             if lock is None:
-                return _recorded_state(run_id, folder)
+                return _read_state(run_id, folder)
             if (ended := folder.ended()) is not None:
                 return ended
             kill_orphans(folder.path)
-            self._wait_for(self._supervise(folder, lock))
-        ended = folder.ended()
-        if ended is None:
+            with os.fdopen(self._start_supervisor(folder, lock, is_closing=True), "rb") as pipe:
+                pipe.read()  # until that supervisor has ended
+        if (ended := folder.ended()) is None:
             raise UnavailableError(reason=f"the end of {run_id} could not be recorded")
         return ended
 
 
-@dataclass(frozen=True, slots=True)
-class _LocalEgress:
-    environment: Mapping[str, str]
-    _request: Any
-
-    async def refused(self) -> str | None:
-        host = (await self._request("refused_egress", {})).message["result"]
-        return None if host is None else str(host)
-
-
-def _recorded_state(run_id: RunId, folder: LocalRunFolder) -> MachineState:
+def _read_state(run_id: RunId, folder: LocalRunFolder) -> MachineState | None:
+    if (ended := folder.ended()) is not None:
+        return ended
+    if not folder.has_spec():
+        return None
     if (ending := folder.ended(final=False)) is not None:
         return Stopping(run_id, ending.ended_at, ending.message)
     return folder.up() or Starting(run_id, folder.begun_at() or 0)
+
+
+async def becomes_readable(descriptor: int | None) -> bool:
+    """Whether it can be read within a moment: the end of a process, or of a pipe. Closes it."""
+    if descriptor is None:
+        await asyncio.sleep(_POLL_SEC)
+        return False
+    try:
+        async with asyncio.timeout(_WAIT_SEC):
+            await readable(descriptor)
+    except TimeoutError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def process_descriptor(pid: int) -> int | None:
+    """None if it has ended, or the system has none."""
+    with suppress(AttributeError, OSError):
+        return os.pidfd_open(pid)
+    return None
 
 
 async def _in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:

@@ -34,7 +34,9 @@ class LocalOptions:
     root: Literal["auto", "none"] = "auto"
     """Whether machines have their own root, with a system that it can change; `auto` if the host
     supports it."""
+    disk_reserve_bytes: int | None = None
+    """The part of the disk that machines never use; None is the default."""
     cgroup_root: Path | None = None
-    """The parent of the machines' control groups; without it a watchdog limits memory."""
+    """The parent of the machines' control groups; without it the limit of memory is advisory."""
     uids: Sequence[int] = _UIDS
     """Used if the server is root: uids that nobody else on this host has."""

@@ -23,18 +23,25 @@ from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.storage.shared_files import BASE_FILES, CERTIFICATES, note_use
 from sandyard.runtime.local.storage.snapshots import SnapshotFolder
 from sandyard.runtime.model import MachineSpec, RunId
+from sandyard.runtime.records.disk_reserve import DiskReserve
 
 _PORT_INSIDE = 8080
 
 
 class Specs:
     def __init__(
-        self, folder: Path, options: LocalOptions, snapshots: SnapshotFolder, clock: Clock
+        self,
+        folder: Path,
+        options: LocalOptions,
+        snapshots: SnapshotFolder,
+        clock: Clock,
+        reserve: DiskReserve,
     ) -> None:
         self._folder = folder
         self._options = options
         self._snapshots = snapshots
         self._clock = clock
+        self._reserve = reserve
         self._root_filesystems = RootFilesystems(folder)
 
     def make(self, run_id: RunId, spec: MachineSpec, enforcement: Enforcement) -> Spec:
@@ -49,8 +56,8 @@ class Specs:
             options.packages, root=root, has_ca=bundle is not None, has_root=has_root
         )
         folders = machine_folders(root)
-        given = None if environment is None else root
-        base_files = self._base_files(files, folders, given) if has_root else None
+        own_root = None if environment is None else root
+        base_files = self._base_files(files, folders, own_root) if has_root else None
         known = aliases(root, has_root=has_root)
         return Spec(
             run_id=run_id,
@@ -79,6 +86,7 @@ class Specs:
             volume=enforcement.volume,
             base_files=base_files,
             cgroup_root=str(options.cgroup_root) if options.cgroup_root else None,
+            disk_reserve_bytes=self._reserve.size_bytes(),
         )
 
     def _archive(self, spec: MachineSpec) -> str | None:

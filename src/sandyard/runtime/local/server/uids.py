@@ -26,8 +26,11 @@ class Uids:
 
     def take(self, run_folder: Path) -> int:
         """Assign a uid to this folder, which exists."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / "lock").open("w") as lock:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = self._folder / "lock"
+        file.touch(mode=0o600)
+        file.chmod(0o600)  # who can read it can hold it; 0.2.0 made it readable for all
+        with file.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             taken = {path.name for path in self._folder.iterdir()}
             for uid in self._in_order():

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sandyard.runtime.local.jail.isolation import Isolation
+from sandyard.runtime.local.jail.isolation import WORKSPACE, Isolation
 from sandyard.runtime.local.jail.overlays import ARCHIVED
 from sandyard.runtime.local.jail.spawn import Outcome, kill_tree, run, spawn
 from sandyard.runtime.model import Snapshot
@@ -31,10 +31,21 @@ _AT_THE_TOP = ("--anchored", "--no-wildcards-match-slash") if _IS_LINUX else ()
 path of a hundred long names."""
 _NO_OWNERS = ("--no-same-owner", *_AT_THE_TOP, f"--exclude=./{ARCHIVED}")
 """Without a root inside, root's changes can't be restored."""
+_SYSTEM, _RESTORED = "/system", f"{WORKSPACE}/{ARCHIVED}"
+"""Where the system is while it is packed, and while it is restored."""
+_WITH_SYSTEM = (
+    *("--numeric-owner", "--absolute-names", f"--exclude={_SYSTEM}/*/work"),
+    f"--transform=s,^{_SYSTEM},./{ARCHIVED},S",
+)
+"""The system is read from a folder outside the workspace: programs of the machine could rename one
+inside while it is packed. No name of the workspace is changed, because they begin with a dot."""
 _OWNERS = ("CAP_DAC_OVERRIDE", "CAP_CHOWN", "CAP_FOWNER", "CAP_FSETID")
 _CHANGED_WHILE_READ = 1
 """tar's exit code for that. The isolation exits with it too, if it could not start tar."""
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_PIECE = 1 << 20
+"""What the compressor may have held back when its file could not grow."""
+_DISK_FULL = "the server's disk is nearly full"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -72,26 +83,30 @@ def find_snapshot(path: Path) -> Snapshot | None:
     return Snapshot(path.name.removesuffix(_SUFFIX), found.st_size, found.st_mtime)
 
 
-async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec: float) -> Snapshot:
-    """Pack the workspace; the snapshot is complete or absent."""
-    blocks = 2 * limit_bytes // 512 + 2048  # it may have exceeded its limit, and ended by that
+async def take(
+    isolation: Isolation, to: Path, *, limit_bytes: int, disk_bytes: int, timeout_sec: float
+) -> Snapshot:
+    """Pack the workspace, and the system if it has root; the snapshot is complete or absent. It
+    takes at most `disk_bytes` of the disk."""
+    # It may have exceeded its limit, and ended by that.
+    blocks = min(2 * limit_bytes + 2**20, disk_bytes) // 512
+    if blocks <= 0:
+        raise SnapshotFailedError(_DISK_FULL)
     words = (_TAR, *_SPARSE, *_ATTRIBUTES, "-cf", "-", f"--use-compress-program={_compressor()}")
-    if isolation.has_root:
-        words += ("--numeric-owner", *_AT_THE_TOP, f"--exclude=./{ARCHIVED}/*/work")
-    else:
-        words += (
-            *_AT_THE_TOP,
-            f"--exclude=./{ARCHIVED}",
-        )  # a user's folder of that name is not the system
-    tar = shlex.join((*words, "."))
+    # A user's folder of that name is not the system.
+    words += (*_AT_THE_TOP, f"--exclude=./{ARCHIVED}")
+    words += (*_WITH_SYSTEM, ".", _SYSTEM) if isolation.has_root else (".",)
+    tar = shlex.join(words)
     pack = f"ulimit -f {blocks}; {tar}; code=$?; [ $code = {_CHANGED_WHILE_READ} ] || exit $code"
     draft = to.with_suffix(".new")
     try:
         outcome = await _pack(isolation, pack, draft, timeout_sec)
         if outcome.code in _KILLED:  # not its own fault: the files are all there
             outcome = await _pack(isolation, pack, draft, timeout_sec)
+        if outcome.code and draft.stat().st_size >= disk_bytes - _PIECE:
+            raise SnapshotFailedError(_DISK_FULL)
         if outcome.code:
-            raise SnapshotFailedError(outcome.stderr[-300:] or f"tar ended with {outcome.code}")
+            raise _pack_failure(outcome)
         draft.replace(to)
         sync_folder(to.parent)
     except TimeoutError as error:
@@ -104,8 +119,16 @@ async def take(isolation: Isolation, to: Path, *, limit_bytes: int, timeout_sec:
     return snapshot
 
 
+def _pack_failure(outcome: Outcome) -> Exception:
+    """tar reads the machine's files, and writes to the host's disk."""
+    if os.strerror(errno.ENOSPC) in outcome.stderr:
+        return OSError(errno.ENOSPC, outcome.stderr[-300:])
+    return SnapshotFailedError(outcome.stderr[-300:] or f"tar ended with {outcome.code}")
+
+
 async def _pack(isolation: Isolation, script: str, draft: Path, timeout_sec: float) -> Outcome:
-    wrapped = isolation.wrap(["/bin/sh", "-c", script], environment={}, capabilities=_READS_ITS_OWN)
+    command = ["/bin/sh", "-c", script]
+    wrapped = isolation.wrap(command, system_at=_SYSTEM, capabilities=_READS_ITS_OWN)
     with draft.open("wb") as file:
         outcome = await run(wrapped, timeout_sec=timeout_sec, stdout=file.fileno())
         os.fsync(file.fileno())
@@ -123,7 +146,7 @@ async def restore(isolation: Isolation, source: Path, *, timeout_sec: float) -> 
                 owners, rights = (["--numeric-owner", "--same-owner"], _OWNERS)
             unpack = [_TAR, *_ATTRIBUTES, "-xpf", "-", *owners]
             unpack.append(f"--use-compress-program={program}")
-            wrapped = isolation.wrap(unpack, environment={}, capabilities=rights)
+            wrapped = isolation.wrap(unpack, system_at=_RESTORED, capabilities=rights)
             outcome = await run(wrapped, timeout_sec=timeout_sec, stdin=file.fileno())
     except TimeoutError as error:
         raise SnapshotFailedError(f"it was not unpacked within {timeout_sec:g} s") from error
@@ -145,7 +168,7 @@ async def unpacked(isolation: Isolation, source: Path) -> AsyncIterator[int]:
             with source.open("rb") as file:
                 unpack = [*_decompressor(file.fileno()), "-c"]
                 # Root, if there is one, starts in the user's folder.
-                command = isolation.wrap(unpack, environment={}, capabilities=_READS_ITS_OWN)
+                command = isolation.wrap(unpack, capabilities=_READS_ITS_OWN)
                 process = await spawn(command, stdin=file.fileno(), stdout=writer)
         finally:
             os.close(writer)

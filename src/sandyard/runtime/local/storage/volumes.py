@@ -7,13 +7,12 @@ nothing is left over when one is killed.
 import errno
 import fcntl
 import os
+import struct
 import subprocess
 import threading
 import time
 from pathlib import Path
-from typing import Protocol
 
-from sandyard.runtime.local.host import loop_device
 from sandyard.runtime.local.jail.mount_namespace import BIND, NO_DEV, NO_SUID, MountNamespace
 from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
 from sandyard.runtime.local.storage.shared_files import note_use
@@ -31,25 +30,27 @@ _POLL_SEC = 0.01
 _PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 _CORRECTED = 1
 """e2fsck's codes up to this one mean that the file system is in order."""
-
-
-class Volume(Protocol):
-    """The files of one workspace."""
-
-    is_bounded: bool
-    """Whether the kernel itself enforces the limit."""
-
-    def exists(self) -> bool: ...
-
-    def attach(self, *, is_new: bool) -> None:
-        """Make the files available at the workspace's path. Raises OSError."""
-        ...
-
-    def remove(self) -> None: ...
+_FORMAT = (
+    *("-q", "-F", "-t", "ext4", "-m", "0", "-I", str(_INODE_BYTES)),
+    # No journal: after a power cut it is repaired, and what was not synced may be lost.
+    *("-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard"),
+)
+_CONTROL = "/dev/loop-control"
+_CTL_GET_FREE = 0x4C82
+_CONFIGURE = 0x4C0A
+_AUTOCLEAR = 4
+_INFO = "QQQQQIIII64s64s32sQQ"
+_CONFIG_RESERVED = bytes(64)
+_ATTEMPTS = 64
 
 
 class FolderVolume:
+    """A folder in the data dir."""
+
     is_bounded = False
+    """Whether the kernel itself enforces the limit."""
+    is_on_disk = True
+    """Whether its files use space of the disk."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
@@ -58,7 +59,7 @@ class FolderVolume:
         return self._workspace.is_dir()
 
     def attach(self, *, is_new: bool) -> None:
-        """Nothing to do: the server made it."""
+        """Make the files available at the workspace's path; here the server did. Raises OSError."""
 
     def remove(self) -> None:
         remove_folder(self._workspace)
@@ -68,6 +69,7 @@ class ImageVolume:
     """An ext4 file system in a sparse file, which takes only the space of its content."""
 
     is_bounded = True
+    is_on_disk = True
 
     def __init__(self, image: Path, workspace: Path, mounts: MountNamespace, *, uid: int) -> None:
         """For an image made by `make_image`."""
@@ -93,7 +95,7 @@ class ImageVolume:
             _hand_over(self._workspace, self._uid)
 
     def _mount(self, image: int) -> None:
-        device, path = loop_device.attach(image)
+        device, path = _attach_loop_device(image)
         try:
             options = "discard,noinit_itable"
             self._mounts.mount(path, self._workspace, "ext4", NO_SUID | NO_DEV, options)
@@ -109,6 +111,7 @@ class MemoryVolume:
     """A tmpfs. Its files are lost when the supervisor is killed."""
 
     is_bounded = True
+    is_on_disk = False
 
     def __init__(
         self, workspace: Path, mounts: MountNamespace, *, uid: int, size_bytes: int
@@ -137,12 +140,15 @@ class SplitVolume:
     """A volume with a folder for the workspace and one for the system beside it, under the same
     limit."""
 
-    def __init__(self, whole: Volume, at: Path, workspace: Path, mounts: MountNamespace) -> None:
+    def __init__(
+        self, whole: ImageVolume | MemoryVolume, at: Path, workspace: Path, mounts: MountNamespace
+    ) -> None:
         self._whole = whole
         self._at = at
         self._workspace = workspace
         self._mounts = mounts
         self.is_bounded = whole.is_bounded
+        self.is_on_disk = whole.is_on_disk
 
     def exists(self) -> bool:
         return self._whole.exists()
@@ -161,11 +167,8 @@ class SplitVolume:
         self._whole.remove()
 
 
-_FORMAT = (
-    *("-q", "-F", "-t", "ext4", "-m", "0", "-I", str(_INODE_BYTES)),
-    # No journal: after a power cut it is repaired, and what was not synced may be lost.
-    *("-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard"),
-)
+Volume = FolderVolume | ImageVolume | MemoryVolume | SplitVolume
+"""The files of one workspace."""
 
 
 def make_image(image: Path, size_bytes: int, *, blanks: Path, now: float) -> None:
@@ -260,7 +263,33 @@ def volume_of(folder: LocalRunFolder, spec: Spec, mounts: MountNamespace | None)
 
 def _bounded(
     folder: LocalRunFolder, spec: Spec, at: Path, mounts: MountNamespace, *, uid: int
-) -> Volume:
+) -> ImageVolume | MemoryVolume:
     if spec.volume == "tmpfs":
         return MemoryVolume(at, mounts, uid=uid, size_bytes=spec.limits.storage_bytes)
     return ImageVolume(folder.image, at, mounts, uid=uid)
+
+
+def _attach_loop_device(image: int) -> tuple[int, str]:
+    """A loop device over the open file: its descriptor, which keeps it alive until it is mounted,
+    and its path. The device keeps the file open, and with it a lock on the file. Raises OSError."""
+    control = os.open(_CONTROL, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for _ in range(_ATTEMPTS):
+            path = f"/dev/loop{fcntl.ioctl(control, _CTL_GET_FREE)}"
+            device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.ioctl(device, _CONFIGURE, _loop_config(image))
+            except OSError as error:
+                os.close(device)
+                if error.errno != errno.EBUSY:  # another process was faster
+                    raise
+            else:
+                return device, path
+    finally:
+        os.close(control)
+    raise OSError(errno.EBUSY, "no loop device is free")
+
+
+def _loop_config(image: int) -> bytes:
+    info = struct.pack(_INFO, 0, 0, 0, 0, 0, 0, 0, 0, _AUTOCLEAR, b"sandyard", b"", b"", 0, 0)
+    return struct.pack("II", image, 0) + info + _CONFIG_RESERVED

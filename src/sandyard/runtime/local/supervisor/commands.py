@@ -1,23 +1,22 @@
 """The processes started by sessions, as managed by the supervisor."""
 
 import asyncio
-import fcntl
 import os
+import select
 import signal
-import struct
-import termios
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from sandyard.kit.clock import Clock
+from sandyard.runtime.guest.channels import set_size
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import Packet, readable, writable
-from sandyard.runtime.local.supervisor.output import OutputRing
-from sandyard.runtime.local.supervisor.output_throttle import OutputThrottle
-from sandyard.runtime.local.supervisor.process_group import ProcessGroup
+from sandyard.runtime.local.supervisor.output import OutputRing, OutputThrottle
 
+_PROCESS_GROUP = 4
+"""Signals the whole group of a pidfd's process; since Linux 6.9."""
 _CHUNK_BYTES = 64 * 1024
 _RETAINED_BYTES = 4 << 20
 _RETAINED_TOTAL_BYTES = 32 << 20
@@ -29,6 +28,48 @@ _LOST_CODE = 255
 
 Sink = Callable[[bytes], float]
 """Gets a copy of a process's output; returns how long to pause reading."""
+
+
+class ProcessGroup:
+    """The group led by the process `pid`, if its parent is one of these; else nothing."""
+
+    def __init__(self, pid: int, *, parents: Container[int | None]) -> None:
+        self._pid = pid
+        self._descriptor = -1
+        if not hasattr(os, "pidfd_open"):
+            return
+        with suppress(OSError, OverflowError, TypeError):  # it has ended, or never existed
+            self._descriptor = os.pidfd_open(pid)
+        # In this order: while it lives its pid is not reused, so the parent is its own.
+        if self._descriptor >= 0 and not (processes.parent(pid) in parents and self._lives()):
+            self.close()
+
+    def signal(self, number: int) -> None:
+        if not hasattr(os, "pidfd_open"):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, number)
+        elif self._descriptor >= 0:
+            with suppress(ProcessLookupError, PermissionError):
+                self._send(number)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _send(self, number: int) -> None:
+        try:
+            signal.pidfd_send_signal(self._descriptor, number, None, _PROCESS_GROUP)
+        except OSError as error:
+            if isinstance(error, ProcessLookupError | PermissionError):
+                raise
+            if self._lives():  # an older kernel
+                os.killpg(self._pid, number)
+
+    def _lives(self) -> bool:
+        waiting = select.poll()
+        waiting.register(self._descriptor, select.POLLIN)
+        return not waiting.poll(0)
 
 
 class ProcessStarter(Protocol):
@@ -51,6 +92,7 @@ class RunningCommand:
         ring: OutputRing,
         throttle: OutputThrottle,
         sink: Sink | None = None,
+        unattended_sec: float | None = None,
     ) -> None:
         self.state = state
         self.pid: int = state["pid"]
@@ -70,6 +112,10 @@ class RunningCommand:
             if stream != "stdin"
         }
         self._sink = sink
+        self._unattended_sec = unattended_sec
+        self._followers = 0
+        self._hang_up: asyncio.TimerHandle | None = None
+        self._leave()
 
     async def _copy(self, stream: str, descriptor: int) -> None:
         while True:
@@ -104,6 +150,23 @@ class RunningCommand:
     async def until_changed(self) -> None:
         """Return when there is new output, or the process has ended."""
         await self._changed.wait()
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Somebody waits for its output."""
+        self._followers += 1
+        if self._hang_up is not None:
+            self._hang_up.cancel()
+        try:
+            yield
+        finally:
+            self._followers -= 1
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._unattended_sec is not None and not self._followers:
+            loop = asyncio.get_running_loop()
+            self._hang_up = loop.call_later(self._unattended_sec, self.signal, signal.SIGHUP)
 
     async def finish(self, code: int, at: float) -> None:
         """Record its exit, after its output; waits only briefly for children that hold its output
@@ -166,7 +229,7 @@ class RunningCommand:
 
     def resize(self, columns: int, rows: int) -> None:
         if self._input >= 0:
-            fcntl.ioctl(self._input, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            set_size(self._input, columns, rows)
 
     def signal(self, number: int) -> None:
         """Send it to its whole process group."""
@@ -211,12 +274,14 @@ class CommandTable:
             "folder": command["folder"],
             "tag": command.get("tag"),
             "is_terminal": "terminal" in channels,
+            "is_program": command["is_program"],
             "started_at": self._clock.now(),
             "exit_code": None,
             "ended_at": None,
         }
         ring = OutputRing(self._folder, size=_RETAINED_BYTES)
-        running = RunningCommand(state, group, channels, ring, self._throttle, sink)
+        unattended_sec = command.get("unattended_sec")
+        running = RunningCommand(state, group, channels, ring, self._throttle, sink, unattended_sec)
         self._commands[process_id] = self._by_pid[running.pid] = running
         if (code := self._early.pop(running.pid, None)) is not None:
             self.record_exit(running.pid, code)

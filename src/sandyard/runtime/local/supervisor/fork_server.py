@@ -14,16 +14,14 @@ import socket
 import sys
 import traceback
 from contextlib import suppress
-from pathlib import Path
 
+from sandyard.runtime.local.host.processes import rename_process
 from sandyard.runtime.local.ipc.packets import Packet, receive_now, send_now
 from sandyard.runtime.local.records.run_folder import START_PIPE
-from sandyard.runtime.local.supervisor.supervisor import main as supervise
+from sandyard.runtime.local.supervisor.supervisor import supervise
 
 CHANNEL = 3
 SUPERVISOR = "sandyard.runtime.local.supervisor.supervisor"
-_ARGUMENTS_BEGIN, _ARGUMENTS_END = 45, 46
-"""Indices of the fields of /proc/self/stat after the name."""
 
 
 def serve(channel: socket.socket) -> None:
@@ -55,8 +53,8 @@ def _become_supervisor(channel: socket.socket, packet: Packet) -> None:
         os.dup2(start_pipe, START_PIPE)
         os.close(start_pipe)
         folder = str(packet.message["folder"])
-        rename_process([sys.executable, "-S", "-m", SUPERVISOR, folder])
-        supervise([folder])
+        rename_process(sys.executable, "-S", "-m", SUPERVISOR, folder)
+        supervise(folder, is_closing=bool(packet.message["is_closing"]))
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -64,17 +62,6 @@ def _become_supervisor(channel: socket.socket, packet: Packet) -> None:
         with suppress(OSError):
             sys.stderr.flush()
         os._exit(code)
-
-
-def rename_process(words: list[str]) -> None:
-    """Set what `ps` shows of this process, as far as it fits in place of its original arguments."""
-    with suppress(OSError):
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        begin, end = int(fields[_ARGUMENTS_BEGIN]), int(fields[_ARGUMENTS_END])
-        shown = "\0".join(words).encode()[: end - begin - 1].ljust(end - begin, b"\0")
-        with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
-            memory.seek(begin)
-            memory.write(shown)
 
 
 if __name__ == "__main__":

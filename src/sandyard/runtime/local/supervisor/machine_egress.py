@@ -1,16 +1,208 @@
 """A machine's egress: the proxy on its loopback, permanent or for a clone."""
 
+import asyncio
+import encodings.idna  # noqa: F401 - names are looked up by it, and the process can't load it
+import os
+import resource
+import signal
 import socket
+import sys
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import NoReturn
 
-from sandyard.runtime.local.ipc.packets import Packet
+from sandyard.runtime.local.egress.server import serve_egress
+from sandyard.runtime.local.host.system_calls import close_all_but, give_up_rights
+from sandyard.runtime.local.ipc.packets import Packet, packet_pair, receive, send
 from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
 from sandyard.runtime.local.root_filesystems.settings import CA_BUNDLE, EGRESS_PORT
 from sandyard.runtime.local.supervisor.agent_client import AgentClient
-from sandyard.runtime.local.supervisor.egress_process import EgressProcess
-from sandyard.runtime.network_model import EgressPolicy, EgressReport, EgressRules, Network
+from sandyard.runtime.network_model import (
+    EgressPolicy,
+    EgressReport,
+    EgressRules,
+    Network,
+    read_report,
+)
+
+EGRESS_UIDS = 100_000
+"""Offset of the proxy's uid from its machine's."""
+_AGAIN_SEC = 1.0
+_ANSWER_SEC = 5.0
+_MEMORY_BYTES = 512 << 20
+_OPEN_FILES = 1024
+_LINE = 400
+_THREADS = 64
+
+
+class EgressProcess:
+    """Serves one listener: starts on the first connection, and restarts if it has died."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        policy: EgressPolicy,
+        *,
+        uid: int | None,
+        own: set[int],
+        on_report: Callable[[str | None], None] = lambda _line: None,
+    ) -> None:
+        """`uid` is the machine's. The process's pid is in `own` while it lives. `on_report` is
+        called when there is news, with the line of a refusal not reported before."""
+        self.report = EgressReport(policy.network)
+        self.private_host: str | None = None
+        """The last host that was refused because its address is private."""
+        self._listener = listener
+        self._policy = policy
+        self._uid = uid
+        self._own = own
+        self._on_report = on_report
+        self._channel: socket.socket | None = None
+        self._pid: int | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._answers: dict[int, asyncio.Future[None]] = {}
+        self._number = 0
+        self._listen()
+
+    async def set_network(self, network: Network, rules: EgressRules) -> None:
+        """Return once nothing goes out that this network does not allow."""
+        self._policy = replace(self._policy, network=network, rules=rules)
+        self.report = replace(self.report, network=network)
+        await self.refresh_report()
+
+    async def refresh_report(self) -> None:
+        """Return when the report covers everything up to now."""
+        if self._channel is None:
+            return
+        self._number += 1
+        answer = self._answers[self._number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(_ANSWER_SEC):
+                policy, rules = self._policy, asdict(self._policy.rules)
+                request = {"network": policy.network, "rules": rules, "number": self._number}
+                await send(self._channel, request)
+                await answer
+        except (TimeoutError, OSError):
+            self._kill()  # its successor applies the policy from the start
+        finally:
+            self._answers.pop(self._number, None)
+
+    def close(self) -> None:
+        if self._listener.fileno() < 0:
+            return
+        asyncio.get_running_loop().remove_reader(self._listener)
+        self._listener.close()
+        self._kill()
+        if self._reading is not None:
+            self._reading.cancel()
+        if self._channel is not None:
+            self._channel.close()
+
+    def _listen(self) -> None:
+        if self._listener.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._listener, self._begin)
+
+    def _begin(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._listener)
+        ours, theirs = packet_pair()
+        ours.settimeout(0)
+        with theirs:
+            pid = self._pid = self._fork(theirs)
+        self._own.add(pid)
+        self._channel = ours
+        self._reading = asyncio.ensure_future(self._read(ours, pid))
+
+    def _fork(self, channel: socket.socket) -> int:
+        sys.stdout.flush()
+        pid = os.fork()
+        if not pid:
+            uid = None if self._uid is None else self._uid + EGRESS_UIDS
+            _become_proxy(uid, channel, self._listener, self._policy, self.report)
+        return pid
+
+    async def _read(self, channel: socket.socket, pid: int) -> None:
+        try:
+            with suppress(OSError, ValueError):
+                while (packet := await receive(channel)) is not None:
+                    self._handle_report(packet)
+        finally:
+            _end(pid)
+            self._own.discard(pid)
+        self._channel = self._pid = None
+        channel.close()
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_result(None)
+        asyncio.get_running_loop().call_later(_AGAIN_SEC, self._listen)
+
+    def _handle_report(self, packet: Packet) -> None:
+        """Raises ValueError if it is not a proxy's message."""
+        packet.close()
+        message = packet.message
+        self.report = read_report(message.get("report"), self._policy.network)
+        self.private_host = _text(message.get("private_host"))
+        self._on_report(_text(message.get("line")))
+        answered = message.get("answered", 0)
+        answer = self._answers.get(answered) if isinstance(answered, int) else None
+        if answer is not None and not answer.done():
+            answer.set_result(None)
+
+    def _kill(self) -> None:
+        """Its reader sees that, and waits for its exit."""
+        if self._pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+
+
+def _text(found: object) -> str | None:
+    return found[:_LINE] if isinstance(found, str) else None
+
+
+def _end(pid: int) -> None:
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _become_proxy(
+    uid: int | None,
+    channel: socket.socket,
+    listener: socket.socket,
+    policy: EgressPolicy,
+    report: EgressReport,
+) -> NoReturn:
+    """All code that the process will run is loaded: from here on it may read none of our files."""
+    code = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        channel.settimeout(None)
+        close_all_but(channel.fileno(), listener.fileno(), 0, 1, 2)
+        os.chdir("/")
+        _limit(is_alone=uid is not None)
+        give_up_rights(uid)
+        asyncio.run(serve_egress(channel, listener, policy, report))
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _limit(*, is_alone: bool) -> None:
+    """With its own uid, threads are limited to those that resolve names; no other process."""
+    limits = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_DATA: _MEMORY_BYTES,
+        resource.RLIMIT_NOFILE: _OPEN_FILES,
+    }
+    if is_alone:
+        limits[resource.RLIMIT_NPROC] = _THREADS
+    for kind, value in limits.items():
+        resource.setrlimit(kind, (value, value))
 
 
 class MachineEgress:
@@ -63,21 +255,15 @@ class MachineEgress:
             self._folder.write("egress", asdict(report), durable=False)
 
 
-class EgressListeners:
-    """Egress for a clone, opened and closed by a session's connection."""
-
-    def __init__(self, agent: AgentClient, spec: Spec, *, own: set[int]) -> None:
-        self._agent = agent
-        self._spec = spec
-        self._own = own
-
-    async def open(self) -> "EgressListener | Packet":
-        """The listener, or the agent's refusal packet."""
-        packet = await self._agent.ask("listen", {"port": 0})
-        if "result" not in packet.message:
-            return packet
-        [descriptor] = packet.descriptors
-        return EgressListener(socket.socket(fileno=descriptor), self._spec, self._own)
+async def open_listener(
+    agent: AgentClient, spec: Spec, *, own: set[int]
+) -> "EgressListener | Packet":
+    """Egress for a clone, or the agent's refusal packet."""
+    packet = await agent.ask("listen", {"port": 0})
+    if "result" not in packet.message:
+        return packet
+    [descriptor] = packet.descriptors
+    return EgressListener(socket.socket(fileno=descriptor), spec, own)
 
 
 class EgressListener:

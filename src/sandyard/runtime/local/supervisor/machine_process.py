@@ -12,15 +12,20 @@ from typing import Any
 
 from sandyard.runtime.local.agent.agent import AgentSetup
 from sandyard.runtime.local.agent.entering import Entry
-from sandyard.runtime.local.agent.launching import hard_limits
+from sandyard.runtime.local.agent.processes import hard_limits
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import readable
 from sandyard.runtime.local.jail import seccomp
-from sandyard.runtime.local.jail.bubblewrap import LAUNCHER, UID_INSIDE, Contents, Jail
-from sandyard.runtime.local.jail.isolation import PATH, Isolation
-from sandyard.runtime.local.jail.native_programs import start_program
+from sandyard.runtime.local.jail.isolation import (
+    LAUNCHER,
+    PATH,
+    UID_INSIDE,
+    Contents,
+    Isolation,
+    Jail,
+)
+from sandyard.runtime.local.jail.native_programs import start_program, sudo_files
 from sandyard.runtime.local.jail.spawn import Spawned, kill_tree, pin, spawn
-from sandyard.runtime.local.jail.sudo import sudo_files
 from sandyard.runtime.local.limits.cgroups import Cgroup
 from sandyard.runtime.local.records.run_folder import Spec
 from sandyard.runtime.local.root_filesystems.settings import CA_BUNDLE
@@ -108,8 +113,8 @@ async def _start_jail(
     """bubblewrap, and the pid of the waiting program in it."""
     reader, writer = os.pipe()
     trouble, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    given = {CA_BUNDLE: spec.ca_file, KERNELS_INSIDE: spec.kernels}
-    added = {path: Path(source) for path, source in given.items() if source is not None}
+    sources = {CA_BUNDLE: spec.ca_file, KERNELS_INSIDE: spec.kernels}
+    added = {path: Path(source) for path, source in sources.items() if source is not None}
     root = None if spec.root is None else Path(spec.root)
     contents = Contents(spec.files, spec.folders, spec.links, added, root)
     try:

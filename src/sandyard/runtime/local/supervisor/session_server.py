@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sandyard.runtime.guest.machine import listening
+from sandyard.runtime.local.host.socket_diagnosis import SocketDiagnosis
 from sandyard.runtime.local.ipc.packets import Packet, packet_socket, receive, send
 from sandyard.runtime.local.limits.watchdog import Watchdog
 from sandyard.runtime.local.records.run_folder import SOCKET
@@ -25,8 +27,8 @@ from sandyard.runtime.local.supervisor.command_requests import (
     result_of,
 )
 from sandyard.runtime.local.supervisor.commands import CommandTable
-from sandyard.runtime.local.supervisor.listening_ports import MachinePorts
-from sandyard.runtime.local.supervisor.machine_egress import EgressListener, EgressListeners
+from sandyard.runtime.local.supervisor.machine_egress import EgressListener
+from sandyard.runtime.local.supervisor.machine_process import MachineProcess
 from sandyard.runtime.model import Snapshot
 from sandyard.runtime.network_model import EgressRules, Network
 
@@ -42,34 +44,40 @@ _FILE_OPERATIONS = frozenset(
 Handler = Callable[[dict[str, Any]], Awaitable[Packet]]
 
 
-@dataclass(frozen=True, slots=True)
-class Agents:
-    """The agents of the machine's user, and of its root if it has one."""
+def listening_ports(pid: int, diagnosis: SocketDiagnosis | None) -> list[int]:
+    """The listening TCP ports of this process's network, sorted; from /proc if there is no
+    diagnosis."""
+    if diagnosis is not None:
+        with suppress(OSError):
+            return diagnosis.listening_ports()
+    return listening(f"/proc/{pid}/net")
 
-    user: AgentClient
-    root: AgentClient | None = None
 
-    def chosen(self, *, as_root: bool) -> AgentClient:
-        return self.root if as_root and self.root is not None else self.user
+async def diagnose(agent: AgentClient) -> SocketDiagnosis | None:
+    """The sockets of the agent's machine; None if the kernel does not report them."""
+    packet = await agent.ask("diagnose_sockets", {})
+    for descriptor in packet.descriptors:
+        return SocketDiagnosis(descriptor)
+    return None
 
 
 class SessionServer:
     def __init__(
         self,
-        agents: Agents,
+        machine: MachineProcess,
         commands: CommandTable,
         *,
-        ports: MachinePorts,
+        ports: Callable[[], list[int]],
         start_program: Start,
-        egress: EgressListeners,
+        open_egress: Callable[[], Awaitable[EgressListener | Packet]],
         set_network: Callable[[Network, EgressRules], Awaitable[None]],
         pack: Callable[[Path], Awaitable[Snapshot]],
         watchdog: Watchdog,
     ) -> None:
-        self._agents = agents
+        self._machine = machine
         self._requests = CommandRequests(commands, start_program)
         self._ports_inside = ports
-        self._egress = egress
+        self._open_listener = open_egress
         self._set_network_to = set_network
         self._pack_to = pack
         self._watchdog = watchdog
@@ -130,7 +138,8 @@ class SessionServer:
     async def _answer(self, request: Packet, state: "_ConnectionState") -> Packet:
         name = str(request.message.get("op"))
         arguments = request.message.get("arguments", {})
-        agent = self._agents.chosen(as_root=request.message.get("as_root") is True)
+        as_root = request.message.get("as_root") is True
+        agent = (self._machine.root_agent if as_root else None) or self._machine.agent
         try:
             if name == "connect" and arguments["port"] == EGRESS_PORT:
                 return refused("PORT_CLOSED")  # the egress proxy is not reachable from outside
@@ -168,15 +177,14 @@ class SessionServer:
         return answer
 
     async def _open_egress(self, state: "_ConnectionState") -> Packet:
-        opened = await self._egress.open()
+        opened = await self._open_listener()
         if isinstance(opened, Packet):
             return opened
         state.egress = opened
         return result_of({"environment": opened.environment()})
 
     async def _ports(self, _arguments: dict[str, Any]) -> Packet:
-        ports = self._ports_inside.listening()
-        return result_of([port for port in ports if port != EGRESS_PORT])
+        return result_of([port for port in self._ports_inside() if port != EGRESS_PORT])
 
     async def _set_network(self, arguments: dict[str, Any]) -> Packet:
         await self._set_network_to(arguments["network"], EgressRules.of(arguments["rules"]))
@@ -185,8 +193,10 @@ class SessionServer:
     async def _pack(self, arguments: dict[str, Any]) -> Packet:
         try:
             await self._pack_to(Path(arguments["to"]))
-        except (SnapshotFailedError, OSError) as error:
+        except SnapshotFailedError as error:
             return refused("NOT_PACKED", str(error))
+        except OSError as error:  # the host's disk
+            return refused("UNAVAILABLE", str(error))
         return result_of(None)
 
     async def _measure(self, _arguments: dict[str, Any]) -> Packet:

@@ -1,17 +1,16 @@
 """The process beside each machine: starts it, enforces its deadline and limits, records its end.
 
-`python -m sandyard.runtime.local.supervisor.supervisor <folder> [--close]`, with the standard
-library alone so that it starts quickly. It outlives the server and never calls it. With `--close`
-it records the end of a machine whose supervisor was killed.
+It has the standard library alone, so that it starts quickly. It outlives the server and never calls
+it. If it `is_closing`, it records the end of a machine whose supervisor was killed.
 """
 
 import asyncio
 import os
 import signal
-import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,14 @@ from sandyard.kit.clock import Clock, SystemClock
 from sandyard.runtime.errors import (
     OverLimitError,
     RestoreFailedError,
+    RuntimeUnavailableError,
     StartFailedError,
     StoppedWhileStartingError,
     SupervisorLostError,
 )
 from sandyard.runtime.local.host import processes
-from sandyard.runtime.local.host.privileges import adopt_orphans
-from sandyard.runtime.local.jail.bubblewrap import Jail
-from sandyard.runtime.local.jail.isolation import Isolation, NoIsolation
+from sandyard.runtime.local.host.system_calls import adopt_orphans
+from sandyard.runtime.local.jail.isolation import Isolation, Jail, NoIsolation
 from sandyard.runtime.local.jail.mount_namespace import MountNamespace
 from sandyard.runtime.local.jail.overlays import ARCHIVED, System, layers_of
 from sandyard.runtime.local.jail.spawn import first_of
@@ -36,18 +35,51 @@ from sandyard.runtime.local.limits.watchdog import Watchdog
 from sandyard.runtime.local.records.run_folder import LOCK, START_PIPE, LocalRunFolder, Spec
 from sandyard.runtime.local.storage import snapshots
 from sandyard.runtime.local.storage.volumes import SYSTEM, volume_of
+from sandyard.runtime.local.supervisor.command_requests import ProgramLog
 from sandyard.runtime.local.supervisor.commands import CommandTable
-from sandyard.runtime.local.supervisor.deadline import until_deadline
-from sandyard.runtime.local.supervisor.listening_ports import MachinePorts, diagnose
-from sandyard.runtime.local.supervisor.machine_egress import EgressListeners, MachineEgress
+from sandyard.runtime.local.supervisor.machine_egress import MachineEgress, open_listener
 from sandyard.runtime.local.supervisor.machine_process import MachineProcess
-from sandyard.runtime.local.supervisor.program_log import ProgramLog
-from sandyard.runtime.local.supervisor.session_server import Agents, SessionServer
+from sandyard.runtime.local.supervisor.session_server import (
+    SessionServer,
+    diagnose,
+    listening_ports,
+)
 from sandyard.runtime.model import Ended, EndReason, Snapshot, Up
 from sandyard.runtime.programs.lifecycle import end_message
+from sandyard.runtime.records.disk_reserve import available_bytes
 
+POLL_SEC = 0.25
+_HEARTBEAT_SEC = 1.0
 _STOP_GRACE_SEC = 2.0
 _DEADLINE_GRACE_SEC = 0.5
+
+
+async def until_deadline(
+    folder: LocalRunFolder,
+    clock: Clock,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Return at the current deadline, late only if it is moved to within `POLL_SEC`; record
+    heartbeats in between."""
+    heartbeat_at = deadline_at = 0.0
+    version: tuple[object, ...] = ()
+    while True:
+        at = clock.now()
+        # A read or write that fails for lack of descriptors is no end, nor is a broken record.
+        with suppress(OSError, RuntimeUnavailableError):
+            if (latest := folder.up_version()) != version:
+                up = folder.up()
+                deadline_at = up.deadline_at if up else 0.0  # its folder was removed
+                version = latest
+        left_sec = deadline_at - at
+        if left_sec <= 0:
+            return
+        if abs(at - heartbeat_at) >= _HEARTBEAT_SEC:
+            heartbeat_at = at
+            with suppress(OSError):
+                folder.write_heartbeat()
+        await sleep(min(left_sec, POLL_SEC))
 
 
 class Supervisor:
@@ -78,8 +110,7 @@ class Supervisor:
         # The request is written before the signal is sent: one of the two is always seen.
         if self._folder.stop_is_requested():
             self._stop.set()
-        if processes.HAS_PROC:
-            adopt_orphans()
+        adopt_orphans()
         exceeded = asyncio.ensure_future(self._watchdog.run())
         stopped = asyncio.ensure_future(self._stop.wait())
         try:
@@ -128,14 +159,16 @@ class Supervisor:
         self._watchdog.watch_sockets(machine.pid_inside, diagnosis)
         if not is_restored:
             await self._restore_from_inside(machine)
-        if spec_has_egress(self._spec):
+        if self._spec.isolation != "none":  # else it has the host's network
             await self._egress.open(machine.agent)
         self._server = SessionServer(
-            Agents(machine.agent, machine.root_agent),
+            machine,
             self._commands,
-            ports=MachinePorts(machine.pid_inside, diagnosis),
+            ports=partial(listening_ports, machine.pid_inside, diagnosis),
             start_program=self._log.start_program,
-            egress=EgressListeners(machine.agent, self._spec, own=self._watchdog.spared),
+            open_egress=partial(
+                open_listener, machine.agent, self._spec, own=self._watchdog.spared
+            ),
             set_network=self._egress.set_network,
             pack=self._take,
             watchdog=self._watchdog,
@@ -154,29 +187,23 @@ class Supervisor:
             is_restored = await snapshots.restore(self._isolation, source, timeout_sec=timeout_sec)
         except snapshots.SnapshotFailedError as error:
             raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
-        self._remove_mount_point()
+        if self._isolation.has_root:  # what was mounted there is elsewhere
+            (self._folder.workspace / ARCHIVED).rmdir()
         return is_restored
 
-    async def _take(self, to: Path) -> Snapshot:
-        """Snapshot all changes, even while it runs; one at a time, because each mounts the system
-        at the same place. Raises SnapshotFailedError, OSError."""
+    async def _take(self, to: Path, *, reserve_bytes: int | None = None) -> Snapshot:
+        """Snapshot all changes, even while it runs, and leave the disk its reserve, or that much.
+        One at a time. Raises SnapshotFailedError, OSError."""
         spec = self._spec
+        left = spec.disk_reserve_bytes if reserve_bytes is None else reserve_bytes
         async with self._packing:
-            try:
-                return await snapshots.take(
-                    self._isolation,
-                    to,
-                    limit_bytes=spec.limits.storage_bytes,
-                    timeout_sec=spec.snapshot_timeout_sec,
-                )
-            finally:
-                with suppress(OSError):  # someone has put something into it
-                    self._remove_mount_point()
-
-    def _remove_mount_point(self) -> None:
-        """The system's mount point in the workspace; what was mounted over it is elsewhere."""
-        if self._isolation.has_root:
-            (self._folder.workspace / ARCHIVED).rmdir()
+            return await snapshots.take(
+                self._isolation,
+                to,
+                limit_bytes=spec.limits.storage_bytes,
+                disk_bytes=available_bytes(to.parent) - left,
+                timeout_sec=spec.snapshot_timeout_sec,
+            )
 
     async def _restore_from_inside(self, machine: MachineProcess) -> None:
         try:
@@ -186,7 +213,6 @@ class Supervisor:
             ):
                 agent = machine.root_agent or machine.agent  # may restore the files' owners
                 answer = await agent.ask("unpack", {}, (archive,))
-                self._remove_mount_point()
         except (TimeoutError, OSError) as error:
             await machine.kill()
             raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
@@ -197,7 +223,17 @@ class Supervisor:
 
     @cached_property
     def _isolation(self) -> Isolation:
-        return build_isolation(self._folder, self._spec, self._mounts, self._system)
+        if self._spec.isolation == "none":
+            return NoIsolation(self._folder.workspace)
+        half_memory = self._spec.limits.memory_bytes // 2
+        return Jail(
+            self._folder.workspace,
+            tmp_bytes=half_memory,
+            shared_memory_bytes=half_memory,
+            uid=self._spec.uid,
+            mounts=self._mounts,
+            system=self._system,
+        )
 
     @cached_property
     def _system(self) -> System | None:
@@ -255,6 +291,10 @@ class Supervisor:
         if reason == "killed":
             reason = self._why_killed(exceeded)
         code = self._log.exited.result() if reason == "exited" else None
+        message = end_message(reason, code)
+        ending = Ended(spec.run_id, reason, self._clock.now(), exit_code=code, message=message)
+        # Before streams are cut: who asks why then learns that it ends.
+        self._folder.write_ended(ending, final=False)
         await self._log.end_program(grace_sec=grace_sec)
         if self._server is not None:
             await self._server.close()
@@ -262,9 +302,7 @@ class Supervisor:
         await machine.kill()
         processes.kill_descendants(os.getpid())  # without isolation: those that left their parents
         await self._log.close()
-        ended_at = self._clock.now()
-        message = end_message(reason, code)
-        await self.close(Ended(spec.run_id, reason, ended_at, exit_code=code, message=message))
+        await self.close(replace(ending, ended_at=self._clock.now()))
 
     def _why_killed(self, exceeded: asyncio.Future[EndReason]) -> EndReason:
         if exceeded.done():
@@ -273,7 +311,9 @@ class Supervisor:
         return "out_of_memory" if is_over else "killed"
 
     async def close(self, ended: Ended) -> None:
-        """Record the end, store the workspace as a snapshot if a program ran, record that too."""
+        """Record the end, store the workspace as a snapshot if a program ran, record that too. The
+        snapshot may use half of the disk's reserve. If it does not fit, the files of a machine that
+        has used up the disk are removed; those of another stay here until its next start."""
         self._folder.write_ended(ended, final=False)
         spec = self._spec
         has_run = self._folder.running() is not None
@@ -282,14 +322,16 @@ class Supervisor:
             ended = replace(ended, snapshot_error="those since its last stop are not there")
         elif has_run:
             try:
-                taken = await self._take(Path(spec.snapshot_to))
+                taken = await self._take(
+                    Path(spec.snapshot_to), reserve_bytes=spec.disk_reserve_bytes // 2
+                )
                 ended = replace(ended, snapshot=taken)
             except (snapshots.SnapshotFailedError, OSError) as error:
                 ended = replace(ended, snapshot_error=str(error))
         self._folder.write_ended(ended)
         if self._cgroup is not None:
             self._cgroup.remove()
-        if ended.snapshot is not None:
+        if ended.snapshot is not None or ended.reason == "disk_full":
             self._volume.remove()
 
     async def record_lost_end(self) -> None:
@@ -308,27 +350,6 @@ class Supervisor:
         await self.close(ended)
 
 
-def spec_has_egress(spec: Spec) -> bool:
-    """Without isolation a machine has the host's network."""
-    return spec.isolation != "none"
-
-
-def build_isolation(
-    folder: LocalRunFolder, spec: Spec, mounts: MountNamespace | None, system: System | None
-) -> Isolation:
-    if spec.isolation == "none":
-        return NoIsolation(folder.workspace)
-    memory = spec.limits.memory_bytes
-    return Jail(
-        folder.workspace,
-        tmp_bytes=memory // 2,
-        shared_memory_bytes=memory // 2,
-        uid=spec.uid,
-        mounts=mounts,
-        system=system,
-    )
-
-
 async def _main(path: Path, *, is_closing: bool) -> None:
     os.chdir(path)  # socket names are relative to it: whole paths may be too long
     folder = LocalRunFolder(path)
@@ -344,16 +365,12 @@ async def _main(path: Path, *, is_closing: bool) -> None:
     await supervisor.run()
 
 
-def main(arguments: list[str]) -> None:
+def supervise(folder: str, *, is_closing: bool) -> None:
+    """With the lock and the end of a pipe as descriptors, in a process forked for it."""
     # A signal that comes early must not kill: the request to stop is read from the folder too.
     # Handlers, not SIG_IGN, which the program would inherit.
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    is_closing = "--close" in arguments[1:]
-    for descriptor in (LOCK,) if is_closing else (LOCK, START_PIPE):
+    for descriptor in (LOCK, START_PIPE):
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - its own way
-    asyncio.run(_main(Path(arguments[0]), is_closing=is_closing))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    asyncio.run(_main(Path(folder), is_closing=is_closing))

@@ -2,9 +2,19 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from sandyard.runtime.errors import InvalidRepositoryError
+from sandyard.runtime.errors import (
+    AddressRefusedError,
+    CloneFailedError,
+    CommandRefusedError,
+    InvalidRepositoryError,
+)
+from sandyard.runtime.machine_ports import Machines
+from sandyard.runtime.model import Repository, RunId
+from sandyard.runtime.sessions.model import Command, Process
+from sandyard.runtime.sessions.ports import Session
 
 BUILTIN = "builtin:"
 GIT_ENVIRONMENT = {
@@ -18,7 +28,6 @@ GIT_ENVIRONMENT = {
 GIT_MISSING = (
     "The environment has no git, which fetches repositories. Use an environment that has it."
 )
-
 _LONGEST_URL = 2000
 _LONGEST_REF = 200
 _REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_+-]*(?:[./][A-Za-z0-9_+-]+)*")
@@ -42,6 +51,8 @@ _SETTINGS = {
     "transfer.fsckObjects": "true",
     "advice.detachedHead": "false",
 }
+_SOURCES = Path(__file__).parent / "templates"
+_KILL = 9
 
 
 def check_url(url: str) -> None:
@@ -92,15 +103,85 @@ def clone_command(url: str, *, protocol: str, ref: str | None = None) -> list[st
 
 def clone_failure(stderr: str) -> str:
     """The message for git's stderr."""
-    if asked := _ASKS_FOR_LOGIN.search(stderr):
+    if login := _ASKS_FOR_LOGIN.search(stderr):
         return (
-            f"The repository could not be cloned: {asked[1]} asks for a login, and has no token. "
+            f"The repository could not be cloned: {login[1]} asks for a login, and has no token. "
             "The repository does not exist, or it is private: then set the secret that "
             "`repository_secret` names."
         )
     lines = stderr.splitlines()
-    return f"The repository could not be cloned: {lines[-1][:300] if lines else 'git failed'}"
+    return f"The repository could not be cloned: {lines[-1][-300:] if lines else 'git failed'}"
 
 
 def clone_too_slow(timeout_sec: float) -> str:
     return f"The repository was not cloned within {timeout_sec:g} s. Is it too large?"
+
+
+def builtin_names() -> list[str]:
+    return sorted(path.name for path in _SOURCES.iterdir() if path.is_dir())
+
+
+def builtin_files(url: str) -> dict[str, bytes]:
+    """The files of `builtin:<name>`."""
+    source = _source(url)
+    return {path.relative_to(source).as_posix(): path.read_bytes() for path in _files(source)}
+
+
+def is_bare(url: str) -> bool:
+    """Whether this is a built-in template without a program: its machine waits for commands."""
+    return url.startswith(BUILTIN) and not (_source(url) / "Procfile").exists()
+
+
+def _source(url: str) -> Path:
+    name = url.removeprefix(BUILTIN)
+    if name not in builtin_names():
+        known = ", ".join(BUILTIN + known for known in builtin_names())
+        raise InvalidRepositoryError(f"There is no such built-in template. Known: {known}.")
+    return _SOURCES / name
+
+
+def _files(source: Path) -> list[Path]:
+    files = (path for path in source.rglob("*") if path.is_file())
+    return sorted(path for path in files if "__pycache__" not in path.parts)
+
+
+async def clone(
+    machines: Machines, run_id: RunId, session: Session, source: Repository, *, timeout_sec: float
+) -> None:
+    """Clone into the workspace. Raises CloneFailedError."""
+    async with machines.egress(run_id) as egress:
+        environment = GIT_ENVIRONMENT | dict(egress.environment)
+        environment |= credentials(source.url, source.token)
+        words = clone_command(source.url, protocol="https", ref=source.ref)
+        try:
+            done = await _run(session, Command(tuple(words), environment), timeout_sec=timeout_sec)
+        except TimeoutError as error:
+            raise CloneFailedError(clone_too_slow(timeout_sec)) from error
+        except CommandRefusedError as error:
+            raise CloneFailedError(GIT_MISSING) from error
+        if not done.exit_code:
+            return
+        if (host := await egress.refused()) is not None:
+            raise AddressRefusedError(
+                f"The host {host!r} has a private address. Use a public host."
+            )
+        raise CloneFailedError(clone_failure(await _stderr(session, done)))
+
+
+async def _run(session: Session, command: Command, *, timeout_sec: float) -> Process:
+    """The command once it has ended. On timeout it is killed, and TimeoutError raised."""
+    process = await session.processes.start(command)
+    done = await session.processes.wait(process.id, timeout_sec=timeout_sec)
+    if done.is_running:
+        await session.processes.signal(process.id, _KILL)
+        raise TimeoutError
+    return done
+
+
+async def _stderr(session: Session, process: Process) -> str:
+    written = [
+        output.data
+        async for output in session.processes.output(process.id)
+        if output.stream == "stderr"
+    ]
+    return b"".join(written).decode(errors="replace").strip()

@@ -1,1 +1,0 @@
-"""Where programs come from: git repositories and built-in templates."""
