@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.previews.errors import PreviewBusyError
+from sandyard.kit.concurrency.tasks import KeyedLocks
+from sandyard.previews.errors import PreviewBusyError, PreviewElsewhereError
 from sandyard.previews.model import (
     Attempt,
     Preview,
@@ -17,33 +18,23 @@ from sandyard.previews.model import (
     record_sandbox,
     to_milliseconds,
 )
-from sandyard.previews.ports import AccountLookup, PreviewStore
-from sandyard.previews.providers.errors import PreviewElsewhereError
-from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
+from sandyard.previews.ports import AccountLookup, PreviewProvider, PreviewSandbox, PreviewStore
 
 _POLL_SEC = 0.1
 _LOOKUP_EVERY_SEC = 2.0
 
 
+@dataclass(frozen=True, slots=True)
 class Attempts:
     """Finds, records and ends the sandboxes of attempts. Raises PreviewElsewhereError for those of
     another node, until they have certainly ended there."""
 
-    def __init__(
-        self,
-        store: PreviewStore,
-        provider: PreviewProvider,
-        accounts: AccountLookup,
-        *,
-        clock: Clock,
-        ttl: timedelta,
-    ) -> None:
-        self._store = store
-        self._provider = provider
-        self._accounts = accounts
-        self._clock = clock
-        self._ttl = ttl
-        self._locks = KeyedLocks()
+    store: PreviewStore
+    provider: PreviewProvider
+    accounts: AccountLookup
+    clock: Clock
+    ttl: timedelta
+    locks: KeyedLocks = field(default_factory=KeyedLocks)
 
     async def adopt(self, preview: Preview, attempt: Attempt, cause: Cause) -> bool:
         """Record the sandbox of an attempt whose caller has not; the next sync updates its files.
@@ -70,14 +61,14 @@ class Attempts:
                 return False
             made = await self._find(preview, preview.attempt)
             if made is not None:
-                await self._provider.kill(made.sandbox_id)
+                await self.provider.kill(made.sandbox_id)
         if preview.info is not None and may_be_running(preview.info, now=now):
-            await self._provider.kill(preview.info.sandbox_id)
+            await self.provider.kill(preview.info.sandbox_id)
         return True
 
     async def record(self, preview: Preview, info: SandboxInfo, cause: Cause) -> bool:
         """False if the attempt is no longer current, or the account was deactivated meanwhile."""
-        if await self._accounts.deactivated([preview.account_id]):
+        if await self.accounts.deactivated([preview.account_id]):
             return False
         checked_at = self._now()
         return await self.change(
@@ -87,9 +78,9 @@ class Attempts:
     async def kill_unless_recorded(self, project_id: str, sandbox: PreviewSandbox) -> None:
         """For a sandbox that was not recorded: another caller may have recorded it, or created
         one."""
-        current = await self._store.find(project_id)
+        current = await self.store.find(project_id)
         if current is None or not current.has_sandbox(sandbox.sandbox_id):
-            await self._provider.kill(sandbox.sandbox_id)
+            await self.provider.kill(sandbox.sandbox_id)
 
     async def change(
         self, preview: Preview, decide: Callable[[Preview], Transition[Preview] | None]
@@ -97,28 +88,28 @@ class Attempts:
         """Decide and apply, again if another change came first; False if there is nothing to
         change."""
         current: Preview | None = preview
-        async with self._locks.of(preview.project_id):
+        async with self.locks.of(preview.project_id):
             async for _ in ConflictRetries():
                 transition = None if current is None else decide(current)
                 if transition is None:
                     return False
-                if await self._store.apply(transition):
+                if await self.store.apply(transition):
                     return True
-                current = await self._store.find(preview.project_id)
+                current = await self.store.find(preview.project_id)
         raise PreviewBusyError
 
     async def _find(self, preview: Preview, attempt: Attempt) -> PreviewSandbox | None:
         try:
-            return await self._provider.find_attempt(
+            return await self.provider.find_attempt(
                 project_id=preview.project_id, attempt=attempt.id
             )
         except PreviewElsewhereError:
-            if self._now() < attempt.until + self._ttl:
+            if self._now() < attempt.until + self.ttl:
                 raise
             return None  # whatever it created there has ended
 
     def _now(self) -> datetime:
-        return utc_time(self._clock.now())
+        return utc_time(self.clock.now())
 
 
 def info_of(made: PreviewSandbox, attempt: Attempt, *, files_version: int) -> SandboxInfo:

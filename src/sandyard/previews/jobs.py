@@ -3,7 +3,6 @@ deleted projects."""
 
 import logging
 from collections.abc import Coroutine, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -13,16 +12,16 @@ from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import UnavailableError
 from sandyard.previews.attempts import Attempts
-from sandyard.previews.erasure import erase_files
+from sandyard.previews.errors import PreviewElsewhereError
 from sandyard.previews.model import Attempt, Preview, end, may_be_running, remove
 from sandyard.previews.ports import (
     AccountLookup,
-    DeletedProjects,
-    KnownAttempts,
-    RemovablePreviews,
+    PageKey,
+    PreviewSandbox,
+    PreviewStore,
+    ProjectLookup,
 )
-from sandyard.previews.providers.errors import PreviewElsewhereError
-from sandyard.previews.providers.ports import PreviewSandbox
+from sandyard.previews.service import erase_files
 
 logger = logging.getLogger(__name__)
 
@@ -51,80 +50,63 @@ class EndReport:
     """Previews whose provider was unavailable; the next run tries them again."""
 
 
+@dataclass(frozen=True, slots=True)
 class EndPreviews:
     """Ends the previews of deleted projects and of deactivated accounts, at every provider, and
     resolves abandoned attempts. Previews of another node are left to it."""
 
-    def __init__(
-        self,
-        store: RemovablePreviews,
-        attempts: Attempts,
-        projects: DeletedProjects,
-        accounts: AccountLookup,
-        *,
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._attempts = attempts
-        self._projects = projects
-        self._accounts = accounts
-        self._clock = clock
+    store: PreviewStore
+    attempts: Attempts
+    projects: ProjectLookup
+    accounts: AccountLookup
+    clock: Clock
 
     async def run_over_running(self) -> EndReport:
         """Checks only previews that run or are being created."""
-        now = utc_time(self._clock.now())
+        now = utc_time(self.clock.now())
         report = EndReport()
-        page, page_key = await self._store.page_of_running(now, after=None, limit=_PAGE)
-        while page:
-            deleted = await self._remove_deleted(page, "end-previews", report)
-            await self._end_deactivated(page, deleted, report)
+        page_key: PageKey | None = None
+        while True:
+            page, page_key = await self.store.page_of_running(now, after=page_key, limit=_PAGE)
+            await self._end_page(page, report)
             if page_key is None:
-                break
-            page, page_key = await self._store.page_of_running(now, after=page_key, limit=_PAGE)
-        return report
+                return report
+
+    async def _end_page(self, page: Sequence[Preview], report: EndReport) -> None:
+        deleted = await self.projects.deleted([each.project_id for each in page])
+        deactivated = await self.accounts.deactivated({each.account_id for each in page})
+        for preview in page:
+            attempt = preview.attempt
+            if preview.project_id in deleted:
+                work = self._remove(preview, "end-previews", report)
+            elif preview.account_id in deactivated:
+                work = self._end(preview, report)
+            elif attempt is not None and attempt.is_over(utc_time(self.clock.now())):
+                work = self._resolve(preview, attempt, report)
+            else:
+                continue
+            await self._try(work, preview, report)
 
     async def run_over_deleted(self) -> EndReport:
         """Remove the previews and files of deleted projects."""
         report = EndReport()
         after = ""
-        while project_ids := await self._projects.uncleared(after=after, limit=_PAGE):
-            page = await self._store.find_all(project_ids)
-            await self._remove_deleted(page, "deleted-projects", report)
-            kept = {each.project_id for each in await self._store.find_all(project_ids)}
-            await self._projects.clear(set(project_ids) - kept)
+        while project_ids := await self.projects.uncleared(after=after, limit=_PAGE):
+            page = await self.store.find_all(project_ids)
+            deleted = await self.projects.deleted([each.project_id for each in page])
+            for preview in page:
+                if preview.project_id in deleted:
+                    work = self._remove(preview, "deleted-projects", report)
+                    await self._try(work, preview, report)
+            kept = {each.project_id for each in await self.store.find_all(project_ids)}
+            await self.projects.clear(set(project_ids) - kept)
             after = project_ids[-1]
-        await self._store.erase_deleted()
+        await self.store.erase_deleted()
         return report
-
-    async def _remove_deleted(
-        self, page: Sequence[Preview], job: str, report: EndReport
-    ) -> AbstractSet[str]:
-        deleted = await self._projects.deleted([each.project_id for each in page])
-        for preview in page:
-            if preview.project_id in deleted:
-                cause = self._cause(job, "the project is deleted")
-                await self._try(self._remove(preview, cause, report), preview, report)
-        return deleted
-
-    async def _end_deactivated(
-        self, page: Sequence[Preview], deleted: AbstractSet[str], report: EndReport
-    ) -> None:
-        now = utc_time(self._clock.now())
-        ended = await self._accounts.deactivated({each.account_id for each in page})
-        for preview in page:
-            if preview.project_id in deleted:
-                continue
-            if preview.account_id in ended:
-                cause = self._cause("end-previews", "the account is deactivated")
-                await self._try(self._end(preview, cause, report), preview, report)
-            elif preview.attempt is not None and preview.attempt.is_over(now):
-                cause = self._cause("end-previews", "its attempt was over")
-                resolving = self._resolve(preview, preview.attempt, cause, report)
-                await self._try(resolving, preview, report)
 
     def _cause(self, job: str, reason: str) -> Cause:
         """For one preview, because time passes while a provider is asked for each of them."""
-        return Cause.by(actor("job", job), self._clock, reason=reason)
+        return Cause.by(actor("job", job), self.clock, reason=reason)
 
     async def _try(
         self, work: Coroutine[Any, Any, None], preview: Preview, report: EndReport
@@ -144,32 +126,33 @@ class EndPreviews:
                 },
             )
 
-    async def _remove(self, preview: Preview, cause: Cause, report: EndReport) -> None:
+    async def _remove(self, preview: Preview, job: str, report: EndReport) -> None:
         """Removes its files too, even if the provider is unavailable."""
+        cause = self._cause(job, "the project is deleted")
         try:
             is_ended = await self._end_sandboxes(preview, report)
         except UnavailableError:
-            await erase_files(self._store, preview, cause=cause)
+            await erase_files(self.store, preview, cause=cause)
             raise
         if is_ended:
-            report.removed += await self._store.apply(remove(preview, cause=cause))
+            report.removed += await self.store.apply(remove(preview, cause=cause))
 
-    async def _end(self, preview: Preview, cause: Cause, report: EndReport) -> None:
+    async def _end(self, preview: Preview, report: EndReport) -> None:
+        cause = self._cause("end-previews", "the account is deactivated")
         if await self._end_sandboxes(preview, report):
             ended = end(preview, at=cause.at, cause=cause)
             if ended is not None:
-                await self._store.apply(ended)
+                await self.store.apply(ended)
 
     async def _end_sandboxes(self, preview: Preview, report: EndReport) -> bool:
-        is_running = may_be_running(preview.info, now=utc_time(self._clock.now()))
-        is_ended = await self._attempts.end_sandboxes(preview)
+        is_running = may_be_running(preview.info, now=utc_time(self.clock.now()))
+        is_ended = await self.attempts.end_sandboxes(preview)
         report.ended += is_ended and is_running
         return is_ended
 
-    async def _resolve(
-        self, preview: Preview, attempt: Attempt, cause: Cause, report: EndReport
-    ) -> None:
-        await self._attempts.resolve(preview, attempt, cause)
+    async def _resolve(self, preview: Preview, attempt: Attempt, report: EndReport) -> None:
+        cause = self._cause("end-previews", "its attempt was over")
+        await self.attempts.resolve(preview, attempt, cause)
         report.settled += 1
 
 
@@ -179,25 +162,23 @@ class SweepReport:
     ended: int = 0
 
 
+@dataclass(frozen=True, slots=True)
 class SweepPreviews:
     """Clears ended previews on a machine that hosts them itself, and ends those without a
     record."""
 
-    def __init__(self, previews: LocalPreviews, known: KnownAttempts, *, clock: Clock) -> None:
-        self._previews = previews
-        self._known = known
-        self._clock = clock
+    previews: LocalPreviews
+    store: PreviewStore
+    clock: Clock
 
     async def run(self) -> SweepReport:
-        report = SweepReport(cleared=await self._previews.clear_ended())
-        now = utc_time(self._clock.now())
-        running = [
-            each for each in await self._previews.running() if each.start_time < now - _YOUNG
-        ]
-        known = await self._known.known_attempts([each.attempt for each in running], now=now)
+        report = SweepReport(cleared=await self.previews.clear_ended())
+        now = utc_time(self.clock.now())
+        running = [each for each in await self.previews.running() if each.start_time < now - _YOUNG]
+        known = await self.store.known_attempts([each.attempt for each in running], now=now)
         for sandbox in running:
             if sandbox.attempt not in known:
-                await self._previews.kill(sandbox.sandbox_id)
+                await self.previews.kill(sandbox.sandbox_id)
                 report.ended += 1
                 logger.warning(
                     "a preview without a project was ended",

@@ -1,9 +1,10 @@
-"""The ports of Previews to their store and to projects. Every method raises UnavailableError if
-that is unavailable."""
+"""The ports of Previews to their store, to projects and to the providers of their sandboxes. Every
+method raises UnavailableError if that is unavailable."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from sandyard.kit.changes.transitions import Transition
@@ -41,8 +42,6 @@ class ProjectLookup(Protocol):
         """The deleted ones of these; projects that never existed are not included."""
         ...
 
-
-class DeletedProjects(ProjectLookup, Protocol):
     async def uncleared(self, *, after: str, limit: int) -> Sequence[str]:
         """The next deleted projects that are not cleared yet, ordered by id; no other rows are
         read."""
@@ -63,6 +62,25 @@ class PreviewStore(Protocol):
     """Previews and the files of their projects, which change only by transitions."""
 
     async def find(self, project_id: str) -> Preview | None: ...
+
+    async def find_all(self, project_ids: Collection[str]) -> Sequence[Preview]:
+        """The existing previews of these projects."""
+        ...
+
+    async def page(self, *, after: str, limit: int) -> Sequence[Preview]:
+        """The next ones, ordered by project id."""
+        ...
+
+    async def page_of_running(
+        self, at: datetime, *, after: PageKey | None, limit: int
+    ) -> tuple[Sequence[Preview], PageKey | None]:
+        """The next previews that run at this time or are being created, ordered by their end, and
+        the key of the following page; no other rows are read."""
+        ...
+
+    async def known_attempts(self, attempts: Sequence[str], *, now: datetime) -> set[str]:
+        """The attempts that are in progress, or created a sandbox that runs."""
+        ...
 
     async def running(self, account_id: str, *, at: datetime) -> RunningPreviews:
         """The account's previews that run at this time or are being created. A fact: a transition
@@ -94,6 +112,11 @@ class PreviewStore(Protocol):
         later time is recorded. Not a change of state."""
         ...
 
+    async def erase_deleted(self) -> None:
+        """Make deleted data unreadable in the engine's files, as far as the engine supports
+        that."""
+        ...
+
     async def count_files(self, project_id: str) -> int: ...
 
     async def files(self, project_id: str) -> Sequence[ProjectFile]:
@@ -107,33 +130,66 @@ class PreviewStore(Protocol):
         ...
 
 
-class KnownAttempts(Protocol):
-    async def known_attempts(self, attempts: Sequence[str], *, now: datetime) -> set[str]:
-        """The attempts that are in progress, or created a sandbox that runs."""
+@dataclass(frozen=True, slots=True)
+class PreviewSandbox:
+    """A running sandbox, as the provider reports it. Times are UTC; the end is the real one."""
+
+    sandbox_id: str
+    preview_url: str
+    start_time: datetime
+    end_time: datetime
+    attempt: str
+
+
+class PreviewProvider(Protocol):
+    """Creates and looks up sandboxes for previews.
+
+    SandboxGoneError is raised only if the provider says that there is no such sandbox; any other
+    failure is a ProviderTroubleError. For a sandbox of another node, every call raises
+    PreviewElsewhereError and changes nothing.
+    """
+
+    def make_attempt_id(self) -> str:
+        """A unique id for `create`. For a provider on several nodes, it identifies the node."""
         ...
 
+    async def create(
+        self, *, project_id: str, attempt: str, files: Mapping[str, bytes], ttl: timedelta
+    ) -> PreviewSandbox:
+        """Return when a new sandbox shows the files; it ends `ttl` after its start.
 
-class RemovablePreviews(Protocol):
-    async def find_all(self, project_ids: Collection[str]) -> Sequence[Preview]:
-        """The existing previews of these projects."""
+        - The request is sent once and never repeated.
+        - Whatever is raised, a sandbox may exist: `find_attempt` shows it. Its files may be missing
+          until `write_files`.
+        """
         ...
 
-    async def erase_deleted(self) -> None:
-        """Make deleted data unreadable in the engine's files, as far as the engine supports
-        that."""
+    async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
+        """The sandbox that `create` created for this attempt, even if its response was lost. None
+        means that there is none now; one that is still being created may not be visible yet."""
         ...
 
-    async def page_of_running(
-        self, at: datetime, *, after: PageKey | None, limit: int
-    ) -> tuple[Sequence[Preview], PageKey | None]:
-        """The next previews that run at this time or are being created, ordered by their end, and
-        the key of the following page; no other rows are read."""
+    async def get(self, sandbox_id: str) -> PreviewSandbox:
+        """Raises SandboxGoneError."""
         ...
 
-    async def files(self, project_id: str) -> Sequence[ProjectFile]: ...
+    async def end_time(self, sandbox_id: str) -> datetime:
+        """The real end, UTC; hundreds may ask at once. Raises SandboxGoneError."""
+        ...
 
-    async def apply(
-        self, transition: Transition[Preview], *, files: FileChanges | None = None
-    ) -> bool:
-        """See `PreviewStore.apply`."""
+    async def write_files(
+        self, sandbox_id: str, *, written: Mapping[str, bytes], deleted: Collection[str]
+    ) -> None:
+        """Return when the sandbox shows these changes; deletions come first.
+
+        A missing file counts as deleted. Raises SandboxGoneError.
+        """
+        ...
+
+    async def kill(self, sandbox_id: str) -> None:
+        """Return when the sandbox is gone, by this call or an earlier one."""
+        ...
+
+    async def close(self) -> None:
+        """Release the provider's local resources. The sandboxes keep running."""
         ...

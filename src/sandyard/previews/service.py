@@ -1,26 +1,34 @@
 """Status and sync. The provider is asked first, and a sandbox is created only when the last one has
 certainly ended."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.concurrency.single_flight import SingleFlight
+from sandyard.kit.concurrency.tasks import KeyedLocks, SingleFlight
 from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.previews.attempts import Attempts, AttemptWait, info_of
-from sandyard.previews.erasure import FileQuotas
 from sandyard.previews.errors import (
     PreviewBusyError,
     PreviewProjectArchivedError,
     PreviewProjectNotFoundError,
+    ProviderTroubleError,
+    SandboxGoneError,
 )
-from sandyard.previews.files import ChangeSet, FileChanges, FileLimits, ProjectFile, different_files
+from sandyard.previews.files import (
+    ChangeSet,
+    FileChanges,
+    FileLimits,
+    ProjectFile,
+    different_files,
+    erased_files,
+)
 from sandyard.previews.model import (
     Attempt,
+    FileQuota,
     Preview,
     Quota,
     SandboxInfo,
@@ -33,12 +41,13 @@ from sandyard.previews.model import (
     require_version,
     shorten_attempt,
 )
-from sandyard.previews.ports import AccountLookup, PreviewStore, Project, ProjectLookup
-from sandyard.previews.providers.errors import (
-    ProviderTroubleError,
-    SandboxGoneError,
+from sandyard.previews.ports import (
+    AccountLookup,
+    PreviewProvider,
+    PreviewStore,
+    Project,
+    ProjectLookup,
 )
-from sandyard.previews.providers.ports import PreviewProvider
 from sandyard.previews.status_checks import StatusChecks
 from sandyard.previews.status_model import PreviewStatus, StatusReport
 
@@ -79,14 +88,17 @@ class Previews:
         *,
         clock: Clock,
         policy: PreviewPolicy,
+        require_storage: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
+        """`require_storage` raises if the account with this id may not store the files of one more
+        preview."""
         self._store = store
         self._provider = provider
         self._projects = projects
         self._clock = clock
         self._policy = policy
-        self._file_quotas = FileQuotas(store, projects, policy.file_bytes_per_account)
-        self._attempts = Attempts(store, provider, accounts, clock=clock, ttl=policy.ttl)
+        self._require_storage = require_storage
+        self._attempts = Attempts(store, provider, accounts, clock, policy.ttl)
         self._locks = KeyedLocks()
         self._checks = StatusChecks(store, provider, clock=clock)
         self._syncs: SingleFlight[Synced] = SingleFlight()
@@ -150,11 +162,28 @@ class Previews:
                     if await self._has_version(preview):
                         return preview.files_version
                     continue  # the files read belong to a later version
-                quota = await self._file_quotas.of(preview, files, cause=self._cause(_SYSTEM))
+                quota = await self._file_quota(preview, files)
                 transition = change_files(preview, files, quota=quota, cause=self._cause(actor))
                 if await self._write(transition, files):
                     return transition.result.files_version
         raise PreviewBusyError
+
+    async def _file_quota(self, preview: Preview, files: FileChanges) -> FileQuota | None:
+        """The quota for this change; None if the files do not grow. If it would be exceeded, the
+        files of deleted projects are erased first."""
+        if not files.adds:
+            return None
+        limit = self._policy.file_bytes_per_account
+        about = FileQuota(preview.account_id, preview.project_id, files.size_after, limit)
+        quota = await self._store.read_file_quota(about)
+        if not quota.is_exceeded:
+            return quota
+        of_account = await self._store.with_files(preview.account_id)
+        kept = {each.project_id: each for each in of_account}
+        cause = self._cause(_SYSTEM, "the project is deleted")
+        for project_id in await self._projects.deleted(kept):
+            await erase_files(self._store, kept[project_id], cause=cause)
+        return await self._store.read_file_quota(about)
 
     async def _write(self, transition: Transition[Preview], files: FileChanges) -> bool:
         """Only while the project is writable: it can't be archived until the files are written."""
@@ -221,6 +250,8 @@ class Previews:
         now = self._now()
         attempt = Attempt(self._provider.make_attempt_id(), now + self._policy.attempt_for)
         quota = await self._quota(seen, now)
+        if self._require_storage is not None:
+            await self._require_storage(seen.account_id)
         transition = begin_attempt(seen, attempt, quota=quota, cause=self._cause(actor))
         if not await self._store.apply(transition):
             return None
@@ -326,3 +357,12 @@ def _require_project(project: Project | None, *, writable: bool) -> Project:
     if writable and project.is_archived:
         raise PreviewProjectArchivedError
     return project
+
+
+async def erase_files(store: PreviewStore, preview: Preview, *, cause: Cause) -> bool:
+    """Returns whether nothing is left; False if the preview was changed meanwhile."""
+    there = {file.path: file.content for file in await store.files(preview.project_id)}
+    files = erased_files(there, now=cause.at)
+    if files is None:
+        return True
+    return await store.apply(change_files(preview, files, cause=cause), files=files)

@@ -5,19 +5,11 @@ from datetime import datetime
 
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.previews.errors import ProviderTimeoutError, ProviderTroubleError, SandboxGoneError
 from sandyard.previews.model import Preview, may_be_running, to_milliseconds
-from sandyard.previews.ports import PreviewStore
-from sandyard.previews.providers.errors import (
-    ProviderTimeoutError,
-    ProviderTroubleError,
-    SandboxGoneError,
-)
-from sandyard.previews.providers.ports import PreviewProvider
+from sandyard.previews.ports import PreviewProvider, PreviewStore
 from sandyard.previews.status_model import (
-    Gone,
     ProviderAnswer,
-    ProviderUnavailable,
-    Running,
     StatusReport,
     recheck_at,
     record_check,
@@ -46,8 +38,7 @@ class StatusChecks:
 
     async def check_in_time(self, preview: Preview) -> Checked:
         """A check that takes longer continues and records its result."""
-        late = ProviderUnavailable(ProviderTimeoutError())
-        known = report_status(preview, late, now=self._now())
+        known = report_status(preview, ProviderTimeoutError(), now=self._now())
         check = asyncio.create_task(self.check(preview))
         self._running.add(check)
         check.add_done_callback(self._checked)
@@ -64,7 +55,7 @@ class StatusChecks:
 
     async def check(self, preview: Preview) -> Checked:
         """The report and the updated preview; None if another sandbox is recorded by now."""
-        answer: ProviderAnswer | None = None
+        answer: ProviderAnswer = None
         if preview.info is not None and may_be_running(preview.info, now=self._now()):
             answer = await self._ask(preview.info.sandbox_id)
         report = report_status(preview, answer, now=self._now())
@@ -90,11 +81,11 @@ class StatusChecks:
 
     async def _ask_provider(self, sandbox_id: str) -> ProviderAnswer:
         try:
-            return Running(to_milliseconds(await self._provider.end_time(sandbox_id)))
+            return to_milliseconds(await self._provider.end_time(sandbox_id))
         except SandboxGoneError:
-            return Gone()
+            return None
         except ProviderTroubleError as error:
-            return ProviderUnavailable(error)
+            return error
 
     def _now(self) -> datetime:
         return utc_time(self._clock.now())

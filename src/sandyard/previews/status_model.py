@@ -27,26 +27,9 @@ class ActionRequired(StrEnum):
     RETRY_LATER = "retry_later"
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """The provider reports that it runs until this time."""
-
-    end_time: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """The provider reports that there is no such sandbox."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderUnavailable:
-    """The provider does not respond."""
-
-    error: UnavailableError
-
-
-ProviderAnswer = Running | Gone | ProviderUnavailable
+ProviderAnswer = datetime | UnavailableError | None
+"""Until when the sandbox runs, or why the provider does not respond; None if there is no such
+sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +50,24 @@ class StatusReport:
         return self.error is not None and self.status is PreviewStatus.RUNNING
 
 
-def report_status(
-    preview: Preview, answer: ProviderAnswer | None, *, now: datetime
-) -> StatusReport:
-    """`answer` is None if the provider was not asked. An unavailable provider never means
-    `expired`, because then a second sandbox would be created."""
+def report_status(preview: Preview, answer: ProviderAnswer, *, now: datetime) -> StatusReport:
+    """An unavailable provider never means `expired`, because then a second sandbox would be
+    created."""
     info, reported_at = preview.info, preview.reported_at
     if info is None or reported_at is None:
         message = "There is no preview yet."
         return StatusReport(PreviewStatus.NOT_FOUND, ActionRequired.SYNC_NEEDED, message)
     match answer:
-        case Running(end_time=end_time) if now < end_time:
+        case datetime() as end_time if now < end_time:
             seen = replace(info, end_time=end_time, is_estimated=False)
             message = "The preview is running."
             return StatusReport(PreviewStatus.RUNNING, ActionRequired.NONE, message, seen, now)
-        case ProviderUnavailable(error=error) if now - reported_at < LAST_KNOWN_FOR:
+        case UnavailableError() as error if now - reported_at < LAST_KNOWN_FOR:
             message = "The provider does not respond; this is its last known status."
             return StatusReport(
                 PreviewStatus.RUNNING, ActionRequired.NONE, message, info, reported_at, error
             )
-        case ProviderUnavailable(error=error):
+        case UnavailableError() as error:
             action = ActionRequired.RETRY_LATER
             return StatusReport(
                 PreviewStatus.UNKNOWN, action, error.message, info, reported_at, error

@@ -1,7 +1,6 @@
 """Checks that the events of Previews match the store."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
 
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.changes.verification import (
@@ -10,20 +9,13 @@ from sandyard.kit.changes.verification import (
     verify_history,
 )
 from sandyard.previews.model import Preview
+from sandyard.previews.ports import PreviewStore
 
 _PAGE = 500
 
 
-class KnownPreviews(Protocol):
-    async def page(self, *, after: str, limit: int) -> Sequence[Preview]:
-        """The next ones, ordered by project id."""
-        ...
-
-    async def find(self, project_id: str) -> Preview | None: ...
-
-
 async def verify(
-    store: KnownPreviews, log: EventLog, *, progress: Callable[[int], None] = lambda _: None
+    store: PreviewStore, log: EventLog, *, progress: Callable[[int], None] = lambda _: None
 ) -> HistoryReport:
     """Compare every preview with its events, under traffic."""
     report = await verify_history(_pages(store), store.find, log, progress=progress)
@@ -31,7 +23,7 @@ async def verify(
     return report
 
 
-async def _pages(store: KnownPreviews) -> AsyncIterator[Sequence[Preview]]:
+async def _pages(store: PreviewStore) -> AsyncIterator[Sequence[Preview]]:
     after = ""
     while page := await store.page(after=after, limit=_PAGE):
         yield page

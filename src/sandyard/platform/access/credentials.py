@@ -1,6 +1,7 @@
 """The account and permissions behind a login or an API key, looked up on each request."""
 
 import hashlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -47,6 +48,12 @@ class CredentialLookup(Protocol):
 
     async def find_key_by_id(self, key_id: str) -> KeyCredential | None:
         """The same by the id of a key that was used before."""
+        ...
+
+    async def with_keys(
+        self, account_ids: Collection[str]
+    ) -> Sequence[tuple[AccountCredential, Sequence[KeyCredential]]]:
+        """The accounts, each with its keys that were not deleted."""
         ...
 
     async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:

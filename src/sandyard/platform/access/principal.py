@@ -34,9 +34,11 @@ class Principal:
     """The API key that was sent; None with a login."""
     scope: Scope = Scope.ADMIN
     token_version: int | None = None
-    """The login's; None with a key."""
+    """The account's when the credential was checked."""
     expires_at: datetime | None = None
     """When the login ends."""
+    acts_as: str | None = None
+    """The actor in events of work that the account did not request itself."""
 
     @property
     def is_admin(self) -> bool:
@@ -45,6 +47,8 @@ class Principal:
     @property
     def actor(self) -> str:
         """The actor in events."""
+        if self.acts_as is not None:
+            return self.acts_as
         if self.key_id is not None:
             return actor("key", self.key_id)
         return actor("account", self.account_id)

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends
 
-from sandyard.kit.http.direct import Check
-from sandyard.kit.http.routes import GuardedRoutes, caller_of
+from sandyard.kit.http.routes import Check, GuardedRoutes, caller_of
 from sandyard.platform.access.guard import ACCOUNT_SECURITY, AccessGuard
 from sandyard.platform.access.principal import Principal
 
@@ -20,6 +19,11 @@ def account_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoute
 def run_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
     """For every account, including API keys with the scope `run`."""
     return _routes(guard.runner, prefix, tag)
+
+
+def inside_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
+    """The same for what is inside a running sandbox."""
+    return _routes(guard.inside, prefix, tag)
 
 
 def admin_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:

@@ -1,11 +1,12 @@
 """Credential lookup on SQLite or PostgreSQL."""
 
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.kit.concurrency.single_flight import SingleFlight
+from sandyard.kit.concurrency.tasks import SingleFlight
 from sandyard.kit.sql.database import Database
 from sandyard.platform.access.credentials import AccountCredential, KeyCredential
 from sandyard.platform.access.principal import Role, Scope
@@ -54,16 +55,25 @@ class SqlCredentialLookup:
         row = await self._database.read(
             lambda connection: connection.execute(statement, values).first()
         )
-        if row is None:
-            return None
-        return KeyCredential(
-            _account_credential(row),
-            row.key_id,
-            row.key_is_active,
-            row.last_used_at,
-            Scope(row.scope),
-            row.expires_at,
-        )
+        return None if row is None else _key_credential(row)
+
+    async def with_keys(
+        self, account_ids: Collection[str]
+    ) -> Sequence[tuple[AccountCredential, Sequence[KeyCredential]]]:
+        is_named = users.c.account_id.in_(account_ids)
+
+        def work(connection: sa.Connection) -> tuple[Sequence[Any], Sequence[Any]]:
+            accounts = connection.execute(sa.select(*_ACCOUNT).where(is_named)).all()
+            return accounts, connection.execute(_any_key.where(is_named)).all()
+
+        accounts, keys = await self._database.read(work)
+        return [
+            (
+                _account_credential(row),
+                [_key_credential(key) for key in keys if key.account_id == row.account_id],
+            )
+            for row in accounts
+        ]
 
     async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:
         await self._touches.run(key_id, lambda: self._touch(key_id, now, unless_after))
@@ -76,6 +86,17 @@ class SqlCredentialLookup:
             .values(last_used_at=now)
         )
         await self._database.write(lambda connection: connection.execute(statement))
+
+
+def _key_credential(row: Any) -> KeyCredential:
+    return KeyCredential(
+        _account_credential(row),
+        row.key_id,
+        row.key_is_active,
+        row.last_used_at,
+        Scope(row.scope),
+        row.expires_at,
+    )
 
 
 def _account_credential(row: Any) -> AccountCredential:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, Request
 
-from sandyard.kit.http.error_answers import errors
 from sandyard.kit.http.on_demand import OnDemandRoute
 from sandyard.kit.http.routes import joined
+from sandyard.kit.http.schemas import errors
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.accounts.pages import create_pages_router

@@ -9,7 +9,7 @@ from sandyard.platform.accounts.ports import LoginAttempts, SignupStore
 from sandyard.platform.accounts.signups.model import (
     expire_signup,
 )
-from sandyard.platform.changes.apply import BusyError
+from sandyard.platform.entities.apply import BusyError
 
 _BATCH = 500
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import ClassVar, TypedDict
+from typing import ClassVar
 
 from sandyard.kit.changes.events import Event
 from sandyard.kit.changes.transitions import (
@@ -24,7 +24,7 @@ from sandyard.platform.accounts.errors import (
     LastAdminError,
     OwnAccountError,
 )
-from sandyard.platform.changes.updates import updated
+from sandyard.platform.entities.model import FieldChanges, updated
 from sandyard.platform.notifications.model import Notice, NotificationType
 
 RESET_LIFETIME = timedelta(hours=1)
@@ -69,7 +69,7 @@ class Account:
     role: Role
     is_active: bool
     is_verified: bool
-    """Whether a token mailed to the address was returned."""
+    """Whether a token mailed to the address was returned, or an identity provider verified it."""
     token_version: int
     """A login is valid while it has this number."""
     spend_threshold: Decimal | None
@@ -78,6 +78,8 @@ class Account:
     updated_at: datetime
     reset_token: str | None = field(default=None, repr=False, metadata=SECRET)
     """As `hash_token` makes it."""
+    verification_token: str | None = field(default=None, repr=False, metadata=SECRET)
+    """Likewise, while the address is not verified and a mail was sent to it."""
     reset_token_expiry: datetime | None = None
     last_password_reset_request: datetime | None = None
     deleted_at: datetime | None = None
@@ -101,13 +103,6 @@ class AccountFilter:
     search: str | None = None
     role: Role | None = None
     is_active: bool | None = None
-
-
-class ProfileChanges(TypedDict, total=False):
-    """Omitted fields do not change."""
-
-    full_name: str | None
-    spend_threshold: Decimal | None
 
 
 def normalize_email(email: str) -> str:
@@ -149,7 +144,7 @@ def create_account(
 
 
 def update_profile(
-    account: Account, changes: ProfileChanges, cause: Cause
+    account: Account, changes: FieldChanges, cause: Cause
 ) -> Transition[Account] | None:
     after = replace(account, **changes)
     if after.spend_threshold is not None:  # always as it is read back
@@ -187,6 +182,7 @@ def delete_account(account: Account, others: OtherAdmins, cause: Cause) -> Trans
         spend_threshold=None,
         reset_token=None,
         reset_token_expiry=None,
+        verification_token=None,
         is_active=False,
         is_verified=False,
         deleted_at=cause.at,
@@ -245,8 +241,23 @@ def reset_password(
         or account.reset_token_expiry <= cause.at
     ):
         raise InvalidResetTokenError
-    after = replace(_with_password(account, password_hash, cause), is_verified=True)
+    after = _with_verified_address(_with_password(account, password_hash, cause))
     return changed(account, after, "password.reset", cause)
+
+
+def request_verification(account: Account, token: str, cause: Cause) -> Transition[Account] | None:
+    """Replaces any other token; None if there is nothing to verify."""
+    if account.is_verified or not account.is_active:
+        return None
+    after = replace(account, verification_token=hash_token(token))
+    return changed(account, after, "account.verification_requested", cause)
+
+
+def verify_address(account: Account, cause: Cause) -> Transition[Account] | None:
+    """With the token of a mail, which is used up. None if the account is not active."""
+    if not account.is_active:
+        return None
+    return updated(account, _with_verified_address(account), "account.verified", cause)
 
 
 def rehash_password(account: Account, password_hash: str, cause: Cause) -> Transition[Account]:
@@ -281,6 +292,10 @@ def _with_password(account: Account, password_hash: str, cause: Cause) -> Accoun
         reset_token_expiry=None,
         updated_at=cause.at,
     )
+
+
+def _with_verified_address(account: Account) -> Account:
+    return replace(account, is_verified=True, verification_token=None)
 
 
 def _without_logins(account: Account) -> Account:

@@ -9,10 +9,10 @@ from typing import Protocol
 from sandyard.kit.paging import Page
 from sandyard.platform.accounts.identity.model import Identity, LoginRequest
 from sandyard.platform.accounts.logins.model import Counts, LoginAttempt
-from sandyard.platform.accounts.model import Account, AccountFilter, OtherAdmins
+from sandyard.platform.accounts.model import Account, AccountFilter
 from sandyard.platform.accounts.signups.model import PendingSignup, Taken
-from sandyard.platform.changes.apply import TransitionStore
-from sandyard.platform.listings.model import Listing
+from sandyard.platform.entities.apply import TransitionStore
+from sandyard.platform.entities.model import Listing
 
 
 class SignupStore(TransitionStore, Protocol):
@@ -40,11 +40,13 @@ class AccountStore(TransitionStore, Protocol):
         """By e-mail address or user name, case-insensitive."""
         ...
 
-    async def find_by_reset_token(self, reset_token: str) -> Account | None:
+    async def find_by_verification_token(self, verification_token: str) -> Account | None:
         """By the token's hash."""
         ...
 
-    async def find_other_admins(self, account_id: str) -> OtherAdmins: ...
+    async def find_by_reset_token(self, reset_token: str) -> Account | None:
+        """By the token's hash."""
+        ...
 
     async def deactivated_accounts(self, account_ids: Collection[str]) -> AbstractSet[str]: ...
 

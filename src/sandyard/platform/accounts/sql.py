@@ -12,8 +12,8 @@ from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
 from sandyard.platform.access.principal import Role
 from sandyard.platform.accounts.errors import AccountExistsError
 from sandyard.platform.accounts.model import Account, AccountFilter, OtherAdmins
-from sandyard.platform.listings.model import Listing
-from sandyard.platform.listings.sql import SqlListing
+from sandyard.platform.entities.model import Listing
+from sandyard.platform.entities.sql import SqlListing
 from sandyard.platform.schema.tables import users
 
 ACCOUNTS = EntityTable(Account, users)
@@ -42,11 +42,12 @@ class SqlAccountStore(SqlEntityStore):
         this = _user.email == lower if "@" in lower else sa.func.lower(_user.username) == lower
         return await find_entity(self._database, ACCOUNTS, this, _user.deleted_at.is_(None))
 
+    async def find_by_verification_token(self, verification_token: str) -> Account | None:
+        this = _user.verification_token == verification_token
+        return await find_entity(self._database, ACCOUNTS, this)
+
     async def find_by_reset_token(self, reset_token: str) -> Account | None:
         return await find_entity(self._database, ACCOUNTS, _user.reset_token == reset_token)
-
-    async def find_other_admins(self, account_id: str) -> OtherAdmins:
-        return await self._transitions.read_fact(OtherAdmins(account_id))
 
     async def deactivated_accounts(self, account_ids: Collection[str]) -> AbstractSet[str]:
         statement = sa.select(_user.account_id).where(

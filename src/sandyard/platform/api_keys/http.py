@@ -17,8 +17,8 @@ from sandyard.platform.api_keys.schemas import (
     NewApiKeyBody,
 )
 from sandyard.platform.api_keys.service import AccountKeys
+from sandyard.platform.entities.model import Listing
 from sandyard.platform.http.fields import Search
-from sandyard.platform.listings.model import Listing
 
 _KeyId = Annotated[str, Path(description="The id from the response that created it")]
 

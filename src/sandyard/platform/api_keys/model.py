@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar, TypedDict
+from typing import ClassVar
 
 from sandyard.kit.changes.transitions import DATA, SECRET, Cause, Transition, changed, created
 from sandyard.platform.access.credentials import hash_api_key
 from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.api_keys.errors import ExpiryPassedError, KeyMakesNoKeysError
-from sandyard.platform.changes.updates import updated
+from sandyard.platform.entities.model import FieldChanges, updated
 from sandyard.platform.notifications.model import Notice, NotificationType
 
 _SHOWN_LETTERS = 8
@@ -27,13 +27,6 @@ class KeyFormat(StrEnum):
 
     SANDYARD = "sandyard"
     E2B = "e2b"
-
-
-class KeyChanges(TypedDict, total=False):
-    """Omitted fields do not change."""
-
-    name: str
-    description: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +98,9 @@ def create_key(
     return created(key, "key.created", cause)
 
 
-def update_key(key: AccountKey, changes: KeyChanges, cause: Cause) -> Transition[AccountKey] | None:
+def update_key(
+    key: AccountKey, changes: FieldChanges, cause: Cause
+) -> Transition[AccountKey] | None:
     return updated(key, replace(key, **changes), "key.updated", cause)
 
 
@@ -129,7 +124,7 @@ def new_key_notice(key: AccountKey) -> Notice:
         "New API key",
         f"The API key {key.name} ({key.api_key}…) was created. If it was not you, delete it and "
         "change your password.",
-        NotificationType.INFO,
+        NotificationType.SUCCESS,
         related_entity_type="api_key",
         related_entity_id=key.key_id,
     )

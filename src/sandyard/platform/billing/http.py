@@ -25,8 +25,8 @@ from sandyard.platform.billing.schemas import (
     MonthToDateAnswer,
 )
 from sandyard.platform.billing.service import Statements
+from sandyard.platform.entities.model import Listing
 from sandyard.platform.http.fields import Day, OfProject, OfSandbox
-from sandyard.platform.listings.model import Listing
 from sandyard.platform.usage.model import ServiceType
 
 _COLUMNS = (
@@ -43,6 +43,7 @@ _COLUMNS = (
     "memory_hours",
     "storage_hours",
     "corrects",
+    "usage_milliseconds",
     "currency",
 )
 
@@ -126,7 +127,8 @@ def create_billing_router(
 async def _csv(portions: AsyncIterator[Sequence[Bill]], currency: str) -> AsyncIterator[bytes]:
     yield _lines([_COLUMNS])
     async for bills in portions:
-        rows = [[*(getattr(bill, each) for each in _COLUMNS[:-1]), currency] for bill in bills]
+        shown = [BillAnswer.of(bill, currency=currency) for bill in bills]
+        rows = [[getattr(each, column) for column in _COLUMNS] for each in shown]
         yield await asyncio.to_thread(_lines, rows)
 
 

@@ -9,13 +9,13 @@ from functools import partial
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
-from sandyard.kit.concurrency.parallel import for_each
-from sandyard.kit.ids import IdMaker
+from sandyard.kit.concurrency.tasks import for_each
+from sandyard.kit.ids import resource_id
 from sandyard.platform.billing.model import Bill, bill_usage, warn_of_spending
 from sandyard.platform.billing.ports import BillingStore
 from sandyard.platform.sandboxes.archives.usage import ArchiveUsage
-from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.node import SandboxIds
 from sandyard.platform.sandboxes.ports import SandboxStore
 from sandyard.platform.sandboxes.runs.model import count_storage
 from sandyard.platform.usage.model import PriceList, Usage, midnight
@@ -24,6 +24,7 @@ ACTOR = actor("job", "billing")
 
 _BATCH = 200
 _AT_ONCE = 4
+_new_id = partial(resource_id, "bil")
 
 
 @dataclass(slots=True)
@@ -44,7 +45,6 @@ class MakeBills:
         *,
         clock: Clock,
         prices: PriceList,
-        make_billing_id: IdMaker,
         ids: SandboxIds,
         archives: ArchiveUsage,
     ) -> None:
@@ -52,7 +52,6 @@ class MakeBills:
         self._sandboxes = sandboxes
         self._clock = clock
         self._prices = prices
-        self._make_billing_id = make_billing_id
         self._ids = ids
         self._archives = archives
 
@@ -104,7 +103,7 @@ class MakeBills:
     async def _bill(self, usage: Usage, bills: Sequence[Bill], cause: Cause) -> int:
         """Returns the number of new bills."""
         async for _ in ConflictRetries():
-            transitions = bill_usage(usage, bills, new_id=self._make_billing_id, cause=cause)
+            transitions = bill_usage(usage, bills, new_id=_new_id, cause=cause)
             if not transitions or await self._store.apply(*transitions):
                 return sum(each.before is None for each in transitions)
             usage = await self._store.find_usage(usage.usage_id) or usage

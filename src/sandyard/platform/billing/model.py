@@ -54,13 +54,19 @@ class Bill:
     cpu_hours: Decimal = field(default=NOTHING, metadata=DATA)
     memory_hours: Decimal = field(default=NOTHING, metadata=DATA)
     storage_hours: Decimal = field(default=NOTHING, metadata=DATA)
-    """Data, because they follow from the seconds and the usage."""
+    usage_milliseconds: int | None = field(default=None, metadata=DATA)
+    """Data, because they follow from the usage. None if it was billed in whole seconds."""
     sequence: int = 0
 
     @property
     def consumed(self) -> Consumption:
         hours = (self.cpu_hours, self.memory_hours, self.storage_hours)
-        return Consumption(self.usage_seconds, self.amount, *hours)
+        return Consumption(self.usage_seconds, self.milliseconds, self.amount, *hours)
+
+    @property
+    def milliseconds(self) -> int:
+        exact = self.usage_milliseconds
+        return 1000 * self.usage_seconds if exact is None else exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +211,12 @@ def _bill(usage: Usage, day: date, share: Consumption, billing_id: str, cause: C
         usage_seconds=share.seconds,
         hourly_rate=usage.hourly_rate,
         amount=share.amount,
-        description=f"{usage.service_type} of {usage.sandbox_id}, {share.seconds} s",
+        description=f"{usage.service_type} of {usage.sandbox_id}, {_seconds(share)} s",
         created_at=cause.at,
         cpu_hours=share.cpu_hours,
         memory_hours=share.memory_hours,
         storage_hours=share.storage_hours,
+        usage_milliseconds=share.milliseconds,
     )
 
 
@@ -219,7 +226,7 @@ def _correction(
     """The correction that brings a day's bills to its share; None if they match."""
     first = bills[0]
     difference = share - sum((each.consumed for each in bills), Consumption())
-    if not (difference.seconds or difference.amount):
+    if not (difference.milliseconds or difference.amount):
         return None
     return replace(
         first,
@@ -227,12 +234,17 @@ def _correction(
         corrects=first.billing_id,
         usage_seconds=difference.seconds,
         amount=difference.amount,
-        description=f"correction of {first.billing_id}, {difference.seconds} s",
+        description=f"correction of {first.billing_id}, {_seconds(difference)} s",
         created_at=cause.at,
         cpu_hours=difference.cpu_hours,
         memory_hours=difference.memory_hours,
         storage_hours=difference.storage_hours,
+        usage_milliseconds=difference.milliseconds,
     )
+
+
+def _seconds(consumed: Consumption) -> str:
+    return f"{Decimal(consumed.milliseconds) / 1000:f}"
 
 
 def _spend_notice(spent: Decimal, threshold: Decimal, currency: str) -> Notice:

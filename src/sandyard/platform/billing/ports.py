@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
 from sandyard.platform.billing.model import Bill, Spending, Sum, SumBy
-from sandyard.platform.listings.model import Listing
+from sandyard.platform.entities.model import Listing
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.usage.model import Usage
 

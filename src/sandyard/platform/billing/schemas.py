@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import BaseModel, Field
 
 from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.billing.model import MonthToDate, Sum, SumBy
+from sandyard.platform.billing.model import Bill, MonthToDate, Sum, SumBy
 from sandyard.platform.http.fields import Answer, Currency, Money, Quantity
 from sandyard.platform.usage.model import ServiceType
 
@@ -16,6 +16,7 @@ _SUM = {
     "key": "2026-10-30",
     "amount": "0.090000",
     "usage_seconds": 5400,
+    "usage_milliseconds": 5400000,
     "cpu_hours": "1.500000",
     "memory_hours": "1.500000",
     "storage_hours": "0.000000",
@@ -31,6 +32,7 @@ class BillAnswer(Answer):
         billing_date="2026-10-30",
         service_type="sandbox_runtime",
         usage_seconds=5400,
+        usage_milliseconds=5400000,
         hourly_rate="0.060000",
         amount="0.090000",
         currency="USD",
@@ -48,8 +50,11 @@ class BillAnswer(Answer):
     sandbox_id: str | None
     billing_date: date = Field(description="A UTC day")
     service_type: ServiceType
-    usage_seconds: int
-    hourly_rate: Money
+    usage_seconds: int = Field(description="Whole seconds; the days of a usage add up")
+    usage_milliseconds: int = Field(description="What the amount is computed from")
+    hourly_rate: Money = Field(
+        description="Rounded to 6 places; the amount is computed from the usage's exact rate"
+    )
     amount: Money
     currency: Currency
     description: str | None
@@ -61,6 +66,10 @@ class BillAnswer(Answer):
     memory_hours: Quantity
     storage_hours: Quantity
 
+    @classmethod
+    def of(cls, bill: Bill, *, currency: str) -> Self:
+        return super().of(bill, currency=currency, usage_milliseconds=bill.milliseconds)
+
 
 class BillPage(PageAnswer):
     bills: list[BillAnswer]
@@ -71,13 +80,20 @@ class BillingSumAnswer(Answer):
     key: str = Field(description="The day, project, sandbox or service")
     amount: Money
     usage_seconds: int
+    usage_milliseconds: int
     cpu_hours: Quantity
     memory_hours: Quantity
     storage_hours: Quantity
 
     @classmethod
     def of(cls, found: Sum) -> Self:
-        return super().of(found, found.consumed, usage_seconds=found.consumed.seconds)
+        consumed = found.consumed
+        return super().of(
+            found,
+            consumed,
+            usage_seconds=consumed.seconds,
+            usage_milliseconds=consumed.milliseconds,
+        )
 
 
 class BillingSumsAnswer(BaseModel):

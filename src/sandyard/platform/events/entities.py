@@ -13,11 +13,10 @@ from sandyard.platform.accounts.sql import ACCOUNTS, read_other_admins
 from sandyard.platform.api_keys.sql import API_KEYS
 from sandyard.platform.billing.sql.store import BILLING_FACTS, BILLS
 from sandyard.platform.notifications.sql import NOTIFICATIONS
-from sandyard.platform.projects.model import ProjectContents, ProjectUse
+from sandyard.platform.projects.model import ProjectUse
 from sandyard.platform.projects.sql import PROJECTS, project_lock
 from sandyard.platform.quotas.model import CountQuota
 from sandyard.platform.quotas.sql import COUNT_QUOTAS
-from sandyard.platform.sandboxes.sql.contents import read_contents
 from sandyard.platform.sandboxes.sql.facts import SANDBOX_FACTS
 from sandyard.platform.sandboxes.sql.store import SANDBOXES
 from sandyard.platform.schema.tables import SCHEMA, events
@@ -40,7 +39,6 @@ ENTITY_TABLES: Sequence[EntityTable[Any]] = (
 FACTS: Mapping[type, FactReader] = {
     CountQuota: COUNT_QUOTAS,
     OtherAdmins: FactReader(lambda _: "platform admins", read_other_admins),
-    ProjectContents: FactReader(lambda fact: project_lock(fact.project_id), read_contents),
     ProjectUse: FactReader(lambda fact: project_lock(fact.project_id), lambda _, fact: fact),
     **SANDBOX_FACTS,
     **BILLING_FACTS,

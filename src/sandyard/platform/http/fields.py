@@ -44,9 +44,15 @@ Prose = Annotated[StrictStr, Field(min_length=1, max_length=10_000, pattern=_PRO
 _Exact = Annotated[Decimal, PlainSerializer(lambda exact: f"{exact:.6f}", return_type=str)]
 Money = _Exact
 """An amount in an answer: a string with six decimal places."""
+Rate = Annotated[Decimal, PlainSerializer(lambda rate: _decimal(rate), return_type=str)]
+"""A rate in an answer: a string with at least six decimal places, and as many as it has."""
 Currency = Annotated[str, Field(description="Of the amounts, by its code of ISO 4217")]
 Quantity = _Exact
 """Hours of vCPU, or of GB, in the same form."""
+
+
+def _decimal(exact: Decimal) -> str:
+    return f"{exact:.6f}" if exact == exact.quantize(Decimal("0.000001")) else f"{exact:f}"
 
 
 def _other_id(description: str) -> Any:

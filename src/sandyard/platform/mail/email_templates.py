@@ -36,6 +36,19 @@ class EmailTemplates:
             "address. Then do nothing: they know the password that the account would have.\n",
         )
 
+    def address_verification(self, *, email: str, username: str, token: str) -> Mail:
+        return Mail(
+            email,
+            "Verify your e-mail address for Sandyard",
+            _GREETING.format(username=username)
+            + "to verify the address of your account, follow this link:\n\n"
+            + self._link(VERIFY_PAGE, token)
+            + "\nor send the token by hand:\n\n"
+            + self._line("auth/verify", token=token)
+            + f"\nToken: {token}\n"
+            + _UNASKED,
+        )
+
     def invitation(self, *, email: str, token: str) -> Mail:
         body = {
             "email": email,

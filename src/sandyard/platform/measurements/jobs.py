@@ -3,16 +3,14 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.clock import utc_time
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.measurements.model import Measurement, cpu_share, share
 from sandyard.platform.measurements.ports import MeasurementStore
 from sandyard.platform.sandboxes.model import Sandbox, Status
-from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
 from sandyard.platform.sandboxes.retried_later import retried_later
-from sandyard.platform.sandboxes.runs.recorder import run_id_of
 from sandyard.runtime.model import Sample
-from sandyard.runtime.ports import Runtime
 
 _BATCH = 1000
 
@@ -24,29 +22,15 @@ class MeasureReport:
 
 
 class Measure:
-    def __init__(
-        self,
-        store: MeasurementStore,
-        sandboxes: SandboxStore,
-        runtime: Runtime,
-        *,
-        clock: Clock,
-        node: str,
-        storage_bytes: int,
-        retention: timedelta,
-    ) -> None:
+    def __init__(self, store: MeasurementStore, node: SandboxNode, *, retention: timedelta) -> None:
         self._store = store
-        self._sandboxes = sandboxes
-        self._runtime = runtime
-        self._clock = clock
         self._node = node
-        self._storage_bytes = storage_bytes
         self._retention = retention
         self._last: dict[tuple[str, int], Sample] = {}
 
     async def run(self) -> MeasureReport:
-        now = utc_time(self._clock.now())
-        active = await self._sandboxes.active_on(self._node)
+        now = self._node.now()
+        active = await self._node.store.active_on(self._node.name)
         running = [each for each in active if each.status is Status.RUNNING]
         found = [(each, await self._sample(each)) for each in running]
         measured = [self._measured(each, sample) for each, sample in found if sample is not None]
@@ -61,7 +45,7 @@ class Measure:
 
     async def _sample(self, sandbox: Sandbox) -> Sample | None:
         with retried_later("measure", sandbox.sandbox_id):
-            return await self._runtime.sample(run_id_of(sandbox))
+            return await self._node.runtime.sample(run_id_of(sandbox))
         return None
 
     def _measured(self, sandbox: Sandbox, sample: Sample) -> Measurement:
@@ -74,5 +58,5 @@ class Measure:
                 before, sample, started_at=started.timestamp(), cpu=sandbox.cpu_spec
             ),
             memory_utilization=share(sample.memory_bytes, sandbox.memory_spec * GIGABYTE),
-            storage_utilization=share(sample.storage_bytes, self._storage_bytes),
+            storage_utilization=share(sample.storage_bytes, self._node.storage_bytes),
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.kit.ids import IdMaker
+from sandyard.kit.ids import resource_id
 from sandyard.kit.sql.column_types import unix_seconds
 from sandyard.kit.sql.database import Database
 from sandyard.platform.measurements.model import Measurement, MeasurementBucket
@@ -16,14 +16,13 @@ _column = sandbox_metrics.c
 
 
 class SqlMeasurementStore:
-    def __init__(self, database: Database, *, make_metric_id: IdMaker) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._make_metric_id = make_metric_id
 
     async def add(self, measurements: Sequence[Measurement]) -> None:
         rows = [
             {
-                "metric_id": self._make_metric_id(),
+                "metric_id": resource_id("mtr"),
                 "sandbox_id": each.sandbox_id,
                 "timestamp": each.timestamp,
                 "cpu_utilization": each.cpu_utilization,

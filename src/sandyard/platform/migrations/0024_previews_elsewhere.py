@@ -3,8 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from sandyard.kit.sql.schema_locks import lock_tables
-from sandyard.kit.sql.shared_tables import drop_tables, is_postgres, schema
+from sandyard.kit.sql.shared_tables import drop_tables, is_postgres, lock_tables, schema
 
 revision = "0024"
 down_revision = "0023"

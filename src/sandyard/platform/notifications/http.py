@@ -8,7 +8,7 @@ from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes, admin_routes
-from sandyard.platform.listings.model import Listing
+from sandyard.platform.entities.model import Listing
 from sandyard.platform.notifications.model import NotificationFilter, NotificationType
 from sandyard.platform.notifications.schemas import (
     BroadcastAnswer,

@@ -8,8 +8,8 @@ from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
+from sandyard.platform.entities.model import Listing
 from sandyard.platform.http.fields import Search
-from sandyard.platform.listings.model import Listing
 from sandyard.platform.projects.model import ProjectFilter, ProjectSort, ProjectStatus
 from sandyard.platform.projects.schemas import (
     NewProjectBody,

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import ClassVar, TypedDict
+from typing import ClassVar
 
 from sandyard.kit.changes.transitions import Cause, Transition, changed, created
-from sandyard.platform.changes.updates import updated
+from sandyard.platform.entities.model import FieldChanges, updated
 from sandyard.platform.projects.errors import (
     DefaultProjectError,
     ProjectArchivedError,
@@ -30,13 +30,6 @@ class ProjectSort(StrEnum):
     NAME = "name"
     NAME_REVERSED = "-name"
     CHANGED = "-updated_at"
-
-
-class ProjectChanges(TypedDict, total=False):
-    """Omitted fields do not change."""
-
-    name: str
-    description: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +110,7 @@ def create_default_project(
 
 
 def update_project(
-    project: Project, changes: ProjectChanges, cause: Cause
+    project: Project, changes: FieldChanges, cause: Cause
 ) -> Transition[Project] | None:
     """ProjectArchivedError."""
     project.require_writable()

@@ -5,24 +5,14 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from sandyard.kit.paging import Page
-from sandyard.platform.changes.apply import TransitionStore
-from sandyard.platform.listings.model import Listing
-from sandyard.platform.projects.model import (
-    Project,
-    ProjectContents,
-    ProjectFilter,
-)
-from sandyard.platform.quotas.model import CountQuota
+from sandyard.platform.entities.apply import OwnedStore
+from sandyard.platform.projects.model import Project
 
 T = TypeVar("T")
 
 
-class ProjectStore(TransitionStore, Protocol):
-    """Finders with an account return only its projects, and no deleted ones. `apply`
-    raises ProjectNameTakenError."""
-
-    async def find_project(self, account_id: str, project_id: str) -> Project | None: ...
+class ProjectStore(OwnedStore[Project], Protocol):
+    """`apply` raises ProjectNameTakenError."""
 
     async def find_default(self, account_id: str) -> Project | None: ...
 
@@ -45,11 +35,3 @@ class ProjectStore(TransitionStore, Protocol):
     async def clear_projects(self, project_ids: Collection[str], *, at: datetime) -> None:
         """Mark that no data of these is left in other parts."""
         ...
-
-    async def read_count_quota(self, about: CountQuota) -> CountQuota: ...
-
-    async def find_contents(self, project_id: str) -> ProjectContents: ...
-
-    async def page_of_projects(
-        self, account_id: str, listing: Listing[ProjectFilter]
-    ) -> Page[Project]: ...

@@ -1,22 +1,20 @@
-"""The use cases of projects. Each reads the clock once."""
+"""The use cases of projects."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
-from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.concurrency.keyed_locks import KeyedLocks
 from sandyard.kit.ids import is_resource_id, resource_id
-from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.changes.apply import BusyError, apply_all, change
-from sandyard.platform.listings.model import Listing
+from sandyard.platform.entities.apply import apply_all
+from sandyard.platform.entities.model import FieldChanges
+from sandyard.platform.entities.service import OwnedEntities
 from sandyard.platform.projects.errors import ProjectNotFoundError
 from sandyard.platform.projects.model import (
     Project,
-    ProjectChanges,
-    ProjectFilter,
+    ProjectContents,
     archive_project,
     create_project,
     delete_project,
@@ -30,14 +28,13 @@ from sandyard.platform.quotas.model import CountQuota, ResourceKind
 T = TypeVar("T")
 
 
-class Projects:
-    """Every use case is limited to the given account's projects; others are not found."""
+class Projects(OwnedEntities[Project, ProjectStore]):
+    id_prefix = "prj"
+    not_found = ProjectNotFoundError
 
     def __init__(self, store: ProjectStore, *, clock: Clock, per_account: int) -> None:
-        self._store = store
-        self._clock = clock
+        super().__init__(store, clock=clock)
         self._per_account = per_account
-        self._locks = KeyedLocks()
 
     async def create(self, principal: Principal, *, name: str, description: str | None) -> Project:
         """ProjectNameTakenError, ProjectsLimitError."""
@@ -50,19 +47,11 @@ class Projects:
                 account_id=principal.account_id,
                 name=name,
                 description=description,
-                quota=await self._store.read_count_quota(quota),
+                quota=await self._store.read_fact(quota),
                 cause=cause,
             )
 
-        return (await apply_decision(decide, self._store.apply, busy=BusyError)).result
-
-    async def list(self, account_id: str, listing: Listing[ProjectFilter]) -> Page[Project]:
-        return await self._store.page_of_projects(account_id, listing)
-
-    async def find(self, account_id: str, project_id: str) -> Project | None:
-        if not is_resource_id("prj", project_id):
-            return None
-        return await self._store.find_project(account_id, project_id)
+        return await self._apply(decide)
 
     async def hold(
         self, account_id: str, project_id: str, work: Callable[[Project | None], Awaitable[T]]
@@ -73,12 +62,6 @@ class Projects:
             return await work(None)
         async with self._locks.of(project_id):
             return await self._store.hold_project(account_id, project_id, work)
-
-    async def get(self, account_id: str, project_id: str) -> Project:
-        project = await self.find(account_id, project_id)
-        if project is None:
-            raise ProjectNotFoundError
-        return project
 
     async def deleted(self, project_ids: Collection[str]) -> AbstractSet[str]:
         """Those that were deleted, of any account; unknown ids are not among them."""
@@ -94,9 +77,7 @@ class Projects:
         if project_ids:
             await self._store.clear_projects(project_ids, at=utc_time(self._clock.now()))
 
-    async def update(
-        self, principal: Principal, project_id: str, changes: ProjectChanges
-    ) -> Project:
+    async def update(self, principal: Principal, project_id: str, changes: FieldChanges) -> Project:
         """Change the given fields; ProjectArchivedError, ProjectNameTakenError."""
         return await self._change(
             principal, project_id, lambda project, cause: update_project(project, changes, cause)
@@ -130,24 +111,8 @@ class Projects:
 
         async def decide() -> Transition[Project]:
             project = await self.get(principal.account_id, project_id)
-            return delete_project(project, await self._store.find_contents(project_id), cause)
+            contents = await self._store.read_fact(ProjectContents(project_id))
+            return delete_project(project, contents, cause)
 
         async with self._locks.of(project_id):
-            await apply_decision(decide, self._store.apply, busy=BusyError)
-
-    async def _change(
-        self,
-        principal: Principal,
-        project_id: str,
-        decide: Callable[[Project, Cause], Transition[Project] | None],
-    ) -> Project:
-        cause = self._cause(principal)
-        return await change(
-            self._store,
-            lambda: self.get(principal.account_id, project_id),
-            lambda project: decide(project, cause),
-            lock=self._locks.of(project_id),
-        )
-
-    def _cause(self, principal: Principal) -> Cause:
-        return Cause.by(principal.actor, self._clock)
+            await self._apply(decide)

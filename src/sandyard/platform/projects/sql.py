@@ -7,19 +7,12 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import EntityLookup, find_entity
-from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore, SqlTransitions, lock_name
-from sandyard.platform.listings.model import Listing
-from sandyard.platform.listings.sql import SqlListing
+from sandyard.kit.sql.transitions import EntityTable, SqlTransitions, lock_name
+from sandyard.platform.entities.sql import SqlListing, SqlOwnedStore
 from sandyard.platform.projects.errors import ProjectNameTakenError
-from sandyard.platform.projects.model import (
-    Project,
-    ProjectContents,
-    ProjectFilter,
-)
-from sandyard.platform.quotas.model import CountQuota
+from sandyard.platform.projects.model import Project
 from sandyard.platform.schema.tables import projects
 
 T = TypeVar("T")
@@ -27,7 +20,6 @@ T = TypeVar("T")
 PROJECTS = EntityTable(Project, projects)
 _project = projects.c
 _UNCLEARED = sa.and_(_project.deleted_at.is_not(None), _project.cleared_at.is_(None))
-_LISTING = SqlListing(PROJECTS, searched=(_project.name, _project.description))
 
 
 def project_lock(project_id: str) -> str:
@@ -35,22 +27,24 @@ def project_lock(project_id: str) -> str:
     return f"project {project_id}"
 
 
-class SqlProjectStore(SqlEntityStore):
+class SqlProjectStore(SqlOwnedStore[Project]):
     name_taken = ProjectNameTakenError
+    cursor_name = "projects"
+    listing = SqlListing(PROJECTS, searched=(_project.name, _project.description))
 
     def __init__(self, database: Database, transitions: SqlTransitions) -> None:
         super().__init__(database, transitions)
         self._lookup = EntityLookup(database, PROJECTS, _project.deleted_at.is_(None))
 
-    async def find_project(self, account_id: str, project_id: str) -> Project | None:
-        project = await self._lookup.find(project_id)
+    async def find(self, account_id: str, entity_id: str) -> Project | None:
+        project = await self._lookup.find(entity_id)
         return project if project and project.owner_account_id == account_id else None
 
     async def hold_project(
         self, account_id: str, project_id: str, work: Callable[[Project | None], Awaitable[T]]
     ) -> T:
         this = _project.project_id == project_id
-        statement = sa.select(*PROJECTS.columns).where(*_of(account_id), this)
+        statement = sa.select(*PROJECTS.columns).where(*self.visible_to(account_id), this)
 
         def lock(connection: sa.Connection) -> Project | None:
             lock_name(connection, project_lock(project_id))
@@ -60,13 +54,8 @@ class SqlProjectStore(SqlEntityStore):
         return await self._database.hold(lock, work)
 
     async def find_default(self, account_id: str) -> Project | None:
-        return await find_entity(self._database, PROJECTS, *_of(account_id), _project.is_default)
-
-    async def read_count_quota(self, about: CountQuota) -> CountQuota:
-        return await self._transitions.read_fact(about)
-
-    async def find_contents(self, project_id: str) -> ProjectContents:
-        return await self._transitions.read_fact(ProjectContents(project_id))
+        this = (*self.visible_to(account_id), _project.is_default)
+        return await find_entity(self._database, PROJECTS, *this)
 
     async def deleted_projects(self, project_ids: Collection[str]) -> AbstractSet[str]:
         statement = sa.select(_project.project_id).where(
@@ -91,13 +80,3 @@ class SqlProjectStore(SqlEntityStore):
             .values(cleared_at=at)
         )
         await self._database.write(lambda connection: connection.execute(cleared))
-
-    async def page_of_projects(
-        self, account_id: str, listing: Listing[ProjectFilter]
-    ) -> Page[Project]:
-        name = f"projects {account_id}"
-        return await _LISTING.page(self._database, listing, *_of(account_id), name=name)
-
-
-def _of(account_id: str) -> tuple[sa.ColumnElement[bool], ...]:
-    return (_project.owner_account_id == account_id, _project.deleted_at.is_(None))

@@ -38,18 +38,22 @@ class CountQuota:
         return replace(self, is_used_up=count >= self.limit)
 
     def require(self, error: type[ConflictError]) -> None:
-        """Raise the error if the limit is reached."""
+        """Raise the error, with the limit, if it is reached."""
         if self.is_used_up:
-            raise error(details={"limit": self.limit})
+            message = f"{error().message} The limit is {self.limit}."
+            raise error(message, details={"limit": self.limit})
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The total resources of an account's active sandboxes, or their limit: its quota."""
+    """The total resources of an account's active sandboxes and its stored files, or their limit:
+    its quota."""
 
     sandboxes: int
     cpu: float
     memory_gb: float
+    storage_gb: float
+    """Each workspace counts with all that it may store, other files with their size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,10 @@ class QuotaRequest:
     cpu: float
     memory_gb: float
     quota: Resources
+    storage_gb: float = 0.0
+    """What a sandbox may store."""
+    stored_elsewhere_gb: float = 0.0
+    """What other parts store for the account."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +78,33 @@ class QuotaCheck:
     request: QuotaRequest
     exceeded: Mapping[str, Mapping[str, float]]
 
+    def require(self, error: type[ConflictError]) -> None:
+        """Raise the error, with the numbers, if the quota would be exceeded."""
+        if self.exceeded:
+            raise exceeded(self.exceeded, error)
+
+
+def exceeded(
+    numbers: Mapping[str, Mapping[str, float]], error: type[ConflictError]
+) -> ConflictError:
+    """The error, with the limit, the use and the request of each resource."""
+    shown = [
+        f"{each['in_use']:g} of {each['limit']:g} {name} in use, {each['asked']:g} needed"
+        for name, each in numbers.items()
+    ]
+    return error(f"{error().message} Now: {'; '.join(shown)}.", details=dict(numbers))
+
 
 def check_quota(request: QuotaRequest, in_use: Resources) -> QuotaCheck:
-    asked = {"sandboxes": 1, "cpu": request.cpu, "memory_gb": request.memory_gb}
+    wanted = {
+        "sandboxes": 1,
+        "cpu": request.cpu,
+        "memory_gb": request.memory_gb,
+        "storage_gb": request.storage_gb,
+    }
     exceeded = {
-        name: {"limit": limit, "in_use": taken, "asked": asked[name]}
-        for name in asked
-        if (taken := getattr(in_use, name)) + asked[name] > (limit := getattr(request.quota, name))
+        name: {"limit": limit, "in_use": taken, "asked": wanted[name]}
+        for name in wanted
+        if (taken := getattr(in_use, name)) + wanted[name] > (limit := getattr(request.quota, name))
     }
     return QuotaCheck(request, exceeded)

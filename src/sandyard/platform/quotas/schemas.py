@@ -12,7 +12,8 @@ from sandyard.platform.quotas.model import ResourceQuota
 class ResourceQuotaAnswer(BaseModel):
     resource: str = Field(
         description="Running `sandboxes` and `previews`, `cpu` and `memory_gb` of those sandboxes,"
-        " `snapshot_bytes` of stored files, `projects_total`, `templates_total`, `variables_total`"
+        " `storage_gb` of workspaces and stored files, `snapshot_bytes` of these, `projects_total`,"
+        " `templates_total`, `variables_total`"
         " and `sandboxes_total`, running or not, `file_bytes` of projects, …"
     )
     in_use: int | float
@@ -25,6 +26,7 @@ class QuotasAnswer(BaseModel):
             {"resource": "sandboxes", "in_use": 1, "limit": 5},
             {"resource": "cpu", "in_use": 2, "limit": 8},
             {"resource": "memory_gb", "in_use": 0.5, "limit": 16},
+            {"resource": "storage_gb", "in_use": 2.001, "limit": 20},
             {"resource": "snapshot_bytes", "in_use": 1048576, "limit": None},
             {"resource": "projects_total", "in_use": 3, "limit": 1000},
             {"resource": "previews", "in_use": 0, "limit": 5},

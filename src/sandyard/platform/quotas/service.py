@@ -1,8 +1,9 @@
-"""Collects the quotas of an account from all nouns."""
+"""The quotas of an account, from all nouns, and those of its sandboxes."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from sandyard.platform.quotas.model import ResourceQuota
+from sandyard.platform.quotas.model import ResourceQuota, Resources
+from sandyard.platform.quotas.storage import ResourceCounter, StorageQuota
 
 QuotaSource = Callable[[str], Awaitable[Sequence[ResourceQuota]]]
 """The current quotas of one part or noun for the account with this id."""
@@ -20,3 +21,21 @@ class Quotas:
     async def of_account(self, account_id: str) -> Sequence[ResourceQuota]:
         """In the order in which the sources were added."""
         return [each for source in self._sources for each in await source(account_id)]
+
+
+class SandboxQuotas:
+    def __init__(self, counter: ResourceCounter, quota: Resources, storage: StorageQuota) -> None:
+        self._counter = counter
+        self._quota = quota
+        self._storage = storage
+
+    async def of_account(self, account_id: str) -> Sequence[ResourceQuota]:
+        in_use, quota = await self._counter.in_use(account_id, workspace_gb=0), self._quota
+        snapshot_bytes = await self._counter.snapshot_bytes(account_id)
+        return (
+            ResourceQuota("sandboxes", in_use.sandboxes, quota.sandboxes),
+            ResourceQuota("cpu", in_use.cpu, quota.cpu),
+            ResourceQuota("memory_gb", in_use.memory_gb, quota.memory_gb),
+            await self._storage.quota(account_id),
+            ResourceQuota("snapshot_bytes", snapshot_bytes, None),
+        )

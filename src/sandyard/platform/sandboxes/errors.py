@@ -52,6 +52,13 @@ class ProjectNotUsableError(InvalidError):
     code = "PROJECT_NOT_USABLE"
 
 
+class OwnerInactiveError(ConflictError):
+    """The sandbox's account is deactivated: nothing starts it until an admin activates the account
+    again."""
+
+    code = "OWNER_INACTIVE"
+
+
 class ProjectReadOnlyError(ConflictError):
     """The project is archived. Its sandboxes can only be viewed and stopped."""
 
@@ -59,7 +66,7 @@ class ProjectReadOnlyError(ConflictError):
 
 
 class QuotaExceededError(ConflictError):
-    """Your running sandboxes use all of your account's quota. Stop one first."""
+    """This would exceed your account's quota. Stop a sandbox, or delete what you do not need."""
 
     code = "QUOTA_EXCEEDED"
 

@@ -1,7 +1,6 @@
-"""Calls of accounts about their sandboxes."""
+"""Calls of accounts about their sandboxes, and of admins about any."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -13,10 +12,10 @@ from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT, Page
 from sandyard.platform.access.guard import AccessGuard, LoginRequiredError
-from sandyard.platform.access.open_streams import stream_end
-from sandyard.platform.access.routes import Caller, run_routes
+from sandyard.platform.access.open_streams import stream_end, until_over
+from sandyard.platform.access.routes import Caller, admin_routes, run_routes
+from sandyard.platform.entities.model import Listing
 from sandyard.platform.http.fields import OfProject, OfTemplate, Search
-from sandyard.platform.listings.model import Listing
 from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
@@ -26,6 +25,7 @@ from sandyard.platform.sandboxes.model import (
 )
 from sandyard.platform.sandboxes.schemas import (
     EgressAnswer,
+    EndBody,
     LogsAnswer,
     NewSandboxBody,
     SandboxAnswer,
@@ -34,8 +34,6 @@ from sandyard.platform.sandboxes.schemas import (
     SandboxStatus,
 )
 from sandyard.platform.sandboxes.service import Sandboxes
-
-_POLL_SEC = 0.2
 
 SandboxId = Annotated[str, Path(description="The id from the response that created it")]
 Sort = Literal["created_at", "-created_at", "name", "-name", "updated_at", "-updated_at"]
@@ -79,18 +77,40 @@ def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix:
         """The log of its last run. With `follow` the response continues until the program ends."""
         account_id = caller.account_id
         if follow:
+            guard.streams.check(account_id)
             written = await sandboxes.follow_logs(sandbox_id, account_id=account_id, lines=lines)
 
             async def text() -> AsyncIterator[bytes]:
-                with suppress(LoginRequiredError):
-                    async with stream_end(request, guard, caller) as is_over:
-                        async for line in _as_text(written, is_over):
-                            yield line
+                with suppress(LoginRequiredError), stream_end(request, guard, caller) as is_over:
+                    async for line in until_over(written, is_over):
+                        if line is not None:
+                            yield f"{line}\n".encode()
 
             return StreamingResponse(text(), media_type="text/plain")
         tail = await sandboxes.tail_logs(sandbox_id, account_id=account_id, lines=lines)
         body = LogsAnswer(sandbox_id=sandbox_id, lines=list(tail))
         return Response(body.model_dump_json(), media_type="application/json")
+
+    return routes.router
+
+
+def create_admin_sandboxes_router(
+    sandboxes: Sandboxes, guard: AccessGuard, *, prefix: str
+) -> APIRouter:
+    routes = admin_routes(guard, prefix=f"{prefix}/admin/sandboxes", tag="admins")
+
+    @routes.post("/{sandbox_id}/end", "End any sandbox", 404, 409)
+    async def end_sandbox(
+        request: Request, sandbox_id: SandboxId, body: Annotated[EndBody, Body()], admin: Caller
+    ) -> SandboxAnswer:
+        """Its owner is notified, with the reason, and requests do not wake it again. On the node
+        that runs it, it is stopped and its files are kept. If its node is gone for good, it ends as
+        of its last heartbeat, frees its quota, and can be started on another node without the files
+        of the old one. While its node is alive, another node returns 503 `SANDBOX_ELSEWHERE`: call
+        the server there."""
+        request.state.log |= {"sandbox_id": sandbox_id, "action": "end"}
+        ended = await sandboxes.end_for_admin(sandbox_id, reason=body.reason, by=admin)
+        return await _priced_answer(sandboxes, ended)
 
     return routes.router
 
@@ -126,7 +146,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     async def get_sandbox(caller: Caller, sandbox_id: SandboxId) -> SandboxAnswer:
         """Its state, its address, and its cost so far."""
         found = await sandboxes.get(sandbox_id, account_id=caller.account_id)
-        return await priced_answer(sandboxes, found)
+        return await _priced_answer(sandboxes, found)
 
     @routes.patch("/{sandbox_id}", "Change a sandbox", 404, 409)
     async def update_sandbox(
@@ -135,7 +155,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         """Name, description, project and access can be changed at any time, resources only while it
         does not run. Earlier usage stays with its previous project."""
         changed = await sandboxes.change(sandbox_id, Changes(body.sent()), by=caller)
-        return await priced_answer(sandboxes, changed)
+        return await _priced_answer(sandboxes, changed)
 
 
 def _add_egress(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
@@ -154,7 +174,7 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         """Returns when it serves at `preview_url`, with its stored files. If it fails, the error is
         a 409 whose code says why, and the sandbox is `stopped`."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "start"}
-        return await priced_answer(sandboxes, await sandboxes.start(sandbox_id, by=caller))
+        return await _priced_answer(sandboxes, await sandboxes.start(sandbox_id, by=caller))
 
     @routes.post("/{sandbox_id}/stop", "Stop a sandbox", 404, 409)
     async def stop_sandbox(
@@ -162,7 +182,7 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     ) -> SandboxAnswer:
         """Its files are kept. Stopping a sandbox that does not run changes nothing."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "stop"}
-        return await priced_answer(sandboxes, await sandboxes.stop(sandbox_id, by=caller))
+        return await _priced_answer(sandboxes, await sandboxes.stop(sandbox_id, by=caller))
 
     @routes.delete("/{sandbox_id}", "Recycle a sandbox", 404, 409)
     async def recycle_sandbox(
@@ -170,26 +190,10 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     ) -> SandboxAnswer:
         """Stops it and deletes its files for good. Its usage and bills stay."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "recycle"}
-        return await priced_answer(sandboxes, await sandboxes.recycle(sandbox_id, by=caller))
+        return await _priced_answer(sandboxes, await sandboxes.recycle(sandbox_id, by=caller))
 
 
-async def priced_answer(sandboxes: Sandboxes, sandbox: Sandbox) -> SandboxAnswer:
+async def _priced_answer(sandboxes: Sandboxes, sandbox: Sandbox) -> SandboxAnswer:
     """The sandbox with its cost so far."""
     [priced] = await sandboxes.with_costs([sandbox])
     return SandboxAnswer.of(priced)
-
-
-async def _as_text(
-    lines: AsyncIterator[str], is_stopping: Callable[[], bool]
-) -> AsyncIterator[bytes]:
-    """Ends when the server stops, even if the program does not."""
-    while not is_stopping():
-        line = asyncio.ensure_future(anext(lines, None))
-        try:
-            while not line.done() and not is_stopping():
-                await asyncio.wait({line}, timeout=_POLL_SEC)
-            if not line.done() or line.result() is None:
-                return
-            yield f"{line.result()}\n".encode()
-        finally:
-            line.cancel()

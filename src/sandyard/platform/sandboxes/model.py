@@ -16,6 +16,7 @@ from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, c
 from sandyard.kit.node import require_here
 from sandyard.platform.quotas.model import CountQuota, QuotaCheck
 from sandyard.platform.sandboxes.errors import (
+    OwnerInactiveError,
     ProjectNotUsableError,
     ProjectReadOnlyError,
     QuotaExceededError,
@@ -53,6 +54,8 @@ MIN_MEMORY_GB, MAX_MEMORY_GB, DEFAULT_MEMORY_GB = 0.5, 16, 1.0
 LONGEST_RUN = timedelta(days=7)
 DEFAULT_RUN = timedelta(days=1)
 """How long it runs at most, unless it is requested otherwise."""
+DEFAULT_IDLE_STOP = timedelta(hours=1)
+"""After how long without use it is stopped, unless it is requested otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +194,13 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class ProjectState:
-    """A fact: the project is this account's and not deleted; whether it is archived."""
+    """A fact: the project is this account's and not deleted; whether it is archived, and whether
+    the account is active."""
 
     project_id: str
     owner_account_id: str
     is_archived: bool
+    is_owner_active: bool = True
 
 
 def create_sandbox(
@@ -262,6 +267,14 @@ def update_sandbox(
     return changed(sandbox, after, "sandbox.updated", cause, preconditions=tuple(states))
 
 
+def stop_waking(sandbox: Sandbox, cause: Cause) -> Transition[Sandbox] | None:
+    """From now on, only its owner starts it. None if that is so already."""
+    if not sandbox.wake_on_request or sandbox.status is Status.RECYCLED:
+        return None
+    after = replace(sandbox, wake_on_request=False, updated_at=cause.at)
+    return changed(sandbox, after, "sandbox.updated", cause)
+
+
 @dataclass(frozen=True, slots=True)
 class StartFacts:
     """A sandbox, and what its start depends on, as they were read."""
@@ -305,8 +318,7 @@ def approve_start(facts: StartFacts, quota: QuotaCheck) -> ApprovedStart | None:
     if sandbox.latest_snapshot_id is None:
         require_usable(facts.template, sandbox.owner_account_id)
     state = require_writable(facts.project)
-    if quota.exceeded:
-        raise QuotaExceededError(details=dict(quota.exceeded))
+    quota.require(QuotaExceededError)
     return ApprovedStart(sandbox, (state, quota))
 
 
@@ -327,6 +339,8 @@ def require_usable(template: Template | None, account_id: str) -> Template:
 def require_writable(project: ProjectState | None) -> ProjectState:
     if project is None:
         raise ProjectNotUsableError
+    if not project.is_owner_active:
+        raise OwnerInactiveError
     if project.is_archived:
         raise ProjectReadOnlyError
     return project

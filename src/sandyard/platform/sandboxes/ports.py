@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.platform.listings.model import Listing
+from sandyard.platform.access.principal import Principal
+from sandyard.platform.entities.model import Listing
 from sandyard.platform.quotas.model import CountQuota, QuotaCheck, QuotaRequest
 from sandyard.platform.sandboxes.model import ProjectState, Sandbox, SandboxFilter, Status
 from sandyard.platform.templates.model import Template
@@ -22,7 +23,7 @@ class ActiveCounts:
 
 
 class TemplateFinder(Protocol):
-    async def find_template(self, account_id: str, template_id: str) -> Template | None:
+    async def find(self, account_id: str, template_id: str, /) -> Template | None:
         """The template, if the account may see it."""
         ...
 
@@ -39,6 +40,14 @@ class SandboxVariables(Protocol):
         ...
 
 
+class WritableVariables(SandboxVariables, Protocol):
+    async def set(
+        self, holder_id: str, name: str, value: str, *, is_secret: bool, by: Principal
+    ) -> Any:
+        """Programs of this sandbox or project that start from now on get it."""
+        ...
+
+
 class SandboxStore(Protocol):
     """Sandboxes, and the facts of decisions about them."""
 
@@ -49,6 +58,10 @@ class SandboxStore(Protocol):
 
     async def find(self, sandbox_id: str, *, account_id: str | None = None) -> Sandbox | None:
         """The sandbox, if it is this account's; any account's with None."""
+        ...
+
+    async def find_of_active(self, sandbox_id: str) -> Sandbox | None:
+        """The sandbox, of any account that is active."""
         ...
 
     async def find_with_usage(self, sandbox_id: str) -> tuple[Sandbox, Usage | None] | None:
@@ -65,7 +78,7 @@ class SandboxStore(Protocol):
         """The account's project; its default one if none is named."""
         ...
 
-    async def read_count_quota(self, about: CountQuota) -> CountQuota: ...
+    async def read_fact(self, about: CountQuota) -> CountQuota: ...
 
     async def check_quota(self, request: QuotaRequest) -> QuotaCheck: ...
 
@@ -94,8 +107,8 @@ class SandboxStore(Protocol):
         """The node's active sandboxes whose account is deactivated."""
         ...
 
-    async def to_recycle(self, node: str) -> Sequence[Sandbox]:
-        """Sandboxes of the node that timed out and are recycled then."""
+    async def to_recycle(self, node: str, *, now: datetime) -> Sequence[Sandbox]:
+        """Sandboxes of the node or of none whose time is over, and that are recycled then."""
         ...
 
     async def with_snapshot_until(

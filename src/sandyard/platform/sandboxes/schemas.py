@@ -21,6 +21,7 @@ from sandyard.platform.http.fields import (
 )
 from sandyard.platform.sandboxes.model import (
     DEFAULT_CPU,
+    DEFAULT_IDLE_STOP,
     DEFAULT_MEMORY_GB,
     DEFAULT_RUN,
     LONGEST_RUN,
@@ -79,7 +80,7 @@ class NewSandboxBody(RequestBody):
         description="Recycle it at its deadline instead of keeping its files",
     )
     network: NetworkField | None = Field(None, description="Default: the template's")
-    idle_stop_minutes: IdleMinutes | None = None
+    idle_stop_minutes: IdleMinutes | None = int(DEFAULT_IDLE_STOP.total_seconds()) // 60
 
 
 class SandboxChangesBody(RequestBody):
@@ -89,7 +90,7 @@ class SandboxChangesBody(RequestBody):
 
     name: ShortName = unchanged()
     description: Description | None = Field(None, description="Null removes it")
-    project_id: Id = unchanged()
+    project_id: Id | None = Field(None, description="Null: it is in no project")
     cpu_spec: Cpu = unchanged()
     memory_spec: Memory = unchanged()
     max_running_seconds: Seconds = unchanged()
@@ -121,7 +122,7 @@ class SandboxAnswer(Answer):
         recycle_on_timeout=False,
         network="packages",
         environment=None,
-        idle_stop_minutes=None,
+        idle_stop_minutes=60,
         status="running",
         status_reason=None,
         preview_url="http://8080-sbx-1m4p7s0v3y6b9e2hk.localhost:8080/",
@@ -165,7 +166,9 @@ class SandboxAnswer(Answer):
     updated_at: datetime
     started_at: datetime | None
     stopped_at: datetime | None
-    timeout_at: datetime | None = Field(description="Its deadline")
+    timeout_at: datetime | None = Field(
+        description="The deadline of its run; null after its owner stopped it"
+    )
     recycled_at: datetime | None
 
     @classmethod

@@ -1,34 +1,21 @@
 """Use cases of an account's sandboxes. The runtime has the actual state."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import timedelta
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
-from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
-from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.ids import is_resource_id
-from sandyard.kit.node import require_here
+from sandyard.kit.changes.transitions import Transition, apply_decision
+from sandyard.kit.errors import SandyardError
 from sandyard.kit.paging import Page
+from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.listings.model import Listing
-from sandyard.platform.quotas.model import (
-    CountQuota,
-    QuotaCheck,
-    QuotaRequest,
-    ResourceKind,
-    Resources,
-)
-from sandyard.platform.sandboxes.errors import (
-    NeverStartedError,
-    SandboxChangedError,
-    SandboxElsewhereError,
-    SandboxUnknownError,
-)
-from sandyard.platform.sandboxes.ids import SandboxIds
+from sandyard.platform.entities.model import Listing
+from sandyard.platform.quotas.model import CountQuota, QuotaCheck, QuotaRequest, ResourceKind
+from sandyard.platform.quotas.storage import StorageQuota
+from sandyard.platform.sandboxes.errors import NeverStartedError, SandboxChangedError
 from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
@@ -40,79 +27,50 @@ from sandyard.platform.sandboxes.model import (
     Status,
     approve_start,
     create_sandbox,
+    stop_waking,
     update_sandbox,
 )
 from sandyard.platform.sandboxes.network.enforcement import SandboxNetworks
-from sandyard.platform.sandboxes.ports import (
-    SandboxStore,
-    SandboxVariables,
-    TemplateFinder,
-)
+from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
+from sandyard.platform.sandboxes.ports import TemplateFinder, WritableVariables
 from sandyard.platform.sandboxes.retried_later import retried_later
-from sandyard.platform.sandboxes.runs.model import Transitions, recycle_sandbox
+from sandyard.platform.sandboxes.runs.model import Transitions, recycle_sandbox, request_recycling
 from sandyard.platform.sandboxes.runs.node_files import NodeFiles
-from sandyard.platform.sandboxes.runs.recorder import RunRecorder, run_id_of
+from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.runs.starts import SandboxStarts
 from sandyard.platform.sandboxes.runs.warm import WarmSandboxes
 from sandyard.platform.templates.model import Template
-from sandyard.platform.usage.model import PriceList
 from sandyard.runtime.errors import RunNotFoundError
 from sandyard.runtime.network_model import EgressReport
-from sandyard.runtime.ports import Runtime
 
 _POLL_SEC = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxPolicy:
-    """Limits of one sandbox and one account, and how long to wait for a start."""
-
-    quota: Resources
-    per_account: int
-    """The maximum of sandboxes of an account, running or not."""
-    prices: PriceList
-    node: str
-    processes: int
-    storage_bytes: int
-    silent_for: timedelta
-    """After how long without a heartbeat a node counts as silent."""
-    start_wait_sec: float = 60
+_NO_SECRETS: Mapping[str, str] = MappingProxyType({})
 
 
 class Sandboxes:
     def __init__(
         self,
-        store: SandboxStore,
+        node: SandboxNode,
         templates: TemplateFinder,
-        runtime: Runtime,
         recorder: RunRecorder,
-        variables: SandboxVariables,
-        *,
-        clock: Clock,
-        ids: SandboxIds,
-        policy: SandboxPolicy,
-        warm: WarmSandboxes | None = None,
+        variables: WritableVariables,
+        warm: WarmSandboxes | None,
+        storage: StorageQuota,
     ) -> None:
-        self._store = store
+        self._node = node
+        self._storage = storage
+        self._store, self._runtime = node.store, node.runtime
         self._templates = templates
-        self._runtime = runtime
         self._recorder = recorder
-        self._files = NodeFiles(runtime, recorder, node=policy.node)
-        self._networks = SandboxNetworks(runtime, node=policy.node)
-        self._clock = clock
+        self._variables = variables
+        self._files = NodeFiles(node, recorder)
+        self._networks = SandboxNetworks(node)
         self._locks = recorder.locks
-        self._ids = ids
-        self._policy = policy
-        self._starts = SandboxStarts(
-            *(store, runtime, recorder, variables, self._networks),
-            processes=policy.processes,
-            storage_bytes=policy.storage_bytes,
-            warm=warm,
-        )
+        self._starts = SandboxStarts(node, recorder, variables, self._networks, warm)
 
     @property
     def currency(self) -> str:
-        return self._policy.prices.currency
+        return self._node.prices.currency
 
     async def create(
         self, new: NewSandbox, *, by: Principal, template: Template | None = None
@@ -120,9 +78,9 @@ class Sandboxes:
         """Create a sandbox from a template that the account may use, in one of its projects.
         `template` is the new sandbox's, if it was read already. Raises SandboxNameTakenError,
         SandboxesLimitError."""
-        quota = CountQuota(ResourceKind.SANDBOXES, by.account_id, self._policy.per_account)
-        cause, sandbox_id = Cause.by(by.actor, self._clock), self._ids.sandbox()
-        used = template or await self._templates.find_template(by.account_id, new.template_id)
+        quota = CountQuota(ResourceKind.SANDBOXES, by.account_id, self._node.per_account)
+        cause, sandbox_id = self._node.cause(by.actor), self._node.ids.sandbox()
+        used = template or await self._templates.find(by.account_id, new.template_id)
 
         async def decide() -> tuple[ProjectState | None, Transition[Sandbox]]:
             project = await self._store.find_project(by.account_id, new.project_id)
@@ -132,20 +90,50 @@ class Sandboxes:
                 account_id=by.account_id,
                 template=used,
                 project=project,
-                quota=await self._store.read_count_quota(quota),
+                quota=await self._store.read_fact(quota),
                 cause=cause,
             )
 
         project, made = await apply_decision(decide, self._apply, busy=SandboxChangedError)
         return StartFacts(made.result, used, project)
 
+    async def create_and_start(
+        self,
+        new: NewSandbox,
+        *,
+        by: Principal,
+        template: Template | None = None,
+        secrets: Mapping[str, str] = _NO_SECRETS,
+        prepare: Callable[[Sandbox], Awaitable[None]] | None = None,
+    ) -> Sandbox:
+        """A running sandbox with these secret variables, in which `prepare` has finished. If any of
+        it fails, or the caller goes away meanwhile, the sandbox is recycled. Raises the errors of
+        `create` and `start`."""
+        creating = asyncio.ensure_future(self.create(new, template=template, by=by))
+        try:
+            facts = await asyncio.shield(creating)
+            sandbox_id = facts.sandbox.sandbox_id
+            for name, value in secrets.items():
+                await self._variables.set(sandbox_id, name, value, is_secret=True, by=by)
+            started = await self.start(sandbox_id, facts=facts, by=by)
+            if prepare is not None:
+                await prepare(started)
+        except BaseException:
+            await asyncio.shield(self._recycle_created(creating, by))
+            raise
+        return started
+
+    async def _recycle_created(self, creating: Awaitable[StartFacts], by: Principal) -> None:
+        """What is being created may exist even if its caller did not wait for it."""
+        try:
+            facts = await creating
+        except SandyardError:
+            return  # nothing was created
+        await self.recycle(facts.sandbox.sandbox_id, by=by)
+
     async def get(self, sandbox_id: str, *, account_id: str | None) -> Sandbox:
         """The account's sandbox; any account's with None. SandboxUnknownError."""
-        is_id = is_resource_id("sbx", sandbox_id)
-        found = await self._store.find(sandbox_id, account_id=account_id) if is_id else None
-        if found is None:
-            raise SandboxUnknownError
-        return found
+        return await self._node.get(sandbox_id, account_id=account_id)
 
     async def list(self, listing: Listing[SandboxFilter], *, account_id: str) -> Page[Sandbox]:
         return await self._store.page(account_id, listing)
@@ -153,14 +141,14 @@ class Sandboxes:
     async def with_costs(self, sandboxes: Sequence[Sandbox]) -> Sequence[PricedSandbox]:
         """Each with its cost so far."""
         ids = [each.sandbox_id for each in sandboxes]
-        costs = await self._store.costs(ids, now=utc_time(self._clock.now()))
+        costs = await self._store.costs(ids, now=self._node.now())
         return [
             PricedSandbox(each, costs.get(each.sandbox_id, Decimal(0)), self.currency)
             for each in sandboxes
         ]
 
     async def change(self, sandbox_id: str, changes: Changes, *, by: Principal) -> Sandbox:
-        cause = Cause.by(by.actor, self._clock)
+        cause = self._node.cause(by.actor)
 
         async def decide() -> tuple[Sandbox, Transition[Sandbox] | None]:
             sandbox = await self.get(sandbox_id, account_id=by.account_id)
@@ -169,7 +157,7 @@ class Sandboxes:
             return sandbox, update_sandbox(
                 sandbox,
                 changes,
-                template=await self._templates.find_template(by.account_id, sandbox.template_id),
+                template=await self._templates.find(by.account_id, sandbox.template_id),
                 project=await self._store.find_project(by.account_id, sandbox.project_id),
                 target=await self._store.find_project(by.account_id, target),
                 cause=cause,
@@ -185,17 +173,23 @@ class Sandboxes:
         return await self._networks.report(await self._with_logs(sandbox_id, account_id))
 
     async def start(
-        self, sandbox_id: str, *, by: Principal, facts: StartFacts | None = None
+        self,
+        sandbox_id: str,
+        *,
+        by: Principal,
+        facts: StartFacts | None = None,
+        run_seconds: int | None = None,
     ) -> Sandbox:
         """Returns the sandbox, running; or still `starting`, if that takes longer than the wait.
-        `facts` are what `create` has just read of it.
+        `facts` are what `create` has just read of it. This run lasts for `run_seconds` at most; by
+        default for its `max_running_seconds`.
 
         Concurrent calls start one program. Raises QuotaExceededError, or what kept the program from
         listening; then the sandbox is `stopped`, with the reason. Raises SandboxElsewhereError if
         another node runs it, or has its files.
         """
         async with self._locks.of(by.account_id):  # its starts share one quota
-            sandbox = await self._begin_start(sandbox_id, by, facts)
+            sandbox = await self._begin_start(sandbox_id, by, facts, run_seconds)
         return await self._until_started(sandbox)
 
     async def stop(self, sandbox_id: str, *, by: Principal) -> Sandbox:
@@ -203,28 +197,37 @@ class Sandboxes:
         sandbox = await self.get(sandbox_id, account_id=by.account_id)
         if not sandbox.is_active:
             return sandbox
-        self._require_here(sandbox)
+        self._node.require_here(sandbox)
         await self.end(sandbox, actor=by.actor)
         return await self.get(sandbox_id, account_id=by.account_id)
 
     async def end_for_admin(self, sandbox_id: str, *, reason: str, by: Principal) -> Sandbox:
-        """End any account's sandbox, for an admin. On this node, it is stopped and its files are
-        stored. On a silent node, it counts as ended when it was last seen, or at its deadline if
-        that was before, and what that node may have of it is no longer waited for. Raises
-        SandboxElsewhereError if that node is not silent."""
+        """End any account's sandbox, for an admin; requests do not wake it again. On this node, it
+        is stopped and its files are stored. On a silent node, it counts as ended when it was last
+        seen, or at its deadline if that was before, and what that node may have of it is no longer
+        waited for. Raises SandboxElsewhereError if that node is not silent."""
         sandbox = await self.get(sandbox_id, account_id=None)
         end_reason = f"ended by an admin: {reason}"
-        if sandbox.node != self._policy.node:
+        if sandbox.node != self._node.name:
             await self._recorder.release(
                 sandbox_id,
                 snapshot_node=await self._files.holder(sandbox),
-                silent_for=self._policy.silent_for,
                 reason=end_reason,
                 actor=by.actor,
             )
-        elif sandbox.is_active:
+        sandbox = await self._stop_waking(sandbox_id, by)
+        if sandbox.is_active and sandbox.node == self._node.name:
             await self.end(sandbox, actor=by.actor, reason=end_reason)
         return await self.get(sandbox_id, account_id=None)
+
+    async def _stop_waking(self, sandbox_id: str, by: Principal) -> Sandbox:
+        async def decide() -> tuple[Sandbox, Transition[Sandbox] | None]:
+            sandbox = await self.get(sandbox_id, account_id=None)
+            return sandbox, stop_waking(sandbox, self._node.cause(by.actor))
+
+        async with self._locks.of(sandbox_id):
+            before, made = await apply_decision(decide, self._apply, busy=SandboxChangedError)
+        return before if made is None else made.result
 
     async def recycle(self, sandbox_id: str, *, by: Principal) -> Sandbox:
         """Stop it and delete it permanently, with its files; its usage and bills stay."""
@@ -232,14 +235,15 @@ class Sandboxes:
         async def decide() -> Transitions | None:
             sandbox = await self.get(sandbox_id, account_id=by.account_id)
             if sandbox.is_active:
-                self._require_here(sandbox)
+                self._node.require_here(sandbox)
+                await self._request_recycling(sandbox_id, by)
                 await self.end(sandbox, actor=by.actor)
                 sandbox = await self.get(sandbox_id, account_id=by.account_id)
             return recycle_sandbox(
                 sandbox,
-                ids=self._ids.new(),
-                prices=self._policy.prices,
-                cause=Cause.by(by.actor, self._clock),
+                ids=self._node.ids.new(),
+                prices=self._node.prices,
+                cause=self._node.cause(by.actor),
             )
 
         made = await apply_decision(decide, self._apply_all, busy=SandboxChangedError)
@@ -249,6 +253,16 @@ class Sandboxes:
         if recycled.before is not None:
             await self._forget(recycled.before)
         return recycled.result
+
+    async def _request_recycling(self, sandbox_id: str, by: Principal) -> None:
+        """Recorded before its program ends, so that a job recycles it if this call fails."""
+
+        async def decide() -> tuple[Transition[Sandbox] | None]:
+            sandbox = await self.get(sandbox_id, account_id=by.account_id)
+            return (request_recycling(sandbox, self._node.cause(by.actor)),)
+
+        async with self._locks.of(sandbox_id):
+            await apply_decision(decide, self._apply, busy=SandboxChangedError)
 
     async def tail_logs(self, sandbox_id: str, *, account_id: str, lines: int) -> Sequence[str]:
         sandbox = await self._with_logs(sandbox_id, account_id)
@@ -282,7 +296,11 @@ class Sandboxes:
         await self._starts.close()
 
     async def _begin_start(
-        self, sandbox_id: str, by: Principal, known: StartFacts | None
+        self,
+        sandbox_id: str,
+        by: Principal,
+        known: StartFacts | None,
+        run_seconds: int | None,
     ) -> Sandbox:
         async def decide() -> tuple[StartFacts, Transition[Sandbox] | None]:
             nonlocal known
@@ -291,27 +309,32 @@ class Sandboxes:
             sandbox = facts.sandbox
             approved = approve_start(facts, await self._check_quota(sandbox))
             if approved is None:
-                self._require_here(sandbox)
+                self._node.require_here(sandbox)
                 return facts, None
             if await self._files.recover(sandbox, actor=by.actor):
                 return await decide()
             await self._files.require(sandbox)
             await self._runtime.check()
             # The time is read last: a start dated before a slow check would be taken for lost.
-            cause = Cause.by(by.actor, self._clock)
-            return facts, approved.begin(node=self._policy.node, cause=cause)
+            cause = self._node.cause(by.actor)
+            return facts, approved.begin(node=self._node.name, cause=cause)
 
         facts, begun = await apply_decision(decide, self._apply, busy=SandboxChangedError)
         if begun is not None:
-            attempt = begun.result.attempt
-            self._starts.begin(facts.sandbox, attempt, facts.template, actor=by.actor)
+            self._starts.begin(
+                facts.sandbox,
+                begun.result.attempt,
+                facts.template,
+                run_seconds=run_seconds,
+                actor=by.actor,
+            )
         return facts.sandbox
 
     async def _read_facts(self, sandbox_id: str, account_id: str) -> StartFacts:
         sandbox = await self.get(sandbox_id, account_id=account_id)
         return StartFacts(
             sandbox,
-            await self._templates.find_template(account_id, sandbox.template_id),
+            await self._templates.find(account_id, sandbox.template_id),
             await self._store.find_project(account_id, sandbox.project_id),
         )
 
@@ -321,7 +344,9 @@ class Sandboxes:
                 account_id=sandbox.owner_account_id,
                 cpu=sandbox.cpu_spec,
                 memory_gb=sandbox.memory_spec,
-                quota=self._policy.quota,
+                quota=self._node.quota,
+                storage_gb=self._node.storage_bytes / GIGABYTE,
+                stored_elsewhere_gb=await self._storage.elsewhere_gb(sandbox.owner_account_id),
             )
         )
 
@@ -336,7 +361,7 @@ class Sandboxes:
     async def _until_started(self, sandbox: Sandbox) -> Sandbox:
         task = self._starts.find(sandbox.sandbox_id)
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._policy.start_wait_sec):
+            async with asyncio.timeout(self._node.start_wait_sec):
                 if task is not None:
                     await asyncio.shield(task)
                 while True:
@@ -351,18 +376,17 @@ class Sandboxes:
             await self._runtime.forget(run_id_of(sandbox))
             if sandbox.latest_snapshot_id is not None:
                 await self._runtime.delete_snapshot(sandbox.latest_snapshot_id)
-            if (kept := sandbox.archive_id) and not await self._store.referenced_archives([kept]):
-                await self._runtime.delete_archive(kept)
+            if (archive_id := sandbox.archive_id) and not await self._store.referenced_archives(
+                [archive_id]
+            ):
+                await self._runtime.delete_archive(archive_id)
 
     async def _with_logs(self, sandbox_id: str, account_id: str) -> Sandbox:
         sandbox = await self.get(sandbox_id, account_id=account_id)
         if not sandbox.attempt:
             raise NeverStartedError
-        self._require_here(sandbox)
+        self._node.require_here(sandbox)
         return sandbox
-
-    def _require_here(self, sandbox: Sandbox) -> None:
-        require_here(sandbox.node, node=self._policy.node, error=SandboxElsewhereError)
 
 
 async def _until_forgotten(lines: AsyncIterator[str]) -> AsyncIterator[str]:

@@ -1,7 +1,12 @@
-"""The Platform's SQL tables, as the queries see them; the migrations make them, with defaults,
-keys and indexes."""
+"""The Platform's SQL tables, as the queries see them: columns by type. The migrations make them,
+with lengths, defaults, keys and indexes."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.types import TypeDecorator
 
 from sandyard.kit.sql.column_types import BIG_ID, Json, Money, UtcDay, UtcTime
 from sandyard.kit.sql.events import event_table
@@ -11,284 +16,172 @@ SCHEMA = "platform"
 
 metadata = sa.MetaData(schema=SCHEMA)
 
-users = sa.Table(
+
+class _Exact(TypeDecorator[Decimal]):
+    """A decimal number of any length, as text."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def process_bind_param(self, value: Decimal | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else f"{value:f}"
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Decimal | None:  # noqa: ARG002
+        return None if value is None else Decimal(value)
+
+
+_TYPES: Mapping[str, Any] = {
+    "text": sa.String,
+    "boolean": sa.Boolean,
+    "integer": sa.Integer,
+    "big": sa.BigInteger,
+    "double": sa.Double,
+    "money": Money,
+    "exact": _Exact,
+    "time": UtcTime,
+    "day": UtcDay,
+    "json": Json,
+}
+
+
+def _table(name: str, **names_by_type: str) -> sa.Table:
+    """With a numeric key, and columns of these names."""
+    columns = [
+        sa.Column(each, _TYPES[kind])
+        for kind, names in names_by_type.items()
+        for each in names.split()
+    ]
+    return sa.Table(name, metadata, sa.Column("id", BIG_ID, primary_key=True), *columns)
+
+
+users = _table(
     "users",
-    metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-    sa.Column("account_id", sa.String(12), nullable=False),
-    sa.Column("email", sa.String(255), nullable=False),
-    sa.Column("username", sa.String(100), nullable=False),
-    sa.Column("password_hash", sa.String(255), nullable=False),
-    sa.Column("full_name", sa.String(255)),
-    sa.Column("role", sa.String(50), nullable=False),
-    sa.Column("is_active", sa.Boolean, nullable=False),
-    sa.Column("is_verified", sa.Boolean, nullable=False),
-    sa.Column("reset_token", sa.String(255)),
-    sa.Column("reset_token_expiry", UtcTime),
-    sa.Column("last_login", UtcTime),
-    sa.Column("last_password_reset_request", UtcTime),
-    sa.Column("token_version", sa.Integer, nullable=False),
-    sa.Column("spend_threshold", Money),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("updated_at", UtcTime, nullable=False),
-    sa.Column("deleted_at", UtcTime),
-    sa.Column("cleared_at", UtcTime),
+    text="account_id email username password_hash full_name role verification_token reset_token",
+    boolean="is_active is_verified",
+    integer="token_version",
+    big="sequence",
+    money="spend_threshold",
+    time="reset_token_expiry last_login last_password_reset_request "
+    "created_at updated_at deleted_at cleared_at",
 )
-"""`reset_token` is SHA-256 in hexadecimal. A login is valid while its `token_version` is the row's.
-"""
+"""Tokens are SHA-256 in hexadecimal. A login is valid while its `token_version` is the row's."""
 
-projects = sa.Table(
+projects = _table(
     "projects",
-    metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-    sa.Column("project_id", sa.String(25), nullable=False),
-    sa.Column("name", sa.String(255), nullable=False),
-    sa.Column("description", sa.Text),
-    sa.Column("owner_account_id", sa.String(12), nullable=False),
-    sa.Column("status", sa.String(20), nullable=False),
-    sa.Column("is_default", sa.Boolean, nullable=False),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("updated_at", UtcTime, nullable=False),
-    sa.Column("deleted_at", UtcTime),
-    sa.Column("cleared_at", UtcTime),
+    text="project_id name description owner_account_id status",
+    boolean="is_default",
+    big="sequence",
+    time="created_at updated_at deleted_at cleared_at",
 )
 
-templates = sa.Table(
+templates = _table(
     "templates",
-    metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-    sa.Column("template_id", sa.String(25), nullable=False),
-    sa.Column("name", sa.String(255), nullable=False),
-    sa.Column("description", sa.Text),
-    sa.Column("category", sa.String(100), nullable=False),
-    sa.Column("language", sa.String(100), nullable=False),
-    sa.Column("min_cpu_required", sa.Double, nullable=False),
-    sa.Column("min_memory_required", sa.Double, nullable=False),
-    sa.Column("is_official", sa.Boolean, nullable=False),
-    sa.Column("is_public", sa.Boolean, nullable=False),
-    sa.Column("owner_account_id", sa.String(12)),
-    sa.Column("warm_machines", sa.Integer, nullable=False),
-    sa.Column("repository_url", sa.String(500), nullable=False),
-    sa.Column("repository_ref", sa.String(200)),
-    sa.Column("repository_folder", sa.String(500)),
-    sa.Column("repository_secret", sa.String(128)),
-    sa.Column("network", sa.String(10)),
-    sa.Column("environment", sa.String(64)),
-    sa.Column("tags", Json),
-    sa.Column("archives", Json),
-    sa.Column("made_from", sa.String(25)),
-    sa.Column("start_command", sa.Text),
-    sa.Column("ready_command", sa.Text),
-    sa.Column("working_folder", sa.Text),
-    sa.Column("default_user", sa.String(32)),
-    sa.Column("build_variables", Json),
-    sa.Column("archive_bytes", sa.BigInteger),
-    sa.Column("archived_by", sa.String(25)),
-    sa.Column("storage_counted_until", UtcTime),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("updated_at", UtcTime, nullable=False),
-    sa.Column("deleted_at", UtcTime),
+    text="template_id name description category language owner_account_id repository_url "
+    "repository_ref repository_folder repository_secret network environment made_from "
+    "start_command ready_command working_folder default_user archived_by",
+    boolean="is_official is_public",
+    integer="warm_machines",
+    big="sequence archive_bytes",
+    double="min_cpu_required min_memory_required",
+    json="tags archives build_variables",
+    time="storage_counted_until created_at updated_at deleted_at",
 )
 """A template has no owner exactly if it is official."""
 
-api_keys = sa.Table(
+api_keys = _table(
     "api_keys",
-    metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-    sa.Column("api_key", sa.String(50), nullable=False),
-    sa.Column("key_id", sa.String(25), nullable=False),
-    sa.Column("user_account_id", sa.String(12), nullable=False),
-    sa.Column("name", sa.String(255), nullable=False),
-    sa.Column("description", sa.Text),
-    sa.Column("key_hash", sa.String(64), nullable=False),
-    sa.Column("is_active", sa.Boolean, nullable=False),
-    sa.Column("scope", sa.String(10), nullable=False),
-    sa.Column("expires_at", UtcTime),
-    sa.Column("last_used_at", UtcTime),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("updated_at", UtcTime, nullable=False),
-    sa.Column("deleted_at", UtcTime),
+    text="api_key key_id user_account_id name description key_hash scope",
+    boolean="is_active",
+    big="sequence",
+    time="expires_at last_used_at created_at updated_at deleted_at",
 )
 """`api_key` is the beginning of the key, for people; the credential is looked up by `key_hash`."""
 
-notifications = sa.Table(
+notifications = _table(
     "notifications",
-    metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-    sa.Column("notification_id", sa.String(25), nullable=False),
-    sa.Column("user_account_id", sa.String(12), nullable=False),
-    sa.Column("title", sa.String(255), nullable=False),
-    sa.Column("message", sa.Text, nullable=False),
-    sa.Column("type", sa.String(50), nullable=False),
-    sa.Column("is_read", sa.Boolean, nullable=False),
-    sa.Column("related_entity_type", sa.String(100)),
-    sa.Column("related_entity_id", sa.String(255)),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("deleted_at", UtcTime),
+    text="notification_id user_account_id title message type related_entity_type related_entity_id",
+    boolean="is_read",
+    big="sequence",
+    time="created_at deleted_at",
 )
 
-sandboxes = sa.Table(
+sandboxes = _table(
     "sandboxes",
-    metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-    sa.Column("sandbox_id", sa.String(25), nullable=False),
-    sa.Column("name", sa.String(100), nullable=False),
-    sa.Column("description", sa.Text),
-    sa.Column("template_id", sa.String(25), nullable=False),
-    sa.Column("owner_account_id", sa.String(12), nullable=False),
-    sa.Column("project_id", sa.String(25)),
-    sa.Column("cpu_spec", sa.Double, nullable=False),
-    sa.Column("memory_spec", sa.Double, nullable=False),
-    sa.Column("max_running_seconds", sa.Integer, nullable=False),
-    sa.Column("is_public", sa.Boolean, nullable=False),
-    sa.Column("wake_on_request", sa.Boolean, nullable=False),
-    sa.Column("metadata", Json),
-    sa.Column("recycle_on_timeout", sa.Boolean, nullable=False),
-    sa.Column("network", sa.String(10), nullable=False),
-    sa.Column("traffic_rules", Json),
-    sa.Column("environment", sa.String(64)),
-    sa.Column("folder", sa.String(500)),
-    sa.Column("archive_id", sa.String(36)),
-    sa.Column("idle_stop_minutes", sa.Integer),
-    sa.Column("status", sa.String(20), nullable=False),
-    sa.Column("status_reason", sa.Text),
-    sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("node", sa.String(25)),
-    sa.Column("preview_url", sa.String(500)),
-    sa.Column("latest_snapshot_id", sa.String(255)),
-    sa.Column("snapshot_bytes", sa.BigInteger),
-    sa.Column("snapshot_taken_at", UtcTime),
-    sa.Column("snapshot_expires_at", UtcTime),
-    sa.Column("storage_counted_until", UtcTime),
-    sa.Column("expiry_told_at", UtcTime),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("updated_at", UtcTime, nullable=False),
-    sa.Column("started_at", UtcTime),
-    sa.Column("stopped_at", UtcTime),
-    sa.Column("timeout_at", UtcTime),
-    sa.Column("recycled_at", UtcTime),
-    sa.Column("last_seen_at", UtcTime),
-    sa.Column("last_used_at", UtcTime),
+    text="sandbox_id name description template_id owner_account_id project_id network environment "
+    "folder archive_id status status_reason node preview_url latest_snapshot_id",
+    boolean="is_public wake_on_request recycle_on_timeout",
+    integer="max_running_seconds idle_stop_minutes attempt",
+    big="sequence snapshot_bytes",
+    double="cpu_spec memory_spec",
+    json="metadata traffic_rules",
+    time="snapshot_taken_at snapshot_expires_at storage_counted_until expiry_told_at created_at "
+    "updated_at started_at stopped_at timeout_at recycled_at last_seen_at last_used_at",
 )
 
-sandbox_usage = sa.Table(
+sandbox_usage = _table(
     "sandbox_usage",
-    metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-    sa.Column("usage_id", sa.String(25), nullable=False),
-    sa.Column("sandbox_id", sa.String(25), nullable=False),
-    sa.Column("user_account_id", sa.String(12), nullable=False),
-    sa.Column("project_id", sa.String(25)),
-    sa.Column("service_type", sa.String(50), nullable=False),
-    sa.Column("start_time", UtcTime, nullable=False),
-    sa.Column("end_time", UtcTime),
-    sa.Column("end_reason", sa.String(255)),
-    sa.Column("running_seconds", sa.Integer, nullable=False),
-    sa.Column("cpu_hours", sa.Double, nullable=False),
-    sa.Column("memory_hours", sa.Double, nullable=False),
-    sa.Column("storage_hours", sa.Double, nullable=False),
-    sa.Column("cpu", sa.Double, nullable=False),
-    sa.Column("memory_gb", sa.Double, nullable=False),
-    sa.Column("storage_gb", sa.Double, nullable=False),
-    sa.Column("hourly_rate", Money, nullable=False),
-    sa.Column("cost", Money, nullable=False),
-    sa.Column("is_billed", sa.Boolean, nullable=False),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("deadline_at", UtcTime),
+    text="usage_id sandbox_id user_account_id project_id service_type end_reason",
+    boolean="is_billed",
+    integer="running_seconds",
+    big="sequence milliseconds",
+    double="cpu_hours memory_hours storage_hours cpu memory_gb storage_gb",
+    money="hourly_rate cost",
+    exact="exact_rate",
+    time="start_time end_time created_at deadline_at",
 )
 """A sandbox has an open row exactly while it is running. Its snapshot's storage is added up to
 `storage_counted_until`, as closed rows. `is_billed` once all of a closed row is on bills."""
 
-sandbox_metrics = sa.Table(
+sandbox_metrics = _table(
     "sandbox_metrics",
-    metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("metric_id", sa.String(25), nullable=False),
-    sa.Column("sandbox_id", sa.String(36), nullable=False),
-    sa.Column("timestamp", UtcTime, nullable=False),
-    sa.Column("cpu_utilization", sa.Double, nullable=False),
-    sa.Column("memory_utilization", sa.Double, nullable=False),
-    sa.Column("storage_utilization", sa.Double, nullable=False),
-    sa.Column("created_at", UtcTime, nullable=False),
+    text="metric_id sandbox_id",
+    double="cpu_utilization memory_utilization storage_utilization",
+    time="timestamp created_at",
 )
 
-billing_records = sa.Table(
+billing_records = _table(
     "billing_records",
-    metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-    sa.Column("billing_id", sa.String(25), nullable=False),
-    sa.Column("usage_id", sa.String(25), nullable=False),
-    sa.Column("user_account_id", sa.String(12), nullable=False),
-    sa.Column("project_id", sa.String(25)),
-    sa.Column("sandbox_id", sa.String(25)),
-    sa.Column("billing_date", UtcDay, nullable=False),
-    sa.Column("service_type", sa.String(50), nullable=False),
-    sa.Column("usage_seconds", sa.Integer, nullable=False),
-    sa.Column("hourly_rate", Money, nullable=False),
-    sa.Column("amount", Money, nullable=False),
-    sa.Column("description", sa.Text),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("corrects", sa.String(25)),
-    sa.Column("cpu_hours", Money, nullable=False),
-    sa.Column("memory_hours", Money, nullable=False),
-    sa.Column("storage_hours", Money, nullable=False),
+    text="billing_id usage_id user_account_id project_id sandbox_id service_type description "
+    "corrects",
+    integer="usage_seconds",
+    big="sequence usage_milliseconds",
+    money="hourly_rate amount cpu_hours memory_hours storage_hours",
+    day="billing_date",
+    time="created_at",
 )
 """One row for each usage, day and service type, and those that correct it. Rows never change."""
 
-variables = sa.Table(
+variables = _table(
     "variables",
-    metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-    sa.Column("variable_id", sa.String(25), nullable=False),
-    sa.Column("owner_account_id", sa.String(12), nullable=False),
-    sa.Column("holder_id", sa.String(25), nullable=False),
-    sa.Column("name", sa.String(255), nullable=False),
-    sa.Column("is_secret", sa.Boolean, nullable=False),
-    sa.Column("encrypted", sa.Text, nullable=False),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("updated_at", UtcTime, nullable=False),
+    text="variable_id owner_account_id holder_id name encrypted",
+    boolean="is_secret",
+    big="sequence",
+    time="created_at updated_at",
 )
 """`holder_id` is a project or a sandbox, which has at most one of each name."""
 
-pending_signups = sa.Table(
+pending_signups = _table(
     "pending_signups",
-    metadata,
-    sa.Column("id", BIG_ID, primary_key=True),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
-    sa.Column("signup_id", sa.String(25), nullable=False),
-    sa.Column("email", sa.String(255), nullable=False),
-    sa.Column("username", sa.String(100), nullable=False),
-    sa.Column("full_name", sa.String(255)),
-    sa.Column("verification_token", sa.String(255), nullable=False),
-    sa.Column("password_hash", sa.String(255), nullable=False),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("expires_at", UtcTime, nullable=False),
+    text="signup_id email username full_name verification_token password_hash",
+    big="sequence",
+    time="created_at expires_at",
 )
 
 login_failures = sa.Table(
     "login_failures",
     metadata,
-    sa.Column("key", sa.String(64), primary_key=True),
-    sa.Column("failures", sa.Integer, nullable=False),
-    sa.Column("window_ends_at", UtcTime, nullable=False),
+    sa.Column("key", sa.String, primary_key=True),
+    sa.Column("failures", sa.Integer),
+    sa.Column("window_ends_at", UtcTime),
 )
 """Failed logins in a window of time; `key` is a hash of the counter's key."""
 
 login_networks = sa.Table(
     "login_networks",
     metadata,
-    sa.Column("account_id", sa.String(12), primary_key=True),
-    sa.Column("network", sa.String(64), primary_key=True),
-    sa.Column("last_login_at", UtcTime, nullable=False),
+    sa.Column("account_id", sa.String, primary_key=True),
+    sa.Column("network", sa.String, primary_key=True),
+    sa.Column("last_login_at", UtcTime),
 )
 """The networks that each account has logged in from."""
 

@@ -1,42 +1,24 @@
 """Sessions into the sandboxes of an account."""
 
 import asyncio
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
-from sandyard.kit.ids import is_resource_id
-from sandyard.kit.node import require_here
-from sandyard.platform.sandboxes.errors import SandboxElsewhereError, SandboxUnknownError
 from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
 from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.activity import NOTED_SEC, Activity
-from sandyard.platform.sandboxes.runs.recorder import run_id_of
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError
-from sandyard.runtime.ports import Runtime
 from sandyard.runtime.sessions.ports import Session
 
 
-class SandboxFinder(Protocol):
-    async def find(self, sandbox_id: str, *, account_id: str | None = None) -> Sandbox | None:
-        """The sandbox, if it is this account's."""
-        ...
-
-
 class Sessions:
-    def __init__(
-        self, sandboxes: SandboxFinder, runtime: Runtime, activity: Activity, *, node: str
-    ) -> None:
-        self._sandboxes = sandboxes
-        self._runtime = runtime
-        self._activity = activity
+    def __init__(self, node: SandboxNode, activity: Activity) -> None:
         self._node = node
+        self._activity = activity
 
     async def get_sandbox(self, sandbox_id: str, *, account_id: str) -> Sandbox:
         """SandboxUnknownError if it is not this account's."""
-        is_id = is_resource_id("sbx", sandbox_id)
-        found = await self._sandboxes.find(sandbox_id, account_id=account_id) if is_id else None
-        if found is None:
-            raise SandboxUnknownError
-        return found
+        return await self._node.get(sandbox_id, account_id=account_id)
 
     async def open(self, sandbox_id: str, *, account_id: str) -> Session:
         """A session in a running sandbox of this account. SandboxUnknownError, NotRunningError,
@@ -48,10 +30,10 @@ class Sessions:
         SandboxElsewhereError."""
         if sandbox.status is not Status.RUNNING:
             raise _not_running(sandbox)
-        require_here(sandbox.node, node=self._node, error=SandboxElsewhereError)
+        self._node.require_here(sandbox)
         await self._activity.note(sandbox)
         try:
-            return await self._runtime.session(run_id_of(sandbox))
+            return await self._node.runtime.session(run_id_of(sandbox))
         except RunNotFoundError as error:
             raise NotRunningError from error
 

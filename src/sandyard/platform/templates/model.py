@@ -6,13 +6,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, TypedDict
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.changes.updates import updated
+from sandyard.platform.entities.model import FieldChanges, updated
 from sandyard.platform.quotas.model import CountQuota
 from sandyard.platform.templates.errors import (
     EnvironmentUnknownError,
@@ -86,41 +86,8 @@ class TemplateSort(StrEnum):
     NAME_REVERSED = "-name"
 
 
-class TemplateChanges(TypedDict, total=False):
-    """Omitted fields do not change."""
-
-    name: str
-    description: str | None
-    category: str
-    language: str
-    min_cpu_required: float
-    min_memory_required: float
-    is_public: bool
-    repository_url: str
-    repository_ref: str | None
-    repository_folder: str | None
-    repository_secret: str | None
-    network: Network | None
-    environment: str | None
-    tags: Sequence[str] | None
-    warm_machines: int
-    archives: Mapping[str, str]
-    start_command: str | None
-    ready_command: str | None
-    working_folder: str | None
-    default_user: str | None
-    build_variables: Mapping[str, str] | None
-    archive_bytes: int | None
-    archived_by: str | None
-    storage_counted_until: datetime | None
-
-
 @dataclass(frozen=True, slots=True)
-class Template:
-    SUBJECT: ClassVar[str] = "template_id"
-    OWNER: ClassVar[str | None] = "owner_account_id"
-
-    template_id: str
+class TemplateFields:
     name: str
     description: str | None
     category: str
@@ -129,11 +96,8 @@ class Template:
     min_memory_required: float
     is_official: bool
     is_public: bool
-    owner_account_id: str | None
     repository_url: str
     tags: Sequence[str] | None
-    created_at: datetime
-    updated_at: datetime
     repository_ref: str | None = None
     """A branch or a tag; None is the default branch."""
     repository_folder: str | None = None
@@ -167,6 +131,26 @@ class Template:
     """The sandbox that made the last of them, and has them on its usage."""
     storage_counted_until: datetime | None = None
     """The time up to which their storage is on usages."""
+
+
+class NewTemplate(TemplateFields):
+    """A template to be made."""
+
+    def require_makeable_by(self, principal: Principal) -> None:
+        if self.is_official and not principal.is_admin:
+            raise OfficialTemplateError
+        _require_warm_by(principal, self.warm_machines, before=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template(TemplateFields):
+    SUBJECT: ClassVar[str] = "template_id"
+    OWNER: ClassVar[str | None] = "owner_account_id"
+
+    template_id: str
+    owner_account_id: str | None
+    created_at: datetime
+    updated_at: datetime
     deleted_at: datetime | None = None
     sequence: int = 0
 
@@ -206,43 +190,6 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class NewTemplate:
-    """The fields of a template to be made."""
-
-    name: str
-    description: str | None
-    category: str
-    language: str
-    min_cpu_required: float
-    min_memory_required: float
-    is_official: bool
-    is_public: bool
-    repository_url: str
-    tags: Sequence[str] | None
-    repository_ref: str | None = None
-    repository_folder: str | None = None
-    repository_secret: str | None = None
-    network: Network | None = None
-    environment: str | None = None
-    warm_machines: int = 0
-    archives: Mapping[str, str] | None = None
-    made_from: str | None = None
-    start_command: str | None = None
-    ready_command: str | None = None
-    working_folder: str | None = None
-    default_user: str | None = None
-    build_variables: Mapping[str, str] | None = None
-    archive_bytes: int | None = None
-    archived_by: str | None = None
-    storage_counted_until: datetime | None = None
-
-    def require_makeable_by(self, principal: Principal) -> None:
-        if self.is_official and not principal.is_admin:
-            raise OfficialTemplateError
-        _require_warm_by(principal, self.warm_machines, before=0)
-
-
-@dataclass(frozen=True, slots=True)
 class TemplateFilter:
     search: str | None = None
     category: str | None = None
@@ -276,7 +223,7 @@ def create_official_template(
 
 
 def update_template(
-    template: Template, changes: TemplateChanges, *, by: Principal, cause: Cause
+    template: Template, changes: FieldChanges, *, by: Principal, cause: Cause
 ) -> Transition[Template] | None:
     """TemplateReadOnlyError, WarmMachinesError."""
     template.require_changeable_by(by)

@@ -2,23 +2,20 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from datetime import datetime
 from functools import partial
 
 import sqlalchemy as sa
 
-from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import find_entity
-from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore, SqlTransitions
-from sandyard.platform.listings.model import Listing
-from sandyard.platform.listings.sql import SqlListing
-from sandyard.platform.quotas.model import CountQuota
+from sandyard.kit.sql.entities import find_entities, find_entity
+from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
+from sandyard.platform.entities.sql import Condition, SqlListing, SqlOwnedStore
 from sandyard.platform.schema.tables import templates
 from sandyard.platform.templates.errors import TemplateNameTakenError
 from sandyard.platform.templates.model import (
     VISIBILITY_FLAGS,
     Template,
-    TemplateFilter,
     Visibility,
     is_visible,
 )
@@ -31,12 +28,13 @@ _visibility = sa.case(
 )
 
 
-class SqlTemplateStore(SqlEntityStore):
+class SqlTemplateStore(SqlOwnedStore[Template]):
     name_taken = TemplateNameTakenError
+    cursor_name = "templates"
 
     def __init__(self, database: Database, transitions: SqlTransitions) -> None:
         super().__init__(database, transitions)
-        self._listing = SqlListing(
+        self.listing = SqlListing(
             TEMPLATES,
             searched=(_template.name, _template.description),
             special={
@@ -45,8 +43,8 @@ class SqlTemplateStore(SqlEntityStore):
             },
         )
 
-    async def read_count_quota(self, about: CountQuota) -> CountQuota:
-        return await self._transitions.read_fact(about)
+    def visible_to(self, account_id: str) -> Sequence[Condition]:
+        return (_template.deleted_at.is_(None), is_visible(_template, account_id))
 
     async def official_names(self) -> AbstractSet[str]:
         statement = sa.select(_template.name).where(_template.is_official)
@@ -54,29 +52,20 @@ class SqlTemplateStore(SqlEntityStore):
             lambda connection: frozenset(connection.scalars(statement))
         )
 
-    async def find_template(self, account_id: str, template_id: str) -> Template | None:
-        this = _template.template_id == template_id
-        return await find_entity(self._database, TEMPLATES, *_seen_by(account_id), this)
-
     async def warm_templates(self) -> Sequence[Template]:
-        statement = sa.select(templates).where(
-            _template.deleted_at.is_(None), _template.warm_machines > 0
-        )
-        rows = await self._database.read(lambda connection: connection.execute(statement).all())
-        return [TEMPLATES.entity_of(row) for row in rows]
+        is_warm = (_template.deleted_at.is_(None), _template.warm_machines > 0)
+        return await find_entities(self._database, TEMPLATES, *is_warm)
 
-    async def page_of_templates(
-        self, account_id: str, listing: Listing[TemplateFilter]
-    ) -> Page[Template]:
-        name = f"templates {account_id}"
-        return await self._listing.page(self._database, listing, *_seen_by(account_id), name=name)
+    async def find_any(self, template_id: str) -> Template | None:
+        return await find_entity(self._database, TEMPLATES, _template.template_id == template_id)
 
-
-def _seen_by(account_id: str) -> tuple[sa.ColumnElement[bool], ...]:
-    return (_template.deleted_at.is_(None), is_visible(_template, account_id))
+    async def uncounted(self, until: datetime, *, limit: int, after: str) -> Sequence[Template]:
+        wanted = (_template.storage_counted_until < until, _template.template_id > after)
+        order = _template.template_id
+        return await find_entities(self._database, TEMPLATES, *wanted, limit=limit, order=order)
 
 
-def _has_tag(tag: str, engine: str) -> sa.ColumnElement[bool]:
+def _has_tag(tag: str, engine: str) -> Condition:
     if engine == "postgresql":
         from sqlalchemy.dialects.postgresql import JSONB
 

@@ -10,8 +10,8 @@ from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
+from sandyard.platform.entities.model import Listing
 from sandyard.platform.http.fields import OfProject, OfSandbox, Timestamp
-from sandyard.platform.listings.model import Listing
 from sandyard.platform.usage.model import ServiceType
 from sandyard.platform.usage.ports import UsageQuery, UsageStore
 from sandyard.platform.usage.schemas import UsageAnswer, UsagePage

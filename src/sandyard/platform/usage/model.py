@@ -1,4 +1,4 @@
-"""The cost of running and storage: whole seconds at a rate that is fixed at the start."""
+"""The cost of running and storage: milliseconds at a rate that is fixed at the start."""
 
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, replace
@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from operator import add, sub
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 from sandyard.kit.sizes import GIGABYTE
@@ -14,7 +14,9 @@ from sandyard.kit.sizes import GIGABYTE
 NOTHING = Decimal("0.000000")
 
 _PLACES = Decimal("0.000001")
-_HOUR_SEC = 3600
+_HOUR_MS = 3_600_000
+_SECOND_MS = 1000
+_MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_REASON = 255
 _DAY = timedelta(days=1)
 
@@ -34,10 +36,12 @@ class PriceList:
     currency: str = "USD"
 
     def of_running(self, *, cpu: float, memory_gb: float) -> Decimal:
-        return rounded(self.vcpu * Decimal(str(cpu)) + self.memory_gb * Decimal(str(memory_gb)))
+        """The hourly rate, not rounded."""
+        return self.vcpu * Decimal(str(cpu)) + self.memory_gb * Decimal(str(memory_gb))
 
     def of_storage(self, *, size_bytes: int) -> Decimal:
-        return rounded(self.storage_gb * size_bytes / GIGABYTE)
+        """The hourly rate, not rounded."""
+        return self.storage_gb * size_bytes / GIGABYTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Consumption:
     """The total of a usage, a part of one or several. Exact, so that parts add up."""
 
     seconds: int = 0
+    """Whole seconds of the time from the start; of a part, the difference of two such counts."""
+    milliseconds: int = 0
     amount: Decimal = NOTHING
     cpu_hours: Decimal = NOTHING
     memory_hours: Decimal = NOTHING
@@ -81,7 +87,7 @@ class Usage:
     start_time: datetime
     end_time: datetime | None
     hourly_rate: Decimal
-    """Fixed at the start."""
+    """Fixed at the start; rounded to six places, see `rate`."""
     cpu: float
     memory_gb: float
     storage_gb: float
@@ -97,27 +103,50 @@ class Usage:
     """Set once all of a closed usage is on bills."""
     deadline_at: datetime | None = None
     """Nothing is counted after it, even if the end is not recorded."""
+    exact_rate: Decimal | None = None
+    """The hourly rate, if it has more than six places."""
+    milliseconds: int | None = None
+    """What is counted of a closed usage; None for one of an older version, which is counted in
+    whole seconds of the clock."""
     sequence: int = 0
+
+    @property
+    def rate(self) -> Decimal:
+        """Per hour. The cost is rounded, the rate is not."""
+        return self.hourly_rate if self.exact_rate is None else self.exact_rate
 
     def counted_until(self, moment: datetime) -> datetime:
         """This moment, or the end or the deadline if that is earlier."""
         return min(each for each in (moment, self.end_time, self.deadline_at) if each is not None)
 
-    def seconds_until(self, moment: datetime) -> int:
-        """Whole seconds counted from the start to this moment."""
+    def milliseconds_until(self, moment: datetime) -> int:
+        """Counted from the start to this moment. A run counts for a second at least."""
+        end = self.end_time
+        if end is not None and moment >= end and self.milliseconds is not None:
+            return self.milliseconds
+        if moment <= self.start_time:
+            return 0
         until = self.counted_until(moment)
-        return max(0, int(until.timestamp()) - int(self.start_time.timestamp()))
+        if end is not None and self.milliseconds is None:
+            return _SECOND_MS * max(0, _whole_seconds(until) - _whole_seconds(self.start_time))
+        return max(self.least_milliseconds, (until - self.start_time) // _MILLISECOND)
+
+    @property
+    def least_milliseconds(self) -> int:
+        return _SECOND_MS if self.service_type is ServiceType.RUNTIME else 0
 
     def cost_until(self, moment: datetime) -> Decimal:
-        return cost_of(self.seconds_until(moment), self.hourly_rate)
+        return cost_of(self.milliseconds_until(moment), self.rate)
 
     def consumed_until(self, moment: datetime) -> Consumption:
         """From the start to this moment, or to the end if that is earlier."""
-        seconds = self.seconds_until(moment)
+        milliseconds = self.milliseconds_until(moment)
+        units = (self.cpu, self.memory_gb, self.storage_gb)
         return Consumption(
-            seconds,
-            cost_of(seconds, self.hourly_rate),
-            *(hours_of(seconds, each) for each in (self.cpu, self.memory_gb, self.storage_gb)),
+            milliseconds // _SECOND_MS,
+            milliseconds,
+            cost_of(milliseconds, self.rate),
+            *(hours_of(milliseconds, each) for each in units),
         )
 
 
@@ -149,7 +178,7 @@ def open_usage(
         service_type=ServiceType.RUNTIME,
         start_time=started_at,
         end_time=None,
-        hourly_rate=prices.of_running(cpu=cpu, memory_gb=memory_gb),
+        **_rates(prices.of_running(cpu=cpu, memory_gb=memory_gb)),
         cpu=cpu,
         memory_gb=memory_gb,
         storage_gb=0.0,
@@ -178,8 +207,8 @@ def move_usage_deadline(usage: Usage, deadline_at: datetime, *, cause: Cause) ->
 def close_usage(usage: Usage, *, ended_at: datetime, cause: Cause) -> Transition[Usage]:
     """Close the usage with its end, cost and hours. An end before the start is taken as the start,
     one after the deadline as the deadline."""
-    ended = replace(usage, end_time=usage.counted_until(max(ended_at, usage.start_time)))
-    closed = replace(_consumed(ended), end_reason=(cause.reason or "")[:_LONGEST_REASON] or None)
+    ended = _consumed(usage, until=usage.counted_until(max(ended_at, usage.start_time)))
+    closed = replace(ended, end_reason=(cause.reason or "")[:_LONGEST_REASON] or None)
     return changed(usage, closed, "usage.closed", cause)
 
 
@@ -228,14 +257,14 @@ def storage_usage(
         project_id=consumer.project_id,
         service_type=ServiceType.STORAGE,
         start_time=since,
-        end_time=until,
-        hourly_rate=prices.of_storage(size_bytes=size_bytes),
+        end_time=None,
+        **_rates(prices.of_storage(size_bytes=size_bytes)),
         cpu=0.0,
         memory_gb=0.0,
         storage_gb=size_bytes / GIGABYTE,
         created_at=until,
     )
-    return _consumed(usage)
+    return _consumed(usage, until=until)
 
 
 def record_storage(usage: Usage, *, cause: Cause) -> Transition[Usage]:
@@ -247,11 +276,18 @@ def mark_billed(usage: Usage, *, cause: Cause) -> Transition[Usage]:
     return changed(usage, replace(usage, is_billed=True), "usage.billed", cause)
 
 
-def _consumed(usage: Usage) -> Usage:
-    """An ended usage, with its hours and cost."""
-    consumed = usage.consumed_until(usage.end_time or usage.start_time)
+def _rates(rate: Decimal) -> dict[str, Any]:
+    shown = rounded(rate)
+    return {"hourly_rate": shown, "exact_rate": None if shown == rate else rate}
+
+
+def _consumed(usage: Usage, *, until: datetime) -> Usage:
+    """The usage, ended then, with its time, hours and cost."""
+    milliseconds = max(usage.least_milliseconds, usage.milliseconds_until(until))
+    ended = replace(usage, end_time=until, milliseconds=milliseconds)
+    consumed = ended.consumed_until(until)
     return replace(
-        usage,
+        ended,
         running_seconds=consumed.seconds if usage.service_type is ServiceType.RUNTIME else 0,
         cpu_hours=float(consumed.cpu_hours),
         memory_hours=float(consumed.memory_hours),
@@ -260,13 +296,13 @@ def _consumed(usage: Usage) -> Usage:
     )
 
 
-def cost_of(seconds: int, hourly_rate: Decimal) -> Decimal:
-    return rounded(hourly_rate * seconds / _HOUR_SEC)
+def cost_of(milliseconds: int, hourly_rate: Decimal) -> Decimal:
+    return rounded(hourly_rate * milliseconds / _HOUR_MS)
 
 
-def hours_of(seconds: int, units: float) -> Decimal:
+def hours_of(milliseconds: int, units: float) -> Decimal:
     """Hours multiplied by this many vCPU or GB."""
-    return rounded(Decimal(str(units)) * seconds / _HOUR_SEC)
+    return rounded(Decimal(str(units)) * milliseconds / _HOUR_MS)
 
 
 def rounded(amount: Decimal) -> Decimal:
@@ -282,9 +318,9 @@ def shares_by_day(usage: Usage, *, until: datetime) -> Iterator[DayShare]:
     last = usage.counted_until(until)
     day = usage.start_time.astimezone(UTC).date()
     before = Consumption()
-    while midnight(day) < last:
+    while midnight(day) <= last:
         consumed = usage.consumed_until(min(midnight(day) + _DAY, last))
-        if consumed.seconds > before.seconds:
+        if consumed.milliseconds > before.milliseconds:
             yield DayShare(day, consumed - before)
         before = consumed
         day += _DAY
@@ -298,3 +334,7 @@ def billable_until(usage: Usage, *, now: datetime) -> datetime:
 
 def midnight(day: date) -> datetime:
     return datetime.combine(day, time(), tzinfo=UTC)
+
+
+def _whole_seconds(moment: datetime) -> int:
+    return int(moment.timestamp())

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol
 
 from sandyard.kit.paging import Page
-from sandyard.platform.listings.model import Listing
+from sandyard.platform.entities.model import Listing
 from sandyard.platform.usage.model import Usage
 
 

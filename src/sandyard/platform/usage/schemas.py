@@ -6,7 +6,7 @@ from typing import Self
 from pydantic import Field
 
 from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.http.fields import Answer, Currency, Money, Quantity
+from sandyard.platform.http.fields import Answer, Currency, Money, Quantity, Rate
 from sandyard.platform.usage.model import ServiceType, Usage
 
 
@@ -19,6 +19,7 @@ class UsageAnswer(Answer):
         start_time="2026-10-30T09:00:00Z",
         end_time="2026-10-30T10:30:00Z",
         seconds=5400,
+        milliseconds=5400000,
         hourly_rate="0.060000",
         cost="0.090000",
         currency="USD",
@@ -33,9 +34,12 @@ class UsageAnswer(Answer):
     service_type: ServiceType
     start_time: datetime
     end_time: datetime | None = Field(description="Null while it is open")
-    seconds: int = Field(description="Up to now, if it is open")
-    hourly_rate: Money = Field(description="Fixed at the start")
-    cost: Money = Field(description="Seconds times rate, rounded half to even to 6 places")
+    seconds: int = Field(description="The whole seconds of the milliseconds")
+    milliseconds: int = Field(
+        description="Up to now, if it is open; a run counts for a second at least"
+    )
+    hourly_rate: Rate = Field(description="Fixed at the start, not rounded")
+    cost: Money = Field(description="Milliseconds times rate, rounded half to even to 6 places")
     currency: Currency
     cpu_hours: Quantity = Field(description="vCPU hours, rounded likewise")
     memory_hours: Quantity = Field(description="GB hours of memory, rounded likewise")
@@ -44,7 +48,9 @@ class UsageAnswer(Answer):
     @classmethod
     def of(cls, usage: Usage, now: datetime, currency: str) -> Self:
         consumed = usage.consumed_until(now)
-        return super().of(consumed, usage, cost=consumed.amount, currency=currency)
+        return super().of(
+            consumed, usage, hourly_rate=usage.rate, cost=consumed.amount, currency=currency
+        )
 
 
 class UsagePage(PageAnswer):

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.transitions import EntityTable
-from sandyard.platform.listings.model import Listing
-from sandyard.platform.listings.sql import SqlListing
+from sandyard.platform.entities.model import Listing
+from sandyard.platform.entities.sql import SqlListing
 from sandyard.platform.schema.tables import sandbox_usage
 from sandyard.platform.usage.model import Usage
 from sandyard.platform.usage.ports import UsageQuery

@@ -4,6 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path
 
+from sandyard.kit.http.schemas import Cursor, Limit
+from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.access.routes import Caller, account_routes, run_routes
@@ -29,10 +31,12 @@ class _Calls:
         self._variables = variables
         self._parents = parents
 
-    async def list(self, holder_id: str, caller: Principal) -> VariableList:
+    async def list(
+        self, holder_id: str, caller: Principal, limit: int, cursor: str | None
+    ) -> VariableList:
         await self._require(holder_id, caller, is_changed=False)
-        found = await self._variables.list(holder_id)
-        return VariableList(variables=[VariableAnswer.of(*each) for each in found])
+        page = await self._variables.list(holder_id, limit=limit, cursor=cursor)
+        return VariableList.of(page, lambda each: VariableAnswer.of(*each))
 
     async def set(
         self, holder_id: str, name: str, body: VariableBody, caller: Principal
@@ -60,9 +64,11 @@ def create_sandbox_env_router(
     calls = _Calls(variables, sandboxes)
 
     @routes.get("", "List a sandbox's variables", 404, 409)
-    async def list_sandbox_variables(caller: Caller, sandbox_id: SandboxId) -> VariableList:
-        """Only its own, not its project's. Values of secrets are not shown."""
-        return await calls.list(sandbox_id, caller)
+    async def list_sandbox_variables(
+        caller: Caller, sandbox_id: SandboxId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> VariableList:
+        """By name; only its own, not its project's. Values of secrets are not shown."""
+        return await calls.list(sandbox_id, caller, limit, cursor)
 
     @routes.put("/{name}", "Set a variable of a sandbox", 404, 409)
     async def set_sandbox_variable(
@@ -93,9 +99,11 @@ def create_project_env_router(
     calls = _Calls(variables, projects)
 
     @routes.get("", "List a project's variables", 404, 409)
-    async def list_project_variables(caller: Caller, project_id: _ProjectId) -> VariableList:
-        """Values of secrets are not shown."""
-        return await calls.list(project_id, caller)
+    async def list_project_variables(
+        caller: Caller, project_id: _ProjectId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> VariableList:
+        """By name. Values of secrets are not shown."""
+        return await calls.list(project_id, caller, limit, cursor)
 
     @routes.put("/{name}", "Set a variable of a project", 404, 409)
     async def set_project_variable(

@@ -35,6 +35,11 @@ class NewValue:
     encrypted: str = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class VariableFilter:
+    holder_id: str
+
+
 def set_variable(
     variable: Variable | None,
     value: NewValue,

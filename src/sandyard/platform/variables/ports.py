@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from sandyard.platform.changes.apply import TransitionStore
-from sandyard.platform.quotas.model import CountQuota
-from sandyard.platform.variables.model import Variable
+from sandyard.kit.paging import Page
+from sandyard.platform.entities.apply import TransitionStore
+from sandyard.platform.entities.model import Listing
+from sandyard.platform.variables.model import Variable, VariableFilter
 
 
 class VariableStore(TransitionStore, Protocol):
@@ -15,6 +16,6 @@ class VariableStore(TransitionStore, Protocol):
         """All variables of these projects and sandboxes, by name."""
         ...
 
-    async def find_variable(self, holder_id: str, name: str) -> Variable | None: ...
+    async def page(self, listing: Listing[VariableFilter]) -> Page[Variable]: ...
 
-    async def read_count_quota(self, about: CountQuota) -> CountQuota: ...
+    async def find_variable(self, holder_id: str, name: str) -> Variable | None: ...

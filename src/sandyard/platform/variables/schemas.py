@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Annotated, Self
 
-from pydantic import BaseModel, Field, StrictBool, StrictStr
+from pydantic import Field, StrictBool, StrictStr
 
-from sandyard.kit.http.schemas import example
+from sandyard.kit.http.schemas import PageAnswer, example
 from sandyard.kit.patterns import NO_NUL, pattern
 from sandyard.platform.http.fields import Answer, RequestBody
 from sandyard.platform.variables.model import Variable
@@ -43,7 +43,6 @@ class VariableAnswer(Answer):
         return super().of(variable, value=value)
 
 
-class VariableList(BaseModel):
-    model_config = example(variables=[])
-
-    variables: list[VariableAnswer] = Field(description="By name")
+class VariableList(PageAnswer):
+    variables: list[VariableAnswer]
+    next_cursor: str | None

@@ -1,18 +1,27 @@
 """The use cases of variables and secrets. Each reads the clock once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
-from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
+from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
+from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.changes.apply import BusyError
+from sandyard.platform.entities.apply import apply_decided
+from sandyard.platform.entities.model import Listing
+from sandyard.platform.projects.errors import ProjectArchivedError
+from sandyard.platform.projects.model import ProjectStatus
+from sandyard.platform.projects.service import Projects
 from sandyard.platform.quotas.model import CountQuota, ResourceKind
+from sandyard.platform.sandboxes.errors import SandboxRecycledError
+from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.variables.cipher import Cipher
 from sandyard.platform.variables.model import (
     NewValue,
     Variable,
+    VariableFilter,
     in_force,
     remove_variable,
     set_variable,
@@ -28,14 +37,26 @@ class ParentResources(Protocol):
         ...
 
 
-class SandboxInProject(Protocol):
-    """A sandbox, in a project."""
+class ParentProjects:
+    def __init__(self, projects: Projects) -> None:
+        self._projects = projects
 
-    @property
-    def sandbox_id(self) -> str: ...
+    async def require(self, holder_id: str, *, account_id: str, is_changed: bool) -> None:
+        """ProjectNotFoundError, ProjectArchivedError."""
+        project = await self._projects.get(account_id, holder_id)
+        if is_changed and project.status is ProjectStatus.ARCHIVED:
+            raise ProjectArchivedError
 
-    @property
-    def project_id(self) -> str | None: ...
+
+class ParentSandboxes:
+    def __init__(self, node: SandboxNode) -> None:
+        self._node = node
+
+    async def require(self, holder_id: str, *, account_id: str, is_changed: bool) -> None:
+        """SandboxUnknownError, SandboxRecycledError."""
+        sandbox = await self._node.get(holder_id, account_id=account_id)
+        if is_changed and sandbox.status is Status.RECYCLED:
+            raise SandboxRecycledError
 
 
 class Variables:
@@ -47,16 +68,19 @@ class Variables:
         self._clock = clock
         self._per_account = per_account
 
-    async def of_sandbox(self, sandbox: SandboxInProject) -> Mapping[str, str]:
+    async def of_sandbox(self, sandbox: Sandbox) -> Mapping[str, str]:
         """The variables of the sandbox and its project, by name; the sandbox's override the
         project's. SecretUnreadableError."""
         holders = [each for each in (sandbox.project_id, sandbox.sandbox_id) if each is not None]
         found = in_force(await self._store.of_holders(holders), holders)
         return {each.name: self._cipher.decrypt(each.encrypted) for each in found}
 
-    async def list(self, holder_id: str) -> Sequence[tuple[Variable, str | None]]:
+    async def list(
+        self, holder_id: str, *, limit: int, cursor: str | None
+    ) -> Page[tuple[Variable, str | None]]:
         """By name, each with its value unless it is secret. SecretUnreadableError."""
-        return [self.shown(each) for each in await self._store.of_holders([holder_id])]
+        page = await self._store.page(Listing(VariableFilter(holder_id), "name", limit, cursor))
+        return Page([self.shown(each) for each in page.items], page.next_cursor)
 
     def shown(self, variable: Variable) -> tuple[Variable, str | None]:
         value = None if variable.is_secret else self._cipher.decrypt(variable.encrypted)
@@ -77,11 +101,11 @@ class Variables:
                 variable_id=variable_id,
                 account_id=by.account_id,
                 holder_id=holder_id,
-                quota=await self._store.read_count_quota(quota),
+                quota=await self._store.read_fact(quota),
                 cause=cause,
             )
 
-        return (await apply_decision(decide, self._store.apply, busy=BusyError)).result
+        return (await apply_decided(self._store, decide)).result
 
     async def remove(self, holder_id: str, name: str, *, by: Principal) -> None:
         """VariableNotFoundError."""
@@ -90,4 +114,4 @@ class Variables:
         async def decide() -> Transition[Variable]:
             return remove_variable(await self._store.find_variable(holder_id, name), cause)
 
-        await apply_decision(decide, self._store.apply, busy=BusyError)
+        await apply_decided(self._store, decide)

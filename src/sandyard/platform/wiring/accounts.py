@@ -7,12 +7,12 @@ from typing import Any
 
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
-from sandyard.kit.concurrency.background import Background
+from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.jobs import Job
 from sandyard.kit.rates import Rate
 from sandyard.platform.accounts.admin.service import Administration
+from sandyard.platform.accounts.context import AccountContext, IdMakers
 from sandyard.platform.accounts.identity.service import IdentityLogins
-from sandyard.platform.accounts.ids import IdMakers
 from sandyard.platform.accounts.jobs import PruneLoginAttempts, RemoveExpiredSignups
 from sandyard.platform.accounts.logins.limiter import LoginLimiter
 from sandyard.platform.accounts.logins.model import LoginLimits
@@ -26,11 +26,12 @@ from sandyard.platform.accounts.signups.sql import SqlSignupStore
 from sandyard.platform.accounts.sql import SqlAccountStore
 from sandyard.platform.mail.email_templates import EmailTemplates
 from sandyard.platform.mail.mailers import FileOutbox, Mailer, SmtpMailer
+from sandyard.platform.wiring import PREFIX
 from sandyard.platform.wiring.identity import identity_provider
-from sandyard.platform.wiring.shared import PREFIX, Shared
+from sandyard.platform.wiring.shared import Shared
 from sandyard.settings import PlatformSettings, Settings
 from sandyard.wiring.engines import secret
-from sandyard.wiring.job_specs import platform as specs
+from sandyard.wiring.job_specs import PlatformJobSpecs as Specs
 
 OUTBOX = "outbox"
 
@@ -49,68 +50,34 @@ class AccountsWired:
 
 
 def build_accounts(shared: Shared, *, passwords: Argon2Passwords, make: IdMakers) -> AccountsWired:
-    settings, database, transitions = shared.settings, shared.database, shared.transitions
-    clock, logins = shared.clock, shared.logins
-    store = SqlAccountStore(database, transitions)
-    signup_store = SqlSignupStore(database, transitions)
-    attempts = SqlLoginAttempts(database)
-    chosen = settings.platform
-    public_url = (chosen.public_url or "").rstrip("/")
-    background, mailer = Background(), _mailer(settings, shared.data_dir, clock)
-    rate_limiter = _rate_limiter(settings)
-    login_limiter = LoginLimiter(attempts, _login_limits(chosen), clock=clock)
-    invitations = Invitations(settings.secret("jwt_secret"), chosen.signup)
-    email_templates = EmailTemplates(public_url, PREFIX)
-    accounts = Accounts(
-        store,
+    settings, database, clock = shared.settings, shared.database, shared.clock
+    chosen, attempts = settings.platform, SqlLoginAttempts(database)
+    context = AccountContext(
+        accounts=SqlAccountStore(database, shared.transitions),
+        signups=SqlSignupStore(database, shared.transitions),
         passwords=passwords,
-        logins=logins,
-        rate_limiter=rate_limiter,
-        login_limiter=login_limiter,
-        clock=clock,
-        make=make,
-        mailer=mailer,
-        email_templates=email_templates,
-        background=background,
-    )
-    signups = Signups(
-        signup_store,
-        passwords=passwords,
-        rate_limiter=rate_limiter,
-        login_limiter=login_limiter,
-        invitations=invitations,
-        clock=clock,
-        make=make,
-        mailer=mailer,
-        email_templates=email_templates,
-        background=background,
-    )
-    identity_logins = IdentityLogins(
-        identity_provider(settings, clock),
-        store,
-        signup_store,
-        passwords=passwords,
-        logins=logins,
-        rate_limiter=rate_limiter,
-        login_limiter=login_limiter,
-        invitations=invitations,
+        logins=shared.logins,
+        rate_limiter=_rate_limiter(settings),
+        login_limiter=LoginLimiter(attempts, _login_limits(chosen), clock=clock),
+        invitations=Invitations(settings.secret("jwt_secret"), chosen.signup),
+        mailer=_mailer(settings, shared.data_dir, clock),
+        email_templates=EmailTemplates((chosen.public_url or "").rstrip("/"), PREFIX),
+        background=Background(),
         clock=clock,
         make=make,
     )
-    administration = Administration(store, passwords=passwords, clock=clock)
-    jobs = (
-        specs.SIGNUPS.job(
-            _SIGNUPS_INTERVAL_SEC, RemoveExpiredSignups(signup_store, clock=clock).run
-        ),
-        specs.LOGINS.job(_LOGINS_INTERVAL_SEC, PruneLoginAttempts(attempts, clock=clock).run),
-    )
+    removal = RemoveExpiredSignups(context.signups, clock=clock)
+    pruning = PruneLoginAttempts(attempts, clock=clock)
     return AccountsWired(
-        accounts=accounts,
-        signups=signups,
-        administration=administration,
-        background=background,
-        jobs=jobs,
-        identity_logins=identity_logins,
+        accounts=Accounts(context),
+        signups=Signups(context),
+        administration=Administration(context),
+        background=context.background,
+        jobs=(
+            Specs.SIGNUPS.job(_SIGNUPS_INTERVAL_SEC, removal.run),
+            Specs.LOGINS.job(_LOGINS_INTERVAL_SEC, pruning.run),
+        ),
+        identity_logins=IdentityLogins(identity_provider(settings, clock), context),
     )
 
 

@@ -1,20 +1,14 @@
-"""The Platform's engine alone, for a start and for commands: its events, and their verification."""
+"""The Platform's engine alone, for commands: its events, and their verification."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from sandyard.kit.changes.events import EventLog
-from sandyard.kit.clock import Clock
 from sandyard.platform.schema.migrations import MIGRATIONS
-from sandyard.platform.schema.tables import jobs
 from sandyard.settings import Settings
-from sandyard.wiring.engines import SqlEngine, open_for_command, verification_of
+from sandyard.wiring.engines import open_for_command, verification_of
 from sandyard.wiring.spec import Counting, Verification
-
-
-def open_platform_engine(settings: Settings, data_dir: Path, clock: Clock) -> SqlEngine:
-    return SqlEngine(settings, data_dir, MIGRATIONS, jobs, clock)
 
 
 @asynccontextmanager

@@ -24,8 +24,8 @@ def has_identity_provider(settings: Settings) -> bool:
     if len(missing) == len(needed):
         return False
     if missing:
-        given = next(name for name in needed if name not in missing)
-        raise SettingsError(f"{missing[0]}: must be set with {given}")
+        present = next(name for name in needed if name not in missing)
+        raise SettingsError(f"{missing[0]}: must be set with {present}")
     return True
 
 

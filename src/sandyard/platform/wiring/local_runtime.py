@@ -4,6 +4,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from sandyard.kit.sizes import GIGABYTE
 from sandyard.runtime.local.root_filesystems.settings import PackageSources
 from sandyard.runtime.local.root_filesystems.store import RootFilesystems
 from sandyard.runtime.local.server.options import LocalOptions
@@ -37,7 +38,13 @@ def local_options(settings: SandboxSettings) -> LocalOptions:
         volume=settings.sandbox_volume,
         root=settings.sandbox_root,
         cgroup_root=Path(cgroup_root) if cgroup_root else None,
+        disk_reserve_bytes=disk_reserve_bytes(settings),
     )
+
+
+def disk_reserve_bytes(settings: SandboxSettings) -> int | None:
+    reserve_gb = settings.disk_reserve_gb
+    return None if reserve_gb is None else int(reserve_gb * GIGABYTE)
 
 
 def _own_hosts(settings: SandboxSettings) -> list[str]:

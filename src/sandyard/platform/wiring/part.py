@@ -8,11 +8,11 @@ from typing import ClassVar
 from fastapi import APIRouter
 
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.concurrency.background import Background
+from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.merged_events import MergedEvents
+from sandyard.kit.sql.events import MergedEvents
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.login_tokens import Logins
 from sandyard.platform.account_data.export import AccountExport
@@ -21,9 +21,9 @@ from sandyard.platform.account_data.jobs import EraseDeletedAccounts
 from sandyard.platform.account_data.sql import SqlAccountDataStore
 from sandyard.platform.accounts.admin.http import create_invitations_router, create_users_router
 from sandyard.platform.accounts.admin.service import Administration
+from sandyard.platform.accounts.context import IdMakers
 from sandyard.platform.accounts.http import create_auth_router, create_me_router
 from sandyard.platform.accounts.identity.http import create_oidc_router
-from sandyard.platform.accounts.ids import IdMakers
 from sandyard.platform.accounts.passwords import Argon2Passwords
 from sandyard.platform.accounts.service import Accounts
 from sandyard.platform.api_keys.http import create_keys_router
@@ -44,24 +44,25 @@ from sandyard.platform.quotas.http import create_quotas_router
 from sandyard.platform.quotas.model import ResourceKind
 from sandyard.platform.quotas.service import Quotas
 from sandyard.platform.quotas.sql import CountQuotas
+from sandyard.platform.schema.migrations import MIGRATIONS
+from sandyard.platform.schema.tables import jobs
 from sandyard.platform.sessions.listening_ports.http import UrlOf
 from sandyard.platform.templates.http import create_templates_router
 from sandyard.platform.templates.service import Templates
 from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.variables.cipher import Cipher
 from sandyard.platform.variables.http import create_project_env_router
-from sandyard.platform.variables.parents import ParentProjects
-from sandyard.platform.variables.service import Variables
+from sandyard.platform.variables.service import ParentProjects, Variables
 from sandyard.platform.variables.sql import SqlVariableStore
+from sandyard.platform.wiring import PREFIX
 from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
-from sandyard.platform.wiring.commands import open_platform_engine
 from sandyard.platform.wiring.local_runtime import NodeRootFileSystems
 from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes
-from sandyard.platform.wiring.shared import PREFIX, Shared, shared_by_nouns
+from sandyard.platform.wiring.shared import Shared, shared_by_nouns
 from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings
 from sandyard.wiring.engines import SqlEngine, prune_job
-from sandyard.wiring.job_specs import platform as specs
+from sandyard.wiring.job_specs import PlatformJobSpecs as Specs
 from sandyard.wiring.part import Part
 
 _ERASURE_INTERVAL_SEC = 60
@@ -120,12 +121,11 @@ def build_platform(
     passwords: Argon2Passwords | None = None,
     make: IdMakers | None = None,
     runtime: Runtime | None = None,
-    engine: SqlEngine | None = None,
 ) -> PlatformPart:
     """`url_of` gives the public URL of a sandbox's port; `runtime` runs the sandboxes instead of
-    the configured one; `engine` is its own, if already open."""
+    the configured one."""
     clock = clock or SystemClock()
-    engine = engine or open_platform_engine(settings, data_dir, clock)
+    engine = SqlEngine(settings, data_dir, MIGRATIONS, jobs, clock)
     shared = shared_by_nouns(settings, data_dir, engine, clock, url_of)
     passwords = passwords or Argon2Passwords()
     people = build_accounts(shared, passwords=passwords, make=make or IdMakers())
@@ -172,8 +172,8 @@ def build_platform(
         runner=shared.runner,
         schedule=(
             *people.jobs,
-            specs.DELETED_ACCOUNTS.job(_ERASURE_INTERVAL_SEC, erasure.run),
-            prune_job(settings, specs.EVENTS, log, shared.clock),
+            Specs.DELETED_ACCOUNTS.job(_ERASURE_INTERVAL_SEC, erasure.run),
+            prune_job(settings, Specs.EVENTS, log, shared.clock),
             *wired.schedule,
         ),
         embedded=engine.embedded,

@@ -3,15 +3,20 @@
 from pathlib import Path
 
 from sandyard.kit.clock import Clock
-from sandyard.platform.wiring.local_runtime import local_options, runtime_folder
+from sandyard.platform.wiring.local_runtime import (
+    disk_reserve_bytes,
+    local_options,
+    runtime_folder,
+)
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import translation
-from sandyard.runtime.e2b.machines import E2bMachines, E2bPolicy
+from sandyard.runtime.e2b.machines import E2bMachines, E2bOptions
 from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramTimeouts
 from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import E2bSettings, SandboxSettings
@@ -21,11 +26,15 @@ from sandyard.wiring.engines import e2b_key
 def open_local_runtime(settings: SandboxSettings, data_dir: Path, clock: Clock) -> Runtime:
     folder = runtime_folder(data_dir)
     machines = LocalMachines(folder, local_options(settings), clock)
-    archives = ArchiveFolder(folder / "archives")
-    return ProgramRunner(machines, machines.records, archives, _timeouts(settings), clock)
+    archives = ArchiveFolder(folder / "archives", disk_reserve(settings, data_dir))
+    return ProgramRunner(machines, machines.records, archives, program_timeouts(settings), clock)
 
 
-def _timeouts(settings: SandboxSettings) -> ProgramTimeouts:
+def disk_reserve(settings: SandboxSettings, data_dir: Path) -> DiskReserve:
+    return DiskReserve(data_dir, disk_reserve_bytes(settings))
+
+
+def program_timeouts(settings: SandboxSettings) -> ProgramTimeouts:
     return ProgramTimeouts(
         prepare_timeout_sec=settings.sandbox_git_timeout_sec,
         listen_timeout_sec=settings.sandbox_listen_timeout_sec,
@@ -53,8 +62,8 @@ def open_e2b_runtime(
     machines = E2bMachines(
         folder,
         control,
-        E2bPolicy(node, template=e2b.e2b_template, port=e2b.e2b_port),
+        E2bOptions(node, template=e2b.e2b_template, port=e2b.e2b_port),
         clock=clock,
     )
-    archives = ArchiveFolder(folder / "archives")
-    return ProgramRunner(machines, RunFolders(folder), archives, _timeouts(settings), clock)
+    archives = ArchiveFolder(folder / "archives", disk_reserve(settings, data_dir))
+    return ProgramRunner(machines, RunFolders(folder), archives, program_timeouts(settings), clock)

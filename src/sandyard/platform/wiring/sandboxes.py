@@ -9,52 +9,51 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from sandyard.kit.clock import Clock
-from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job
 from sandyard.kit.node import node_name
-from sandyard.kit.observability.metrics import Gauges
+from sandyard.kit.observability.metrics import Gauges, Labelled
 from sandyard.kit.sizes import GIGABYTE
-from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.transitions import SqlTransitions
-from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.billing.http import create_billing_router
-from sandyard.platform.billing.jobs import BillingReport, MakeBills
+from sandyard.platform.billing.jobs import MakeBills
 from sandyard.platform.billing.service import Statements
 from sandyard.platform.billing.sql.store import SqlBillingStore
 from sandyard.platform.measurements.http import create_metrics_router
 from sandyard.platform.measurements.jobs import Measure
 from sandyard.platform.measurements.sql import SqlMeasurementStore
 from sandyard.platform.quotas.model import Resources
-from sandyard.platform.quotas.sandbox_quotas import SandboxQuotas
-from sandyard.platform.sandboxes.admin_http import create_admin_sandboxes_router
+from sandyard.platform.quotas.service import SandboxQuotas
+from sandyard.platform.quotas.storage import StorageQuota
 from sandyard.platform.sandboxes.archives.jobs import ExpireSnapshots
 from sandyard.platform.sandboxes.archives.service import SandboxArchives
-from sandyard.platform.sandboxes.archives.sql import SqlArchiveStore
 from sandyard.platform.sandboxes.archives.usage import ArchiveUsage
-from sandyard.platform.sandboxes.http import create_sandboxes_router
-from sandyard.platform.sandboxes.ids import SandboxIds
+from sandyard.platform.sandboxes.http import create_admin_sandboxes_router, create_sandboxes_router
+from sandyard.platform.sandboxes.model import Status
 from sandyard.platform.sandboxes.network.gateway_targets import SandboxTargets
+from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.sandboxes.runs.activity import Activity
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
 from sandyard.platform.sandboxes.runs.jobs import Reconcile
-from sandyard.platform.sandboxes.runs.recorder import RunPolicy, RunRecorder
+from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.runs.warm import WarmSandboxes
-from sandyard.platform.sandboxes.service import Sandboxes, SandboxPolicy
+from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.platform.sandboxes.sql.store import SqlSandboxStore
-from sandyard.platform.sessions.listening_ports.http import UrlOf
+from sandyard.platform.sessions.commands.http import create_commands_router
+from sandyard.platform.sessions.commands.service import Commands
+from sandyard.platform.sessions.files.http import create_files_router
+from sandyard.platform.sessions.listening_ports.http import create_ports_router
 from sandyard.platform.sessions.service import Sessions
+from sandyard.platform.sessions.terminals.http import TerminalTokens, create_terminal_router
+from sandyard.platform.sessions.terminals.service import Terminals
 from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.http import create_usage_router
 from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.platform.variables.http import create_sandbox_env_router
-from sandyard.platform.variables.parents import ParentSandboxes
-from sandyard.platform.variables.service import Variables
-from sandyard.platform.wiring.runtimes import open_e2b_runtime, open_local_runtime
-from sandyard.platform.wiring.sandbox_gauges import sandbox_gauges
-from sandyard.platform.wiring.sessions import session_routers
-from sandyard.platform.wiring.shared import PREFIX, Shared
+from sandyard.platform.variables.service import ParentSandboxes, Variables
+from sandyard.platform.wiring import PREFIX
+from sandyard.platform.wiring.local_runtime import runtime_folder
+from sandyard.platform.wiring.runtimes import disk_reserve, open_e2b_runtime, open_local_runtime
+from sandyard.platform.wiring.shared import Shared
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.warm import WarmRuns
 from sandyard.runtime.records.archives import ArchiveFolder
@@ -63,14 +62,10 @@ from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import SandboxSettings
 from sandyard.wiring.addresses import PROGRAM_PORT
-from sandyard.wiring.job_specs import platform as specs
+from sandyard.wiring.job_specs import PlatformJobSpecs as Specs
 
 _SILENT_AFTER = 5
 """A node that misses this many runs of its job `ends` is silent."""
-
-
-_LOCAL = "runtime"
-"""The folder of the local runtime."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +79,7 @@ class SandboxesWired:
     schedule: Sequence[Job[Any]]
     routers: Sequence[APIRouter]
     quotas: SandboxQuotas
+    storage: StorageQuota
     e2b_pool: HttpPool
     """Shared by all callers of E2B with the same key."""
     targets: SandboxTargets
@@ -97,23 +93,8 @@ class SandboxesWired:
     archives: SandboxArchives
     uploads: ArchiveFolder
     """Uploaded files for template builds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shared:
-    """Dependencies of sandboxes, measurements and bills."""
-
-    settings: SandboxSettings
-    database: Database
-    clock: Clock
-    node: str
-    runtime: Runtime
-    transitions: SqlTransitions
-    store: SqlSandboxStore
-    ids: SandboxIds
-    prices: PriceList
-    storage_bytes: int
-    url_of: UrlOf
+    builds: Path
+    """The folder of their records and logs."""
 
 
 def build_sandboxes(
@@ -122,79 +103,107 @@ def build_sandboxes(
     settings, e2b = platform.settings.sandboxes, platform.settings.e2b
     guard, clock, data_dir = platform.guard, platform.clock, platform.data_dir
     e2b_pool = HttpPool(Backoff())
-    node = node_name(data_dir)
+    name = node_name(data_dir)
     runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir, clock)
     if settings.sandbox_runtime == "e2b":
-        runtime = open_e2b_runtime(settings, e2b, data_dir, clock, node=node, pool=e2b_pool)
-    shared = _shared(platform, node, runtime)
-    store = shared.store
-    recorder, activity = _recorder(shared), Activity(store, clock=clock)
-    sessions = Sessions(store, runtime, activity, node=node)
-    warm = _warm(shared, data_dir) if settings.sandbox_runtime == "local" else None
-    sandboxes = _sandboxes(shared, recorder, variables, warm)
-    measurements = SqlMeasurementStore(shared.database, make_metric_id=partial(resource_id, "mtr"))
-    billing_store = SqlBillingStore(shared.database, shared.transitions)
-    billing_job = _billing_job(shared, billing_store)
+        runtime = open_e2b_runtime(settings, e2b, data_dir, clock, node=name, pool=e2b_pool)
+    store = SqlSandboxStore(platform.database, platform.transitions)
+    node = _node(platform, name, store, runtime)
+    recorder, activity = RunRecorder(node), Activity(store, clock=clock)
+    sessions = Sessions(node, activity)
+    templates = SqlTemplateStore(platform.database, platform.transitions)
+    warm = _warm(node, templates, data_dir) if settings.sandbox_runtime == "local" else None
+    workspace_gb = settings.sandbox_storage_gb
+    storage = StorageQuota(store, limit_gb=node.quota.storage_gb, workspace_gb=workspace_gb)
+    sandboxes = Sandboxes(node, templates, recorder, variables, warm, storage)
+    uploads = ArchiveFolder(data_dir / "uploads", disk_reserve(settings, data_dir))
+    storage.add(uploads.bytes_of)
+    measurements = SqlMeasurementStore(platform.database)
+    archive_usage = ArchiveUsage(templates, prices=node.prices, make_usage_id=node.ids.usage)
+    billing_store = SqlBillingStore(platform.database, platform.transitions)
+    billing = MakeBills(
+        *(billing_store, store),
+        clock=clock,
+        prices=node.prices,
+        ids=node.ids,
+        archives=archive_usage,
+    )
+    billing_job = Specs.BILLING.job(settings.billing_interval_sec, billing.run)
     program_port = e2b.e2b_port if settings.sandbox_runtime == "e2b" else PROGRAM_PORT
     return SandboxesWired(
-        node=node,
+        node=name,
         sandboxes=sandboxes,
         recorder=recorder,
         runtime=runtime,
         local_runtime=local_runtime,
-        schedule=(*_node_jobs(shared, sandboxes, recorder, measurements, warm), billing_job),
+        schedule=(
+            *_node_jobs(settings, node, sandboxes, recorder, measurements, warm),
+            billing_job,
+        ),
         routers=(
             create_sandboxes_router(sandboxes, guard, prefix=PREFIX),
             create_admin_sandboxes_router(sandboxes, guard, prefix=PREFIX),
-            create_sandbox_env_router(variables, ParentSandboxes(store), guard, prefix=PREFIX),
-            *session_routers(platform, sessions, variables),
+            create_sandbox_env_router(variables, ParentSandboxes(node), guard, prefix=PREFIX),
+            *_session_routers(platform, sessions, variables),
             create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=PREFIX),
-            *_billing_routers(
-                shared, billing_store, partial(platform.runner.run, billing_job), guard
-            ),
+            *_billing_routers(platform, node.prices, billing_store, billing_job),
         ),
-        quotas=SandboxQuotas(store, _quota(settings)),
+        quotas=SandboxQuotas(store, node.quota, storage),
+        storage=storage,
         e2b_pool=e2b_pool,
-        targets=SandboxTargets(
-            store, sandboxes, runtime, node=node, program_port=program_port, activity=activity
-        ),
-        gauges=partial(sandbox_gauges, store, clock, _silent_for(settings)),
+        targets=SandboxTargets(node, sandboxes, activity, program_port=program_port),
+        gauges=partial(sandbox_gauges, node),
         activity=activity,
         store=store,
         sessions=sessions,
-        deadlines=Deadlines(store, runtime, recorder, node=node),
+        deadlines=Deadlines(node, recorder),
         measurements=measurements,
-        archives=SandboxArchives(store, runtime, _archive_usage(shared), node=node, clock=clock),
-        uploads=ArchiveFolder(data_dir / "uploads"),
+        archives=SandboxArchives(node, archive_usage, storage),
+        uploads=uploads,
+        builds=data_dir / "builds",
     )
 
 
-def _shared(platform: Shared, node: str, runtime: Runtime) -> _Shared:
-    settings, database = platform.settings.sandboxes, platform.database
-    return _Shared(
-        settings=settings,
-        database=database,
-        clock=platform.clock,
-        node=node,
+def _node(platform: Shared, name: str, store: SqlSandboxStore, runtime: Runtime) -> SandboxNode:
+    settings = platform.settings.sandboxes
+    return SandboxNode(
+        name=name,
+        store=store,
         runtime=runtime,
-        transitions=platform.transitions,
-        store=SqlSandboxStore(database, platform.transitions),
-        ids=SandboxIds(),
-        prices=_prices(settings),
+        clock=platform.clock,
+        prices=PriceList(
+            vcpu=settings.price_vcpu_hour,
+            memory_gb=settings.price_memory_gb_hour,
+            storage_gb=settings.price_storage_gb_hour,
+            currency=settings.currency,
+        ),
+        quota=_quota(settings),
+        per_account=settings.sandboxes_per_account,
+        processes=settings.sandbox_processes,
         storage_bytes=int(settings.sandbox_storage_gb * GIGABYTE),
-        url_of=platform.url_of,
+        silent_for=timedelta(seconds=_SILENT_AFTER * settings.ends_interval_sec),
+        snapshot_retention=timedelta(days=settings.snapshot_days),
+        preview_url=lambda running: platform.url_of(running.run_id.id, running.port),
+    )
+
+
+def _quota(settings: SandboxSettings) -> Resources:
+    running_gb = settings.quota_sandboxes * settings.sandbox_storage_gb
+    return Resources(
+        settings.quota_sandboxes,
+        settings.quota_cpu,
+        settings.quota_memory_gb,
+        settings.quota_storage_gb or 2 * running_gb,
     )
 
 
 def _billing_routers(
-    shared: _Shared,
-    store: SqlBillingStore,
-    make_bills: Callable[[], Awaitable[BillingReport]],
-    guard: AccessGuard,
+    platform: Shared, prices: PriceList, store: SqlBillingStore, job: Job[Any]
 ) -> Sequence[APIRouter]:
-    clock, currency = shared.clock, shared.prices.currency
-    statements = Statements(store, clock=clock, prices=shared.prices)
-    usages = SqlUsageStore(shared.database)
+    guard, clock, currency = platform.guard, platform.clock, prices.currency
+    statements = Statements(store, clock=clock, prices=prices)
+    make_bills = partial(platform.runner.run, job)
+    usages = SqlUsageStore(platform.database)
     return (
         create_usage_router(usages, guard, clock=clock, prefix=PREFIX, currency=currency),
         create_billing_router(
@@ -203,141 +212,71 @@ def _billing_routers(
     )
 
 
-def _prices(settings: SandboxSettings) -> PriceList:
-    return PriceList(
-        vcpu=settings.price_vcpu_hour,
-        memory_gb=settings.price_memory_gb_hour,
-        storage_gb=settings.price_storage_gb_hour,
-        currency=settings.currency,
-    )
-
-
-def _quota(settings: SandboxSettings) -> Resources:
-    return Resources(settings.quota_sandboxes, settings.quota_cpu, settings.quota_memory_gb)
-
-
-def _silent_for(settings: SandboxSettings) -> timedelta:
-    return timedelta(seconds=_SILENT_AFTER * settings.ends_interval_sec)
-
-
-def _recorder(shared: _Shared) -> RunRecorder:
-    return RunRecorder(
-        shared.store,
-        shared.runtime,
-        clock=shared.clock,
-        ids=shared.ids,
-        policy=RunPolicy(
-            shared.prices,
-            timedelta(days=shared.settings.snapshot_days),
-            lambda running: shared.url_of(running.run_id.id, running.port),
+def _session_routers(
+    platform: Shared, sessions: Sessions, variables: Variables
+) -> Sequence[APIRouter]:
+    guard = platform.guard
+    commands = Commands(sessions, variables)
+    return (
+        create_commands_router(commands, guard, prefix=PREFIX),
+        create_files_router(sessions, guard, prefix=PREFIX),
+        create_ports_router(sessions, guard, url_of=platform.url_of, prefix=PREFIX),
+        create_terminal_router(
+            sessions,
+            Terminals(sessions, commands),
+            TerminalTokens(guard, platform.settings.secret("jwt_secret")),
+            guard,
+            allowed_origins=platform.settings.server.allowed_origins,
+            prefix=PREFIX,
         ),
     )
 
 
-def _warm(shared: _Shared, data_dir: Path) -> WarmSandboxes:
-    return WarmSandboxes(
-        SqlTemplateStore(shared.database, shared.transitions),
-        WarmRuns(shared.runtime, RunFolders(data_dir / _LOCAL), shared.clock),
-        processes=shared.settings.sandbox_processes,
-        storage_bytes=shared.storage_bytes,
-    )
-
-
-def _sandboxes(
-    shared: _Shared, recorder: RunRecorder, variables: Variables, warm: WarmSandboxes | None
-) -> Sandboxes:
-    chosen = shared.settings
-    return Sandboxes(
-        shared.store,
-        SqlTemplateStore(shared.database, shared.transitions),
-        shared.runtime,
-        recorder,
-        variables,
-        clock=shared.clock,
-        ids=shared.ids,
-        policy=SandboxPolicy(
-            quota=_quota(chosen),
-            per_account=chosen.sandboxes_per_account,
-            prices=shared.prices,
-            node=shared.node,
-            processes=chosen.sandbox_processes,
-            storage_bytes=shared.storage_bytes,
-            silent_for=_silent_for(chosen),
-        ),
-        warm=warm,
-    )
+def _warm(node: SandboxNode, templates: SqlTemplateStore, data_dir: Path) -> WarmSandboxes:
+    folders = RunFolders(runtime_folder(data_dir))
+    return WarmSandboxes(node, templates, WarmRuns(node.runtime, folders, node.clock))
 
 
 def _node_jobs(
-    shared: _Shared,
+    settings: SandboxSettings,
+    node: SandboxNode,
     sandboxes: Sandboxes,
     recorder: RunRecorder,
     measurements: SqlMeasurementStore,
     warm: WarmSandboxes | None,
 ) -> Sequence[Job[Any]]:
     """Each node looks after what runs on it; the other jobs may run anywhere."""
-    chosen, node = shared.settings, shared.node
-    reconcile = Reconcile(
-        shared.store,
-        shared.runtime,
-        sandboxes,
-        recorder,
-        clock=shared.clock,
-        node=node,
-        silent_for=_silent_for(chosen),
-    )
-    measure, snapshots = _measure(shared, measurements), _snapshots(shared)
-    keeps = (
-        ()
-        if warm is None
-        else (specs.WARM.job(chosen.warm_interval_sec, warm.keep, node=node, at_start=True),)
-    )
-    return (
-        *keeps,
-        specs.RECONCILE.job(chosen.reconcile_interval_sec, reconcile.run, node=node, at_start=True),
-        specs.ENDS.job(chosen.ends_interval_sec, reconcile.collect_ends, node=node),
-        specs.MEASURE.job(chosen.metrics_interval_sec, measure.run, node=node),
-        specs.SNAPSHOTS.job(chosen.snapshots_interval_sec, snapshots.run, node=node),
-    )
+    reconcile = Reconcile(node, sandboxes, recorder)
+    measure = Measure(measurements, node, retention=timedelta(days=settings.metrics_days))
+    snapshots = ExpireSnapshots(node, warn_before=timedelta(hours=settings.snapshot_warning_hours))
+    timed = [
+        (Specs.RECONCILE, settings.reconcile_interval_sec, reconcile.run),
+        (Specs.ENDS, settings.ends_interval_sec, reconcile.collect_ends),
+        (Specs.MEASURE, settings.metrics_interval_sec, measure.run),
+        (Specs.SNAPSHOTS, settings.snapshots_interval_sec, snapshots.run),
+    ]
+    if warm is not None:
+        timed.insert(0, (Specs.WARM, settings.warm_interval_sec, warm.keep))
+    at_start = (Specs.WARM, Specs.RECONCILE)
+    return [
+        spec.job(interval_sec, run, node=node.name, at_start=spec in at_start)
+        for spec, interval_sec, run in timed
+    ]
 
 
-def _measure(shared: _Shared, measurements: SqlMeasurementStore) -> Measure:
-    return Measure(
-        measurements,
-        shared.store,
-        shared.runtime,
-        clock=shared.clock,
-        node=shared.node,
-        storage_bytes=shared.storage_bytes,
-        retention=timedelta(days=shared.settings.metrics_days),
-    )
-
-
-def _snapshots(shared: _Shared) -> ExpireSnapshots:
-    return ExpireSnapshots(
-        shared.store,
-        shared.runtime,
-        clock=shared.clock,
-        ids=shared.ids,
-        prices=shared.prices,
-        warn_before=timedelta(hours=shared.settings.snapshot_warning_hours),
-        retention=timedelta(days=shared.settings.snapshot_days),
-    )
-
-
-def _archive_usage(shared: _Shared) -> ArchiveUsage:
-    store = SqlArchiveStore(shared.database, shared.transitions)
-    return ArchiveUsage(store, prices=shared.prices, make_usage_id=shared.ids.usage)
-
-
-def _billing_job(shared: _Shared, store: SqlBillingStore) -> Job[Any]:
-    billing = MakeBills(
-        store,
-        shared.store,
-        clock=shared.clock,
-        prices=shared.prices,
-        make_billing_id=partial(resource_id, "bil"),
-        ids=shared.ids,
-        archives=_archive_usage(shared),
-    )
-    return specs.BILLING.job(shared.settings.billing_interval_sec, billing.run)
+async def sandbox_gauges(node: SandboxNode) -> Gauges:
+    counts = await node.store.count_active(unseen_since=node.now() - node.silent_for)
+    by_status: dict[tuple[str, ...], float] = {
+        (str(status),): counts.by_status.get(status, 0)
+        for status in (Status.STARTING, Status.RUNNING)
+    }
+    return {
+        "sandyard_sandboxes_active": (
+            "Sandboxes that start or run",
+            Labelled(("status",), by_status),
+        ),
+        "sandyard_sandboxes_silent": (
+            "Sandboxes that run by their rows and whose node gives no sign of life",
+            counts.silent,
+        ),
+    }

@@ -5,19 +5,17 @@ from datetime import timedelta
 from pathlib import Path
 
 from sandyard.kit.clock import Clock
+from sandyard.kit.concurrency.streams import StreamLimit
 from sandyard.kit.jobs import JobRunner
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.transitions import SqlTransitions
-from sandyard.platform.access.guard import AccessGuard
+from sandyard.platform.access.guard import AccessGuard, RequestRate
 from sandyard.platform.access.login_tokens import Logins
-from sandyard.platform.access.request_rate import RequestRate
 from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.sessions.listening_ports.http import UrlOf
 from sandyard.settings import Settings
 from sandyard.wiring.engines import SqlEngine
-
-PREFIX = "/api/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +37,22 @@ def shared_by_nouns(
 ) -> Shared:
     chosen, database = settings.platform, engine.database
     logins = Logins(settings.secret("jwt_secret"), lifetime=timedelta(hours=chosen.login_hours))
-    requests = RequestRate(chosen.requests_per_account, settings.broker.rate_limit_storage_url)
+    storage_url = settings.broker.rate_limit_storage_url
+    guard = AccessGuard(
+        SqlCredentialLookup(database),
+        logins,
+        RequestRate(chosen.requests_per_account, storage_url),
+        RequestRate(chosen.writes_per_account, storage_url, name="writes"),
+        clock=clock,
+        streams=StreamLimit(chosen.streams_per_account),
+    )
     return Shared(
         settings,
         data_dir,
         database,
         platform_transitions(database, clock),
         clock,
-        AccessGuard(SqlCredentialLookup(database), logins, requests, clock=clock),
+        guard,
         logins,
         engine.runner,
         url_of,

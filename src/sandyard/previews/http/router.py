@@ -9,10 +9,9 @@ from fastapi import APIRouter, Body, Depends, Path, Request, Response
 
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.http.direct import JsonResponse
+from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.http.events import EventPage, history_of
-from sandyard.kit.http.routes import GuardedRoutes, caller_of, joined
+from sandyard.kit.http.routes import GuardedRoutes, JsonResponse, caller_of, joined
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.previews.http.schemas import (

@@ -15,22 +15,22 @@ _POLICY = (
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _TYPES = {".js": "text/javascript", ".html": "text/html", ".css": "text/css"}
-_PATHS = {
-    "/previews/demo": "demo.html",
-    "/previews/demo.js": "demo.js",
-    "/previews/demo.css": "demo.css",
-    "/previews/sandbox-status.js": "sandbox-status.js",
-    "/previews/sandbox-status-activity.js": "sandbox-status-activity.js",
-    "/previews/sandbox-status-requests.js": "sandbox-status-requests.js",
-    "/previews/sandbox-status-view.js": "sandbox-status-view.js",
-}
+_NAMES = (
+    "demo.html",
+    "demo.js",
+    "demo.css",
+    "sandbox-status.js",
+    "sandbox-status-activity.js",
+    "sandbox-status-requests.js",
+    "sandbox-status-view.js",
+)
 
 
 def create_web_router() -> APIRouter:
     router = APIRouter(route_class=OnDemandRoute)
-    for path, name in _PATHS.items():
-        if (_FOLDER / name).exists():
-            router.add_api_route(path, _serving(_FOLDER / name), include_in_schema=False)
+    for name in _NAMES:
+        path = f"/previews/{name.removesuffix('.html')}"
+        router.add_api_route(path, _serving(_FOLDER / name), include_in_schema=False)
     return router
 
 

@@ -1,24 +1,25 @@
 """`PreviewProvider` on this machine, using a runtime."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.clock import utc_time
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.ids import holder_id
 from sandyard.kit.node import require_here
-from sandyard.previews.providers.errors import (
+from sandyard.previews.errors import (
     PreviewElsewhereError,
     ProviderCanNotStartError,
     ProviderTimeoutError,
     ProviderTroubleError,
     SandboxGoneError,
 )
-from sandyard.previews.providers.ports import PreviewSandbox
+from sandyard.previews.ports import PreviewSandbox
 from sandyard.previews.providers.site_server import SITE_SERVER
 from sandyard.runtime.errors import (
     AttemptEndedError,
@@ -26,6 +27,7 @@ from sandyard.runtime.errors import (
     IsolationMissingError,
     NotRunningError,
     RunNotFoundError,
+    RuntimeUnavailableError,
     StartFailedError,
 )
 from sandyard.runtime.model import (
@@ -42,6 +44,7 @@ from sandyard.runtime.model import (
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.sessions.ports import Ports
 
+logger = logging.getLogger(__name__)
 _SITE = "site"
 _SERVER = "server.py"
 _SERVE_SITE = f'web: exec python3 -I {_SERVER} 127.0.0.1 "$PORT" {_SITE}\n'
@@ -51,6 +54,7 @@ _ON_NODE = "_"
 """Separates an attempt's unique part from its node."""
 
 
+@dataclass(slots=True, eq=False)
 class LocalPreviewProvider:
     """`PreviewProvider` on this machine. A sandbox's id consists of its project's and its
     attempt's, and an attempt's names its node; an older one without a node is looked up here.
@@ -59,32 +63,23 @@ class LocalPreviewProvider:
     data of sandboxes that ended by themselves.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        limits: Limits,
-        *,
-        node: str,
-        url_of: Callable[[Running], str],
-        clock: Clock,
-    ) -> None:
-        self._runtime = runtime
-        self._limits = limits
-        self._node = node
-        self._url_of = url_of
-        self._clock = clock
+    runtime: Runtime
+    limits: Limits
+    node: str
+    url_of: Callable[[Running], str]
 
     def make_attempt_id(self) -> str:
-        return f"{holder_id()}{_ON_NODE}{self._node}"
+        return f"{holder_id()}{_ON_NODE}{self.node}"
 
     async def create(
         self, *, project_id: str, attempt: str, files: Mapping[str, bytes], ttl: timedelta
     ) -> PreviewSandbox:
         run_id = self._here(RunId("preview", project_id, attempt))
-        limits = replace(self._limits, max_running_sec=ttl.total_seconds())
+        limits = replace(self.limits, max_running_sec=ttl.total_seconds())
         with _translated():
             try:
-                return self._sandbox(await self._runtime.start(run_id, _program(files), limits))
+                await self.runtime.check()
+                return self._sandbox(await self.runtime.start(run_id, _program(files), limits))
             except AttemptEndedError as error:
                 raise SandboxGoneError from error
             except StartFailedError as error:
@@ -104,7 +99,7 @@ class LocalPreviewProvider:
 
     async def ports(self, sandbox_id: str) -> Ports:
         with _translated():
-            return (await self._runtime.session(self._run_id(sandbox_id))).ports
+            return (await self.runtime.session(self._run_id(sandbox_id))).ports
 
     async def end_time(self, sandbox_id: str) -> datetime:
         return utc_time((await self._get_running(self._run_id(sandbox_id))).deadline_at)
@@ -118,14 +113,7 @@ class LocalPreviewProvider:
             written=_under_site(written), deleted=frozenset(f"{_SITE}/{path}" for path in deleted)
         )
         with _translated():
-            await self._runtime.write_files(run_id, changes)
-
-    async def extend(self, sandbox_id: str, *, ttl: timedelta) -> None:
-        run_id = self._run_id(sandbox_id)
-        await self._get_running(run_id)
-        with _translated():
-            deadline_at = self._clock.now() + ttl.total_seconds()
-            await self._runtime.extend(run_id, deadline_at=deadline_at)
+            await self.runtime.write_files(run_id, changes)
 
     async def kill(self, sandbox_id: str) -> None:
         try:
@@ -141,21 +129,31 @@ class LocalPreviewProvider:
     async def clear_ended(self) -> int:
         """Remove the data of ended previews; returns how many. For a job, every few minutes."""
         with _translated():
-            runs = await self._runtime.list_runs("preview")
-            ended = [each for each in runs if isinstance(each, Ended)]
+            ended = [each for each in await self._runs() if isinstance(each, Ended)]
             for each in ended:
                 await self._clear(each.run_id)
         return len(ended)
 
     async def running(self) -> Sequence[PreviewSandbox]:
         with _translated():
-            runs = await self._runtime.list_runs("preview")
+            runs = await self._runs()
         return [self._sandbox(each) for each in runs if isinstance(each, Running)]
+
+    async def _runs(self) -> Sequence[RunState]:
+        """Those that can be looked up: one whose record is broken does not stop the others."""
+        found = []
+        for run_id in await self.runtime.run_ids("preview"):
+            try:
+                found.append(await self.runtime.refresh(run_id))
+            except RuntimeUnavailableError as error:
+                extra = {"action": "previews", "reason": error.reason}
+                logger.warning("a preview could not be looked up", extra=extra)
+        return [each for each in found if each is not None]
 
     def _sandbox(self, running: Running) -> PreviewSandbox:
         return PreviewSandbox(
             sandbox_id=_sandbox_id(running.run_id),
-            preview_url=self._url_of(running),
+            preview_url=self.url_of(running),
             start_time=utc_time(running.started_at),
             end_time=utc_time(running.deadline_at),
             attempt=running.run_id.attempt,
@@ -173,31 +171,28 @@ class LocalPreviewProvider:
 
     def _here(self, run_id: RunId) -> RunId:
         _, _, node = run_id.attempt.partition(_ON_NODE)
-        require_here(node or None, node=self._node, error=PreviewElsewhereError)
+        require_here(node or None, node=self.node, error=PreviewElsewhereError)
         return run_id
 
     async def _get_running(self, run_id: RunId) -> Running:
         """Waits for one that is starting: the process that started it may be dead."""
         until = time.monotonic() + _START_TIMEOUT_SEC
-        while isinstance(run := await self._find(run_id), Starting):
-            if time.monotonic() > until:
-                raise ProviderTimeoutError(reason=f"{run_id} is still starting")
-            await asyncio.sleep(_POLL_SEC)
+        with _translated():
+            while isinstance(run := await self.runtime.refresh(run_id), Starting):
+                if time.monotonic() > until:
+                    raise ProviderTimeoutError(reason=f"{run_id} is still starting")
+                await asyncio.sleep(_POLL_SEC)
         if isinstance(run, Running):
             return run
         raise SandboxGoneError
 
-    async def _find(self, run_id: RunId) -> RunState | None:
-        with _translated():
-            return await self._runtime.find(run_id)
-
     async def _clear(self, run_id: RunId) -> None:
         """Stop it and delete its data; concurrent calls are fine."""
         try:
-            ended = await self._runtime.stop(run_id)
+            ended = await self.runtime.stop(run_id)
             if ended.snapshot is not None:
-                await self._runtime.delete_snapshot(ended.snapshot.id)
-            await self._runtime.forget(run_id)
+                await self.runtime.delete_snapshot(ended.snapshot.id)
+            await self.runtime.forget(run_id)
         except RunNotFoundError:
             return
 

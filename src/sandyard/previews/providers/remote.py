@@ -5,12 +5,13 @@ import re
 import shlex
 from collections.abc import Collection, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import holder_id
-from sandyard.previews.providers.errors import (
+from sandyard.previews.errors import (
     ProviderFailedError,
     ProviderKeyRefusedError,
     ProviderRateLimitedError,
@@ -19,7 +20,7 @@ from sandyard.previews.providers.errors import (
     ProviderUnreachableError,
     SandboxGoneError,
 )
-from sandyard.previews.providers.ports import PreviewSandbox
+from sandyard.previews.ports import PreviewSandbox
 from sandyard.previews.providers.site_server import SITE_SERVER
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError, Trouble
@@ -37,6 +38,7 @@ _KIND = "preview"
 _DELETIONS_AT_ONCE = 8
 
 
+@dataclass(slots=True, eq=False)
 class RemotePreviewProvider:
     """Each machine serves its folder with Python's own web server, which the template includes. A
     template that already listens on the port must serve `SITE` there.
@@ -44,16 +46,13 @@ class RemotePreviewProvider:
     Any server finds a preview by its metadata, whichever server created it.
     """
 
-    def __init__(
-        self, machines: RemoteMachines, *, template: str, port: int, scheme: str, files_sec: float
-    ) -> None:
-        """`machines` raises failed calls as `translation` says; `files_sec` is the time to update
-        the files of a preview."""
-        self._machines = machines
-        self._template = template
-        self._port = port
-        self._scheme = scheme
-        self._files_sec = files_sec
+    machines: RemoteMachines
+    """Raises failed calls as `translation` says."""
+    template: str
+    port: int
+    scheme: str
+    files_sec: float
+    """The time to update the files of a preview."""
 
     def make_attempt_id(self) -> str:
         return holder_id()
@@ -61,8 +60,8 @@ class RemotePreviewProvider:
     async def create(
         self, *, project_id: str, attempt: str, files: Mapping[str, bytes], ttl: timedelta
     ) -> PreviewSandbox:
-        access = await self._machines.create(
-            self._template,
+        access = await self.machines.create(
+            self.template,
             lifetime_sec=ttl.total_seconds(),
             metadata=_metadata(project_id, attempt),
             pauses=False,
@@ -76,7 +75,7 @@ class RemotePreviewProvider:
 
     async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
         """A list does not include a machine's address, so it is requested separately."""
-        for found in await self._machines.list_by_metadata(_metadata(project_id, attempt)):
+        for found in await self.machines.list_by_metadata(_metadata(project_id, attempt)):
             try:
                 return await self.get(found.machine_id)
             except SandboxGoneError:
@@ -85,36 +84,32 @@ class RemotePreviewProvider:
 
     async def get(self, sandbox_id: str) -> PreviewSandbox:
         _check_id(sandbox_id)
-        return self._sandbox(await self._machines.get(sandbox_id))
+        return self._sandbox(await self.machines.get(sandbox_id))
 
     async def end_time(self, sandbox_id: str) -> datetime:
         _check_id(sandbox_id)
-        return await self._machines.end_time(sandbox_id)
+        return await self.machines.end_time(sandbox_id)
 
     async def write_files(
         self, sandbox_id: str, *, written: Mapping[str, bytes], deleted: Collection[str]
     ) -> None:
         _check_id(sandbox_id)
-        await self._update(await self._machines.connect(sandbox_id), written, deleted)
-
-    async def extend(self, sandbox_id: str, *, ttl: timedelta) -> None:
-        _check_id(sandbox_id)
-        await self._machines.set_timeout(sandbox_id, lifetime_sec=ttl.total_seconds())
+        await self._update(await self.machines.connect(sandbox_id), written, deleted)
 
     async def kill(self, sandbox_id: str) -> None:
         try:
             _check_id(sandbox_id)
         except SandboxGoneError:
             return
-        await self._machines.kill(sandbox_id)
+        await self.machines.kill(sandbox_id)
 
     async def close(self) -> None:
-        await self._machines.close()
+        await self.machines.close()
 
     def _sandbox(self, info: MachineInfo) -> PreviewSandbox:
         return PreviewSandbox(
             sandbox_id=info.machine_id,
-            preview_url=f"{self._scheme}://{info.host(self._port)}",
+            preview_url=f"{self.scheme}://{info.host(self.port)}",
             start_time=info.started_at,
             end_time=info.end_at,
             attempt=info.metadata.get("attempt", ""),
@@ -124,14 +119,14 @@ class RemotePreviewProvider:
         self, access: MachineAccess, written: Mapping[str, bytes], deleted: Collection[str]
     ) -> None:
         """Update the files, and serve them."""
-        envd = self._machines.envd(access)
+        envd = self.machines.envd(access)
 
         async def update() -> None:
             try:
-                async with asyncio.timeout(self._files_sec):
+                async with asyncio.timeout(self.files_sec):
                     await _delete(envd, in_the_way(written, deleted))
                     sent = {f"{SITE}/{path}": content for path, content in written.items()}
-                    await envd.upload(sent, within_sec=self._files_sec)
+                    await envd.upload(sent, within_sec=self.files_sec)
                     await self._serve(envd)
             except TimeoutError as error:
                 raise CallError("timeout", "the files were not written in time") from error
@@ -148,7 +143,7 @@ class RemotePreviewProvider:
 
         If one already listens, the new one finds its port taken and exits.
         """
-        folder, port = shlex.quote(SITE), self._port
+        folder, port = shlex.quote(SITE), self.port
         server = f"exec python3 -I -c {shlex.quote(SITE_SERVER)} 0.0.0.0 {port} {folder}"
         start = {"process": _shell(f"mkdir -p {folder} && {server}")}
         async with aclosing(envd.stream("process.Process/Start", start)) as events:

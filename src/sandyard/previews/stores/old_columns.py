@@ -18,13 +18,15 @@ from sandyard.kit.sql.events import EventWriter
 from sandyard.kit.sql.transitions import SqlTransitions
 from sandyard.previews.errors import MigrationRefusedError
 from sandyard.previews.model import stored_anew
-from sandyard.previews.stores.rows import (
+from sandyard.previews.stores.tables import (
     OLD_COLUMNS,
+    SCHEMA,
     PreviewTable,
+    events,
     has_old_columns,
     migrated_info,
+    previews,
 )
-from sandyard.previews.stores.tables import SCHEMA, events, previews
 
 _preview = previews.c
 _PAGE = 500
@@ -155,27 +157,13 @@ class OldColumns:
             for row, values in changes
         ]
         self._transitions.write(connection, transitions)
-        _set(connection, [(row.project_id, values) for row, values in changes])
+        for row, values in changes:
+            is_row = _preview.project_id == row.project_id
+            connection.execute(previews.update().where(is_row).values(**values))
 
     async def _require_old(self) -> None:
         if not await self._database.read(has_old_columns):
             raise MigrationRefusedError("The old columns are dropped: the migration is finished.")
-
-
-def _set(connection: sa.Connection, changes: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    """One statement for each kind of change."""
-    kinds: dict[frozenset[str], list[dict[str, Any]]] = {}
-    for project_id, values in changes:
-        named = {f"new_{column}": value for column, value in values.items()}
-        kinds.setdefault(frozenset(values), []).append({"of_project": project_id, **named})
-    for columns, rows in kinds.items():
-        new = {each: sa.bindparam(f"new_{each}", type_=_preview[each].type) for each in columns}
-        connection.execute(
-            previews.update()
-            .where(_preview.project_id == sa.bindparam("of_project"))
-            .values(**new),
-            rows,
-        )
 
 
 def _add_old(connection: sa.Connection) -> None:

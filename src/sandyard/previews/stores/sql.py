@@ -18,8 +18,15 @@ from sandyard.kit.sql.transitions import FactReader, SqlTransitions, StaleTransi
 from sandyard.previews.files import FileChanges, ProjectFile
 from sandyard.previews.model import FileQuota, Preview, RunningPreviews
 from sandyard.previews.ports import PageKey
-from sandyard.previews.stores.rows import OLD_COLUMNS, PreviewTable, Reads, has_old_columns
-from sandyard.previews.stores.tables import events, previews, project_files
+from sandyard.previews.stores.tables import (
+    OLD_COLUMNS,
+    PreviewTable,
+    Reads,
+    events,
+    has_old_columns,
+    previews,
+    project_files,
+)
 
 _preview = previews.c
 _file = project_files.c
@@ -59,9 +66,13 @@ class SqlPreviewStore:
 
     async def find_all(self, project_ids: Collection[str]) -> Sequence[Preview]:
         wanted = {"of_projects": list(project_ids)}
+        return await self._read(lambda columns: columns.find, wanted)
 
+    async def _read(
+        self, statement_of: Callable[["_Columns"], sa.Select[Any]], values: Mapping[str, Any] = {}
+    ) -> Sequence[Preview]:
         def work(connection: sa.Connection, columns: _Columns) -> Sequence[Preview]:
-            rows = connection.execute(columns.find, wanted)
+            rows = connection.execute(statement_of(columns), values)
             return [columns.table.preview(row) for row in rows]
 
         return await self._with_columns(self._database.read, work)
@@ -70,12 +81,8 @@ class SqlPreviewStore:
         await self._database.erase_deleted()
 
     async def page(self, *, after: str, limit: int) -> Sequence[Preview]:
-        def work(connection: sa.Connection, columns: _Columns) -> Sequence[Preview]:
-            page = columns.select.where(_preview.project_id > after)
-            rows = connection.execute(page.order_by(_preview.project_id).limit(limit))
-            return [columns.table.preview(row) for row in rows]
-
-        return await self._with_columns(self._database.read, work)
+        is_next, key = _preview.project_id > after, _preview.project_id
+        return await self._read(lambda it: it.select.where(is_next).order_by(key).limit(limit))
 
     async def page_of_running(
         self, at: datetime, *, after: PageKey | None, limit: int
@@ -106,14 +113,8 @@ class SqlPreviewStore:
         has_files = sa.exists().where(
             _file.project_id == _preview.project_id, _file.is_deleted.is_(False)
         )
-
-        def work(connection: sa.Connection, columns: _Columns) -> Sequence[Preview]:
-            rows = connection.execute(
-                columns.select.where(_preview.account_id == account_id, has_files)
-            )
-            return [columns.table.preview(row) for row in rows]
-
-        return await self._with_columns(self._database.read, work)
+        is_own = _preview.account_id == account_id
+        return await self._read(lambda columns: columns.select.where(is_own, has_files))
 
     async def apply(
         self, transition: Transition[Preview], *, files: FileChanges | None = None

@@ -1,15 +1,21 @@
 """Previews' SQL tables, as the queries see them; the migrations make them."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Literal, cast
+
 import sqlalchemy as sa
 
+from sandyard.kit.changes.transitions import Entity
 from sandyard.kit.sql.column_types import Json, UtcTime
 from sandyard.kit.sql.events import event_table
 from sandyard.kit.sql.job_leases import job_table
+from sandyard.kit.sql.transitions import EntityTable
+from sandyard.previews.model import Attempt, Preview, SandboxInfo, estimate_sandbox, iso
 
 SCHEMA = "previews"
-
 metadata = sa.MetaData(schema=SCHEMA)
-
 previews = sa.Table(
     "previews",
     metadata,
@@ -29,7 +35,6 @@ previews = sa.Table(
 """A row for every project that ever had files or a preview. `created_at` is the project's;
 `running_until` is `Preview.running_until`, for queries. `sandbox_info` replaces `sandbox_id` and
 `preview_url`; all are written while they exist."""
-
 project_files = sa.Table(
     "project_files",
     metadata,
@@ -42,8 +47,92 @@ project_files = sa.Table(
     sa.Column("updated_at", UtcTime, nullable=False),
 )
 """One row per path; `version` is that of the last change set that wrote or deleted it."""
-
 jobs = job_table(metadata)
 events = event_table(metadata)
 SUBJECTS = (previews.c.project_id,)
 """The subjects of events."""
+OLD_COLUMNS = ("sandbox_id", "preview_url")
+Reads = Literal["new", "old"]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewTable(EntityTable[Preview]):
+    """Previews to rows and back."""
+
+    entity: type[Preview] = Preview
+    table: sa.Table = previews
+    has_old: bool = True
+    """Whether the old columns exist; if so they are written too."""
+    reads: Reads = "new"
+
+    def row(self, entity: Entity) -> dict[str, Any]:
+        preview = cast("Preview", entity)
+        info, attempt = preview.info, preview.attempt
+        old = {
+            "sandbox_id": info and (info.sandbox_id or None),
+            "preview_url": info and (info.preview_url or None),
+        }
+        return (old if self.has_old else {}) | {
+            "project_id": preview.project_id,
+            "account_id": preview.account_id,
+            "created_at": preview.created_at,
+            "sandbox_info": info and info.as_json(),
+            "attempt": attempt and attempt.id,
+            "attempt_until": attempt and attempt.until,
+            "running_until": preview.running_until,
+            "files_version": preview.files_version,
+            "last_checked": preview.last_checked,
+            "sequence": preview.sequence,
+        }
+
+    def preview(self, row: Any) -> Preview:
+        recorded = SandboxInfo.from_json(row.sandbox_info) if row.sandbox_info else None
+        info = recorded
+        if self.has_old and (recorded is None or self.reads == "old"):
+            info = _info_of_old(row, recorded)
+        return Preview(
+            project_id=row.project_id,
+            account_id=row.account_id,
+            created_at=row.created_at,
+            info=info,
+            attempt=None if row.attempt is None else Attempt(row.attempt, row.attempt_until),
+            files_version=row.files_version,
+            last_checked=row.last_checked if info is recorded else None,
+            sequence=row.sequence,
+        )
+
+    def preview_with(self, row: Any, values: Mapping[str, Any]) -> Preview:
+        """The preview of a row with these values changed."""
+        return self.preview(SimpleNamespace(**{**row._mapping, **values}))  # noqa: SLF001 - public
+
+
+def migrated_info(row: Any) -> dict[str, Any] | None:
+    """The exact `sandbox_info` for a row that has only the old columns; `migrated` marks it, so
+    that a rollback knows what to remove."""
+    info = _estimated(row)
+    if info is None:
+        return None
+    return {
+        "sandbox_id": row.sandbox_id,
+        "preview_url": row.preview_url,
+        "start_time": iso(info.start_time),
+        "end_time": iso(info.end_time),
+        "migrated": True,
+    }
+
+
+def has_old_columns(connection: sa.Connection) -> bool:
+    columns = sa.inspect(connection).get_columns(previews.name, schema=SCHEMA)
+    return set(OLD_COLUMNS) <= {column["name"] for column in columns}
+
+
+def _info_of_old(row: Any, info: SandboxInfo | None) -> SandboxInfo | None:
+    """The sandbox of the old columns; its times are those of `sandbox_info`, if that is of the same
+    sandbox."""
+    if info is not None and info.sandbox_id == (row.sandbox_id or ""):
+        return info
+    return _estimated(row)
+
+
+def _estimated(row: Any) -> SandboxInfo | None:
+    return estimate_sandbox(row.sandbox_id, row.preview_url, created_at=row.created_at)

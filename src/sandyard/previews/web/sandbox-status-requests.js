@@ -6,12 +6,13 @@ const TOLERATED_SKEW_MS = 2_000;
 export class Trouble extends Error {
   /**
    * @param {string} message
-   * @param {{isFinal?: boolean, retryAfterMs?: number | null}} [more]
+   * @param {{isFinal?: boolean, isUnauthorized?: boolean, retryAfterMs?: number | null}} [more]
    */
-  constructor(message, { isFinal = false, retryAfterMs = null } = {}) {
+  constructor(message, { isFinal = false, isUnauthorized = false, retryAfterMs = null } = {}) {
     super(message);
     /** Asking again would bring the same answer. */
     this.isFinal = isFinal;
+    this.isUnauthorized = isUnauthorized;
     this.retryAfterMs = retryAfterMs;
   }
 
@@ -26,7 +27,11 @@ export class Trouble extends Error {
     const mayPass = response.status >= 500 || [408, 425, 429].includes(response.status);
     return new Trouble(
       typeof error.message === "string" ? error.message : `The server answered ${response.status}.`,
-      { isFinal: !mayPass && retryAfterMs === null, retryAfterMs },
+      {
+        isFinal: !mayPass && retryAfterMs === null,
+        isUnauthorized: response.status === 401,
+        retryAfterMs,
+      },
     );
   }
 }

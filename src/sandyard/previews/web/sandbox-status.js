@@ -6,8 +6,9 @@
  *
  * Attributes: `project-id`, `base-url` (else this origin), `interval` and `active-within` (seconds).
  * Property: `token`, sent as a bearer token and kept out of the DOM; without one, cookies are sent.
- * Property: `previewLink`, a link that opens a private preview; without one, its plain address.
- * Events: `sandbox-status` and `sandbox-synced`, each with the server's answer as `detail`.
+ * Property: `previewLink`, a link that opens a private preview; without one, it has no link.
+ * Events: `sandbox-status` and `sandbox-synced`, each with the server's answer as `detail`;
+ * `sandbox-unauthorized` when the token has expired or is refused: nothing is asked until a new one.
  * Slots: the default one (a name for it), `open` and `sync` (the texts of link and button).
  * Parts: root, dot, state, stale, countdown, message, link, button.
  * States: `:state(running)`, expired, not_found, unknown, and stale, busy.
@@ -112,7 +113,8 @@ export class SandboxStatus extends HTMLElement {
   }
 
   connectedCallback() {
-    this.#adoptEarlyToken();
+    this.#adoptEarly("token");
+    this.#adoptEarly("previewLink");
     this.#listeners = new AbortController();
     const { signal } = this.#listeners;
     this.#activity.watch(() => this.#syncIfActive(), signal);
@@ -258,6 +260,7 @@ export class SandboxStatus extends HTMLElement {
       this.#checkLater(trouble.retryAfterMs ?? backoff * (1 - Math.random() / 5));
     }
     this.#render();
+    if (trouble.isUnauthorized) this.#tell("sandbox-unauthorized", { message: trouble.message });
   }
 
   /** The next poll, or the moment of its end if that comes first. */
@@ -307,12 +310,13 @@ export class SandboxStatus extends HTMLElement {
     queueMicrotask(() => this.check()); // once for all that changes now
   }
 
-  /** A token that was set before this class was known lies on the element itself. */
-  #adoptEarlyToken() {
-    if (!Object.hasOwn(this, "token")) return;
-    const early = Object.getOwnPropertyDescriptor(this, "token")?.value;
-    Reflect.deleteProperty(this, "token");
-    this.token = early;
+  /** What was set before this class was known lies on the element itself.
+   * @param {"token" | "previewLink"} name */
+  #adoptEarly(name) {
+    if (!Object.hasOwn(this, name)) return;
+    const early = Object.getOwnPropertyDescriptor(this, name)?.value;
+    Reflect.deleteProperty(this, name);
+    this[name] = early;
   }
 
   #halt() {
@@ -349,7 +353,7 @@ export class SandboxStatus extends HTMLElement {
       remainingMs,
       endsAt: this.sandboxInfo?.end_time ?? "",
       message: this.#notice,
-      link: this.status === "running" ? webAddress(this.#previewLink || this.sandboxInfo?.preview_url) : null,
+      link: this.status === "running" ? this.#link() : null,
       offersSync: this.#needsSync(),
       isBusy: this.#request?.kind === "sync" || this.#notBefore > Date.now(),
     });
@@ -359,6 +363,14 @@ export class SandboxStatus extends HTMLElement {
     }
   }
 
+  /** A private preview's own address, whose host names the project, opens for nobody by itself. */
+  #link() {
+    if (this.#previewLink) return webAddress(this.#previewLink);
+    const address = webAddress(this.sandboxInfo?.preview_url);
+    const project = `-${this.getAttribute("project-id")?.toLowerCase()}.`;
+    return address && new URL(address).hostname.includes(project) ? null : address;
+  }
+
   #label() {
     if (!this.getAttribute("project-id")) return "No project";
     if (this.#request?.kind === "sync") return "Syncing…";
@@ -366,7 +378,7 @@ export class SandboxStatus extends HTMLElement {
     return LABELS[this.status];
   }
 
-  /** @param {string} name @param {StatusAnswer | SyncAnswer} detail */
+  /** @param {string} name @param {StatusAnswer | SyncAnswer | {message: string}} detail */
   #tell(name, detail) {
     this.dispatchEvent(new CustomEvent(name, { detail, bubbles: true, composed: true }));
   }

@@ -19,8 +19,8 @@ from sandyard.platform.accounts.schemas import (
     UserPage,
 )
 from sandyard.platform.accounts.signups.service import Signups
+from sandyard.platform.entities.model import Listing
 from sandyard.platform.http.fields import Search
-from sandyard.platform.listings.model import Listing
 
 _AccountId = Annotated[str, Path(description="The id, from the listing")]
 

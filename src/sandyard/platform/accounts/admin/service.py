@@ -4,13 +4,12 @@ from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 
 from sandyard.kit.changes.events import actor
-from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
-from sandyard.kit.clock import Clock
-from sandyard.kit.concurrency.keyed_locks import KeyedLocks
-from sandyard.kit.ids import IdMaker, is_account_id, resource_id
-from sandyard.kit.ids import account_id as make_account_id
+from sandyard.kit.changes.transitions import Transition, apply_decision
+from sandyard.kit.concurrency.tasks import KeyedLocks
+from sandyard.kit.ids import is_account_id, resource_id
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal, Role
+from sandyard.platform.accounts.context import AccountContext
 from sandyard.platform.accounts.errors import AccountNotFoundError
 from sandyard.platform.accounts.model import (
     Account,
@@ -21,9 +20,8 @@ from sandyard.platform.accounts.model import (
     create_account,
     deactivate,
 )
-from sandyard.platform.accounts.ports import AccountStore, Passwords
-from sandyard.platform.changes.apply import BusyError, change
-from sandyard.platform.listings.model import Listing
+from sandyard.platform.entities.apply import BusyError, change
+from sandyard.platform.entities.model import Listing
 from sandyard.platform.projects.model import create_default_project
 
 _ADMINS = "admins"
@@ -31,19 +29,10 @@ _ADMINS = "admins"
 
 
 class Administration:
-    def __init__(
-        self,
-        store: AccountStore,
-        *,
-        passwords: Passwords,
-        clock: Clock,
-        make_account_id: IdMaker = make_account_id,
-    ) -> None:
-        self._store = store
-        self._passwords = passwords
-        self._clock = clock
+    def __init__(self, context: AccountContext) -> None:
+        self._context = context
+        self._store = context.accounts
         self._locks = KeyedLocks()
-        self._make_account_id = make_account_id
 
     async def list_accounts(self, listing: Listing[AccountFilter]) -> Page[Account]:
         return await self._store.page_of_accounts(listing)
@@ -60,7 +49,7 @@ class Administration:
         return await self._store.deactivated_accounts(account_ids) if account_ids else frozenset()
 
     async def activate(self, account_id: str, *, by: Principal) -> Account:
-        cause = Cause.by(by.actor, self._clock)
+        cause = self._context.cause(by.actor)
         return await change(
             self._store,
             lambda: self.get_account(account_id),
@@ -70,7 +59,7 @@ class Administration:
 
     async def deactivate(self, account_id: str, *, by: Principal) -> Account:
         """Takes effect with the next request. OwnAccountError, LastAdminError."""
-        cause = Cause.by(by.actor, self._clock)
+        cause = self._context.cause(by.actor)
         return await self._decide(
             account_id,
             lambda account, others: deactivate(account, others, by=by.account_id, cause=cause),
@@ -78,7 +67,7 @@ class Administration:
 
     async def give_role(self, account_id: str, role: Role, *, by: Principal) -> Account:
         """Takes effect with the next request; logins end. LastAdminError."""
-        cause = Cause.by(by.actor, self._clock)
+        cause = self._context.cause(by.actor)
         return await self._decide(
             account_id, lambda account, others: change_role(account, role, others, cause)
         )
@@ -86,10 +75,10 @@ class Administration:
     async def create_admin(self, *, email: str, username: str, password: str) -> Account:
         """An admin whose address is verified by the first reset; AccountExistsError if the address
         or name is taken."""
-        password_hash = await self._passwords.hash(password)
-        cause = Cause.by(actor("operator"), self._clock)
+        password_hash = await self._context.passwords.hash(password)
+        cause = self._context.cause(actor("operator"))
         account = create_account(
-            account_id=self._make_account_id(),
+            account_id=self._context.make.account_id(),
             email=email,
             username=username,
             full_name=None,
@@ -111,7 +100,7 @@ class Administration:
     ) -> Account:
         async def decide_now() -> Transition[Account] | None:
             account = await self.get_account(account_id)
-            return decide(account, await self._store.find_other_admins(account_id))
+            return decide(account, await self._store.read_fact(OtherAdmins(account_id)))
 
         async with self._locks.of(_ADMINS):
             made = await apply_decision(decide_now, self._store.apply, busy=BusyError)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, Request
 
-from sandyard.kit.http.error_answers import errors
 from sandyard.kit.http.on_demand import OnDemandRoute
+from sandyard.kit.http.schemas import errors
 from sandyard.platform.accounts.identity.service import IdentityLogins
 from sandyard.platform.accounts.schemas import LoginAnswer, OidcBegunAnswer, OidcFinishBody
 

@@ -63,7 +63,7 @@ class OidcProvider:
 
     async def authorization_url(self, request: LoginRequest) -> str:
         endpoints = await self._described()
-        asked = {
+        parameters = {
             "response_type": "code",
             "client_id": self._client.client_id,
             "redirect_uri": self._client.redirect_uri,
@@ -73,7 +73,7 @@ class OidcProvider:
             "code_challenge": request.code_challenge,
             "code_challenge_method": "S256",
         }
-        return str(httpx.URL(endpoints.authorization).copy_merge_params(asked))
+        return str(httpx.URL(endpoints.authorization).copy_merge_params(parameters))
 
     async def identify(self, code: str, *, nonce: str, code_verifier: str) -> Identity:
         endpoints = await self._described()
@@ -117,17 +117,17 @@ class OidcProvider:
         try:
             async with httpx.AsyncClient(timeout=_TIMEOUT_SEC) as http:
                 answer = await http.post(endpoints.token, data=sent | own, headers=headers)
-            said = _object(answer)
+            body = _object(answer)
         except (httpx.HTTPError, ValueError) as error:
             logger.warning("the identity provider returned no token: %s", error)
             raise OidcIssuerUnavailableError from error
-        if answer.is_success and isinstance(said.get("id_token"), str):
-            return str(said["id_token"])
-        if said.get("error") == _REFUSED_CODE:
+        if answer.is_success and isinstance(body.get("id_token"), str):
+            return str(body["id_token"])
+        if body.get("error") == _REFUSED_CODE:
             raise InvalidOidcLoginError
         # It does not know our secret or redirect URI; the user can do nothing about it.
         logger.warning(
-            "the identity provider refused this server: %s", str(said.get("error"))[:100]
+            "the identity provider refused this server: %s", str(body.get("error"))[:100]
         )
         raise OidcIssuerUnavailableError
 
@@ -168,7 +168,7 @@ def _object(answer: httpx.Response) -> Mapping[str, Any]:
     """ValueError if the answer is not a JSON object, or a server error."""
     if answer.status_code >= _SERVER_ERROR:
         raise ValueError(f"it returned {answer.status_code}")
-    said = answer.json()
-    if not isinstance(said, dict):
+    body = answer.json()
+    if not isinstance(body, dict):
         raise ValueError("its response is not an object")  # noqa: TRY004 - as a malformed one is
-    return said
+    return body

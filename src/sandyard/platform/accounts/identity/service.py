@@ -8,28 +8,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from sandyard.kit.changes.events import actor
-from sandyard.kit.changes.transitions import Cause, Transition
-from sandyard.kit.clock import Clock
+from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.ids import resource_id
-from sandyard.platform.access.login_tokens import Login, Logins
+from sandyard.platform.access.login_tokens import Login
+from sandyard.platform.accounts.context import AccountContext
 from sandyard.platform.accounts.errors import (
     AccountExistsError,
     AccountInactiveError,
     OidcNotConfiguredError,
 )
 from sandyard.platform.accounts.identity.model import Identity, LoginRequest, open_account
-from sandyard.platform.accounts.ids import IdMakers
-from sandyard.platform.accounts.logins.limiter import LoginLimiter
 from sandyard.platform.accounts.model import Account, login_failed, login_succeeded
 from sandyard.platform.accounts.ports import (
-    AccountStore,
     IdentityProvider,
-    Passwords,
-    RateLimiter,
-    SignupStore,
 )
-from sandyard.platform.accounts.signups.invitations import Invitations
-from sandyard.platform.changes.apply import apply_all
+from sandyard.platform.entities.apply import apply_all
 from sandyard.platform.projects.model import create_default_project
 
 _BY = "logged in through the identity provider"
@@ -37,31 +30,11 @@ _OF_ADDRESS = 100
 
 
 class IdentityLogins:
-    def __init__(
-        self,
-        provider: IdentityProvider | None,
-        store: AccountStore,
-        signups: SignupStore,
-        *,
-        passwords: Passwords,
-        logins: Logins,
-        rate_limiter: RateLimiter,
-        login_limiter: LoginLimiter,
-        invitations: Invitations,
-        clock: Clock,
-        make: IdMakers,
-    ) -> None:
+    def __init__(self, provider: IdentityProvider | None, context: AccountContext) -> None:
         """Without a provider each use case raises OidcNotConfiguredError."""
         self._configured = provider
-        self._store = store
-        self._signups = signups
-        self._passwords = passwords
-        self._logins = logins
-        self._rate_limiter = rate_limiter
-        self._login_limiter = login_limiter
-        self._invitations = invitations
-        self._clock = clock
-        self._make = make
+        self._context = context
+        self._store, self._signups = context.accounts, context.signups
 
     @property
     def _provider(self) -> IdentityProvider:
@@ -73,8 +46,10 @@ class IdentityLogins:
         """The request that the browser has to store, and the URL to send it to. RateLimitedError,
         OidcIssuerUnavailableError."""
         provider = self._provider
-        await self._rate_limiter.hit("oidc_begin", address=address)
-        request = LoginRequest(self._make.token(), self._make.token(), self._make.token())
+        await self._context.rate_limiter.hit("oidc_begin", address=address)
+        request = LoginRequest(
+            self._context.make.token(), self._context.make.token(), self._context.make.token()
+        )
         return request, await provider.authorization_url(request)
 
     async def finish(
@@ -84,20 +59,20 @@ class IdentityLogins:
         EmailNotVerifiedError, AccountInactiveError, SignupClosedError, InvitationRequiredError,
         RateLimitedError, OidcIssuerUnavailableError."""
         provider = self._provider
-        await self._rate_limiter.hit("oidc_finish", address=address)
+        await self._context.rate_limiter.hit("oidc_finish", address=address)
         identity = await provider.identify(code, nonce=nonce, code_verifier=code_verifier)
         account = await self._find_or_open(identity)
-        cause = Cause.by(actor("account", account.account_id), self._clock).because(_BY)
+        cause = self._context.cause(actor("account", account.account_id)).because(_BY)
         if not account.is_active:
             refused = cause.because("the account is not active")
             failed = login_failed(account, refused, address=address)
             await self._store.apply(extra_events=[failed])
             raise AccountInactiveError
-        await self._login_limiter.remember(account.account_id, address=address)
+        await self._context.login_limiter.remember(account.account_id, address=address)
         await self._store.touch_login(account.account_id, now=cause.at)
         succeeded = login_succeeded(account, cause, address=address)
         await self._store.apply(extra_events=[succeeded])
-        return account, self._logins.issue(
+        return account, self._context.logins.issue(
             account_id=account.account_id, token_version=account.token_version, now=cause.at
         )
 
@@ -116,11 +91,11 @@ class IdentityLogins:
 
     async def _opened(self, identity: Identity) -> Sequence[Transition[Any]]:
         """The account's, and the other changes of its opening."""
-        account_id = self._make.account_id()
-        cause = Cause.by(actor("account", account_id), self._clock).because(_BY)
-        self._invitations.require(identity.email, None, now=cause.at)
+        account_id = self._context.make.account_id()
+        cause = self._context.cause(actor("account", account_id)).because(_BY)
+        self._context.invitations.require(identity.email, None, now=cause.at)
         # Nobody knows this password; a reset mail to the address sets another.
-        password_hash = await self._passwords.hash(self._make.token())
+        password_hash = await self._context.passwords.hash(self._context.make.token())
         account, ended = open_account(
             identity,
             await self._signups.find_of_address(identity.email, limit=_OF_ADDRESS),

@@ -8,10 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from sandyard.kit.changes.events import Event
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.transitions import EntityTable, FactReader, SqlTransitions
+from sandyard.kit.sql.entities import find_entities, find_entity
+from sandyard.kit.sql.transitions import EntityTable, FactReader, SqlEntityStore
 from sandyard.platform.billing.model import (
     BILLING,
     Bill,
@@ -23,8 +24,8 @@ from sandyard.platform.billing.model import (
 )
 from sandyard.platform.billing.ports import BillQuery, UsagesBetween
 from sandyard.platform.billing.sql.usage_sums import usages_between
-from sandyard.platform.listings.model import Listing
-from sandyard.platform.listings.sql import SqlListing
+from sandyard.platform.entities.model import Listing
+from sandyard.platform.entities.sql import SqlListing
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.sql.store import SANDBOXES
 from sandyard.platform.schema.tables import (
@@ -49,17 +50,16 @@ _LISTING = SqlListing(
     },
 )
 _EXACT = (_column.amount, _column.cpu_hours, _column.memory_hours, _column.storage_hours)
+_MILLISECONDS = sa.func.coalesce(_column.usage_milliseconds, 1000 * _column.usage_seconds)
 _BATCH = 500
 
 
-class SqlBillingStore:
-    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
-        self._database = database
-        self._transitions = transitions
-
-    async def apply(self, *transitions: Transition[Any]) -> bool:
+class SqlBillingStore(SqlEntityStore):
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         try:
-            return await self._transitions.apply(*transitions)
+            return await super().apply(*transitions, extra_events=extra_events)
         except IntegrityError:  # that day was billed meanwhile
             return False
 
@@ -73,15 +73,12 @@ class SqlBillingStore:
         return [(row.id, USAGES.entity_of(row)) for row in await self._rows(statement)]
 
     async def find_usage(self, usage_id: str) -> Usage | None:
-        rows = await self._rows(sa.select(sandbox_usage).where(_usage.usage_id == usage_id))
-        return USAGES.entity_of(rows[0]) if rows else None
+        return await find_entity(self._database, USAGES, _usage.usage_id == usage_id)
 
     async def bills_of(self, usage_ids: Sequence[str]) -> Mapping[str, Sequence[Bill]]:
         found: dict[str, list[Bill]] = defaultdict(list)
-        for row in await self._rows(
-            sa.select(billing_records).where(_column.usage_id.in_(usage_ids))
-        ):
-            found[row.usage_id].append(BILLS.entity_of(row))
+        for bill in await find_entities(self._database, BILLS, _column.usage_id.in_(usage_ids)):
+            found[bill.usage_id].append(bill)
         return found
 
     async def spendings(self, month: date) -> Sequence[Spending]:
@@ -92,10 +89,9 @@ class SqlBillingStore:
         thresholds = {row.account_id: row.spend_threshold for row in await self._rows(watched)}
         this_month = sa.or_(_usage.end_time.is_(None), _usage.end_time > midnight(month))
         usages: dict[str, list[Usage]] = {account_id: [] for account_id in thresholds}
-        for row in await self._rows(
-            sa.select(sandbox_usage).where(_usage.user_account_id.in_(thresholds), this_month)
-        ):
-            usages[row.user_account_id].append(USAGES.entity_of(row))
+        watched_usages = _usage.user_account_id.in_(thresholds)
+        for usage in await find_entities(self._database, USAGES, watched_usages, this_month):
+            usages[usage.user_account_id].append(usage)
         return [
             Spending(threshold, usages[account_id], SpendWarnings(account_id, month, 0))
             for account_id, threshold in thresholds.items()
@@ -119,10 +115,10 @@ class SqlBillingStore:
 
     async def with_snapshot(self, account_id: str) -> Sequence[Sandbox]:
         column = sandboxes.c
-        kept = (column.owner_account_id == account_id, column.latest_snapshot_id.is_not(None))
-        return [
-            SANDBOXES.entity_of(row) for row in await self._rows(sa.select(sandboxes).where(*kept))
-        ]
+        own = column.owner_account_id == account_id
+        return await find_entities(
+            self._database, SANDBOXES, own, column.latest_snapshot_id.is_not(None)
+        )
 
     async def page(self, account_id: str, listing: Listing[BillQuery]) -> Page[Bill]:
         own = _column.user_account_id == account_id
@@ -139,6 +135,7 @@ class SqlBillingStore:
             sa.select(
                 key.label("key"),
                 sa.func.sum(_column.usage_seconds),
+                sa.func.sum(_MILLISECONDS),
                 *(sa.func.sum(each, type_=each.type) for each in _EXACT),
             )
             .where(_column.user_account_id == account_id, *_LISTING.matching(query))
@@ -146,8 +143,8 @@ class SqlBillingStore:
             .order_by(key)
         )
         return [
-            Sum(_text(key), Consumption(int(seconds), *exact))
-            for key, seconds, *exact in await self._rows(statement)
+            Sum(_text(key), Consumption(int(seconds), int(milliseconds), *exact))
+            for key, seconds, milliseconds, *exact in await self._rows(statement)
         ]
 
     async def bills(self, account_id: str, query: BillQuery) -> AsyncIterator[Sequence[Bill]]:

@@ -39,7 +39,7 @@ def usages_between(
     is_within_day = sa.and_(
         _usage.start_time >= since,
         _usage.end_time <= until,
-        ended > began,
+        _counted_ms(began, ended) > 0,
         began // _DAY_SEC == ended // _DAY_SEC,
     )
     summed = _sums(by, began, ended).where(*closed, is_within_day)
@@ -48,6 +48,13 @@ def usages_between(
         [_sum(row, by) for row in connection.execute(summed)],
         [USAGES.entity_of(row) for row in rows],
     )
+
+
+def _counted_ms(
+    began: sa.ColumnElement[int], ended: sa.ColumnElement[int]
+) -> sa.ColumnElement[int]:
+    """An older version counted whole seconds."""
+    return sa.func.coalesce(_usage.milliseconds, 1000 * (ended - began))
 
 
 def _sums(by: SumBy, began: sa.ColumnElement[int], ended: sa.ColumnElement[int]) -> sa.Select[Any]:
@@ -60,7 +67,8 @@ def _sums(by: SumBy, began: sa.ColumnElement[int], ended: sa.ColumnElement[int])
     key = keys[by].label("summed")
     return sa.select(
         key,
-        sa.func.sum(ended - began),
+        sa.func.sum(_counted_ms(began, ended) // 1000),
+        sa.func.sum(_counted_ms(began, ended)),
         sa.func.sum(_usage.cost, type_=_usage.cost.type),
         *(sa.func.sum(each) for each in _HOURS),
     ).group_by(sa.literal_column("summed"))
@@ -68,8 +76,8 @@ def _sums(by: SumBy, began: sa.ColumnElement[int], ended: sa.ColumnElement[int])
 
 def _sum(row: sa.Row[Any], by: SumBy) -> Sum:
     values: Sequence[Any] = row
-    key, seconds, cost, *hours = values
+    key, seconds, milliseconds, cost, *hours = values
     if by == "day":
         key = datetime.fromtimestamp(key * _DAY_SEC, UTC).date().isoformat()
     exact = (rounded(Decimal(repr(each))) for each in hours)
-    return Sum(key or "", Consumption(int(seconds), cost, *exact))
+    return Sum(key or "", Consumption(int(seconds), int(milliseconds), cost, *exact))

@@ -6,16 +6,13 @@ from datetime import timedelta
 
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause
-from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.clock import utc_time
 from sandyard.kit.errors import UnavailableError
-from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import Sandbox
-from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.sandboxes.runs.lost_model import is_needed
 from sandyard.platform.sandboxes.runs.model import Transitions, expire_snapshot, warn_of_expiry
-from sandyard.platform.usage.model import PriceList
 from sandyard.runtime.model import Ended
-from sandyard.runtime.ports import Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -37,33 +34,19 @@ class SnapshotReport:
 class ExpireSnapshots:
     """Removes expired snapshots, and warns their owners before."""
 
-    def __init__(
-        self,
-        store: SandboxStore,
-        runtime: Runtime,
-        *,
-        clock: Clock,
-        ids: SandboxIds,
-        prices: PriceList,
-        warn_before: timedelta,
-        retention: timedelta,
-    ) -> None:
-        self._store = store
-        self._runtime = runtime
-        self._clock = clock
-        self._ids = ids
-        self._prices = prices
+    def __init__(self, node: SandboxNode, *, warn_before: timedelta) -> None:
+        self._node = node
+        self._store, self._runtime = node.store, node.runtime
         self._warn_before = warn_before
-        self._retention = retention
 
     async def run(self) -> SnapshotReport:
         report = SnapshotReport()
-        cause = Cause.by(SNAPSHOTS, self._clock)
+        cause = self._node.cause(SNAPSHOTS)
         until, after = cause.at + self._warn_before, ""
         while page := await self._store.with_snapshot_until(until, limit=_PAGE, after=after):
             after = page[-1].sandbox_id
             for sandbox in page:
-                cause = Cause.by(SNAPSHOTS, self._clock)
+                cause = self._node.cause(SNAPSHOTS)
                 report.warned += await self._warn(sandbox, cause)
                 report.expired += await self._expire(sandbox, cause)
         report.unreferenced_removed = await self._remove_unreferenced(cause)
@@ -72,14 +55,14 @@ class ExpireSnapshots:
 
     async def _warn(self, sandbox: Sandbox, cause: Cause) -> bool:
         transitions = warn_of_expiry(
-            sandbox, warn_before=self._warn_before, ids=self._ids.new(), cause=cause
+            sandbox, warn_before=self._warn_before, ids=self._node.ids.new(), cause=cause
         )
         return await self._apply(transitions)
 
     async def _expire(self, sandbox: Sandbox, cause: Cause) -> bool:
         snapshot_id = sandbox.latest_snapshot_id
         transitions = expire_snapshot(
-            sandbox, ids=self._ids.new(), prices=self._prices, cause=cause
+            sandbox, ids=self._node.ids.new(), prices=self._node.prices, cause=cause
         )
         if snapshot_id is None or not await self._apply(transitions):
             return False
@@ -129,7 +112,7 @@ class ExpireSnapshots:
             if not isinstance(run, Ended) or run.snapshot is None:
                 continue
             sandbox = await self._store.find(run.run_id.id)
-            is_fresh = cause.at - utc_time(run.ended_at) < self._retention
+            is_fresh = cause.at - utc_time(run.ended_at) < self._node.snapshot_retention
             if is_fresh and sandbox is not None and is_needed(run, sandbox):
                 found.add(run.snapshot.id)
         return found

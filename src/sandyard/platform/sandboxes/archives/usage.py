@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.ids import IdMaker
-from sandyard.platform.changes.apply import BusyError, apply_all
+from sandyard.platform.entities.apply import BusyError, apply_all
 from sandyard.platform.sandboxes.archives.model import Transitions, count_archives
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import PriceList
@@ -16,7 +16,7 @@ _BATCH = 200
 
 
 class ArchiveStore(Protocol):
-    async def find(self, template_id: str) -> Template | None:
+    async def find_any(self, template_id: str) -> Template | None:
         """A template of any account, even a deleted one."""
         ...
 
@@ -46,7 +46,7 @@ class ArchiveUsage:
         """Templates under concurrent changes are left to the next run."""
 
         async def decide() -> Transitions:
-            found = await self._store.find(template_id)
+            found = await self._store.find_any(template_id)
             counted = found and count_archives(
                 found,
                 until=until,

@@ -3,28 +3,25 @@
 from contextlib import suppress
 from dataclasses import replace
 
-from sandyard.kit.node import require_here
-from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.model import Changes, Sandbox
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
-from sandyard.platform.sandboxes.runs.recorder import run_id_of
+from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError
 from sandyard.runtime.model import RunId
 from sandyard.runtime.network_model import EgressReport, EgressRules, Network
-from sandyard.runtime.ports import Runtime
 
 _ENFORCED = frozenset({"network", "traffic_rules"})
 
 
 class SandboxNetworks:
-    def __init__(self, runtime: Runtime, *, node: str) -> None:
-        self._runtime = runtime
+    def __init__(self, node: SandboxNode) -> None:
         self._node = node
+        self._runtime = node.runtime
 
     def require_here(self, sandbox: Sandbox, changes: Changes) -> None:
         """Raises SandboxElsewhereError if only another node could enforce the change."""
         if sandbox.is_active and not _ENFORCED.isdisjoint(changes.values):
-            require_here(sandbox.node, node=self._node, error=SandboxElsewhereError)
+            self._node.require_here(sandbox)
 
     async def enforce(self, sandbox: Sandbox, changes: Changes) -> None:
         """Takes effect at once where it runs; after an outage the caller may repeat it."""

@@ -1,22 +1,18 @@
 """Sandboxes as targets of the gateway: looked up by id, and woken for a request."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from sandyard.kit.changes.events import actor
 from sandyard.kit.ids import is_resource_id
-from sandyard.kit.node import require_here
 from sandyard.platform.access.principal import Principal, Role
-from sandyard.platform.sandboxes.errors import SandboxElsewhereError, SandboxUnknownError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.network.traffic_rules import RuledPorts, TrafficRules
-from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
 from sandyard.platform.sandboxes.runs.activity import Activity
-from sandyard.platform.sandboxes.runs.recorder import run_id_of
 from sandyard.platform.sandboxes.service import Sandboxes
-from sandyard.runtime.model import RunId
-from sandyard.runtime.sessions.ports import Ports, Session
+from sandyard.runtime.sessions.ports import Ports
 
+_GATEWAY = actor("system", "gateway")
 _NOT_RUNNING = {
     Status.CREATED: "This sandbox was never started. Start it first.",
     Status.STARTING: "This sandbox is starting. Try again shortly.",
@@ -54,61 +50,33 @@ class ReachableSandbox:
         return _NOT_RUNNING.get(self.sandbox.status, "This sandbox does not run.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Request(Principal):
-    """The principal that starts a sandbox woken by a request."""
-
-    @property
-    def actor(self) -> str:
-        return actor("system", "gateway")
-
-
-class SessionOpener(Protocol):
-    async def session(self, run_id: RunId) -> Session:
-        """Like `Runtime.session`."""
-        ...
-
-
 class SandboxTargets:
     def __init__(
-        self,
-        store: SandboxStore,
-        sandboxes: Sandboxes,
-        sessions: SessionOpener,
-        *,
-        node: str,
-        program_port: int,
-        activity: Activity,
+        self, node: SandboxNode, sandboxes: Sandboxes, activity: Activity, *, program_port: int
     ) -> None:
-        self._store = store
-        self._sandboxes = sandboxes
-        self._sessions = sessions
         self._node = node
-        self._program_port = program_port
+        self._sandboxes = sandboxes
         self._activity = activity
+        self._program_port = program_port
 
     async def find(self, target_id: str) -> ReachableSandbox | None:
-        """None for a recycled one."""
+        """None for a recycled one, and while its account is deactivated."""
         found = await self._find(target_id)
         if found is None or found.status is Status.RECYCLED:
             return None
         return ReachableSandbox(found)
 
     async def ports(self, target_id: str) -> Ports:
-        sandbox = await self._find(target_id)
-        if sandbox is None:
-            raise SandboxUnknownError
-        require_here(sandbox.node, node=self._node, error=SandboxElsewhereError)
-        ports = (await self._sessions.session(run_id_of(sandbox))).ports
+        sandbox = await self._node.get(target_id, account_id=None)
+        self._node.require_here(sandbox)
+        ports = (await self._node.runtime.session(run_id_of(sandbox))).ports
         if sandbox.traffic_rules is not None:
             ports = RuledPorts(ports, TrafficRules.of(sandbox))
         return self._activity.watch(sandbox, ports)
 
     async def wake(self, target_id: str) -> ReachableSandbox:
-        sandbox = await self._find(target_id)
-        if sandbox is None:
-            raise SandboxUnknownError
-        owner = _Request(sandbox.owner_account_id, Role.USER)
+        sandbox = await self._node.get(target_id, account_id=None)
+        owner = Principal(sandbox.owner_account_id, Role.USER, acts_as=_GATEWAY)
         return ReachableSandbox(await self._sandboxes.start(target_id, by=owner))
 
     async def is_owned(self, target_id: str, *, account_id: str) -> bool:
@@ -119,4 +87,6 @@ class SandboxTargets:
         return self._program_port
 
     async def _find(self, target_id: str) -> Sandbox | None:
-        return await self._store.find(target_id) if is_resource_id("sbx", target_id) else None
+        if not is_resource_id("sbx", target_id):
+            return None
+        return await self._node.store.find_of_active(target_id)

@@ -15,10 +15,13 @@ _REASONS = {
     "timeout": "it reached its deadline",
     "out_of_memory": "it exceeded its memory limit",
     "out_of_storage": "it exceeded its storage limit",
+    "disk_full": "it wrote files while the server's disk was nearly full",
     "terminated": "its host terminated it, as in a shutdown",
     "killed": "its processes were killed",
 }
 _LONGEST_REASON = 500
+_BEGINNING = 120
+_CUT = " … "
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def ended_by(ended: Ended, *, recorder: str) -> str:
 
 def failed_start(attempt: int, *, code: str, message: str, at: datetime) -> End:
     """For an attempt that the runtime has no record of."""
-    reason = f"{code}: {message}"[:_LONGEST_REASON]
+    reason = _shortened(f"{code}: {message}")
     return End(attempt, Status.STOPPED, reason, at, has_run=False, leaves_files=False)
 
 
@@ -108,4 +111,12 @@ def reason_of(ended: Ended) -> str:
             reason = _REASONS[other]
     if ended.snapshot_error:
         reason += f"; its files could not be stored: {ended.snapshot_error}"
-    return reason[:_LONGEST_REASON]
+    return _shortened(reason)
+
+
+def _shortened(reason: str) -> str:
+    """Its beginning and its end, where a program's output has the error."""
+    if len(reason) <= _LONGEST_REASON:
+        return reason
+    end = _LONGEST_REASON - _BEGINNING - len(_CUT)
+    return f"{reason[:_BEGINNING]}{_CUT}{reason[-end:]}"

@@ -5,17 +5,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sandyard.kit.changes.events import actor
-from sandyard.kit.clock import Clock, utc_time
 from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.sandboxes.model import Sandbox, Status
-from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
 from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.end_model import idle_reason
 from sandyard.platform.sandboxes.runs.lost_model import is_needed
-from sandyard.platform.sandboxes.runs.recorder import RunRecorder, run_id_of
+from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.service import Sandboxes
+from sandyard.runtime.errors import RuntimeUnavailableError
 from sandyard.runtime.model import Ended, Running, RunState
-from sandyard.runtime.ports import Runtime
 from sandyard.runtime.sessions.model import Process
 
 logger = logging.getLogger(__name__)
@@ -25,15 +24,6 @@ ENDS = actor("job", "ends")
 
 _BEGINNING = timedelta(seconds=15)
 """How long the runtime may not yet list a sandbox that is starting."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Job(Principal):
-    """The principal that recycles sandboxes for jobs."""
-
-    @property
-    def actor(self) -> str:
-        return ENDS
 
 
 @dataclass(slots=True)
@@ -55,32 +45,21 @@ class Reconcile:
 
     Only the runtime's runs of sandboxes are touched. A program whose sandbox has ended or does not
     exist is ended. On other nodes, only sandboxes are ended that should have ended by now, and of
-    which the node has reported nothing for `silent_for`.
+    which the node has reported nothing for its `silent_for`.
     """
 
-    def __init__(
-        self,
-        store: SandboxStore,
-        runtime: Runtime,
-        sandboxes: Sandboxes,
-        recorder: RunRecorder,
-        *,
-        clock: Clock,
-        node: str,
-        silent_for: timedelta,
-    ) -> None:
-        self._store = store
-        self._runtime = runtime
+    def __init__(self, node: SandboxNode, sandboxes: Sandboxes, recorder: RunRecorder) -> None:
+        self._node = node
+        self._store, self._runtime = node.store, node.runtime
         self._sandboxes = sandboxes
         self._recorder = recorder
-        self._clock = clock
-        self._node = node
-        self._silent_for = silent_for
 
     async def run(self) -> ReconcileReport:
         report = await self._compare(RECONCILE)
-        for run in await self._runtime.list_runs("sandbox"):
-            await self._check_run(run, report)
+        for run_id in await self._runtime.run_ids("sandbox"):
+            with retried_later("reconcile", run_id.id):
+                if (run := await self._runtime.refresh(run_id)) is not None:
+                    await self._check_run(run, report)
         return report
 
     async def collect_ends(self) -> ReconcileReport:
@@ -89,34 +68,39 @@ class Reconcile:
 
     async def _compare(self, actor: str) -> ReconcileReport:
         report = ReconcileReport()
-        for sandbox in await self._store.active_of_deactivated(self._node):
+        for sandbox in await self._store.active_of_deactivated(self._node.name):
             with retried_later("end", sandbox.sandbox_id):
                 reason = "its account was deactivated"
                 await self._sandboxes.end(sandbox, actor=actor, reason=reason)
                 report.closed += 1
         seen = [
             sandbox.sandbox_id
-            for sandbox in await self._store.active_on(self._node)
+            for sandbox in await self._store.active_on(self._node.name)
             if await self._record(sandbox, actor, report)
         ]
-        await self._store.note_seen(seen, at=utc_time(self._clock.now()))
-        for sandbox in await self._store.to_recycle(self._node):
+        await self._store.note_seen(seen, at=self._node.now())
+        for sandbox in await self._store.to_recycle(self._node.name, now=self._node.now()):
             with retried_later("recycle", sandbox.sandbox_id):
-                owner = _Job(sandbox.owner_account_id, Role.USER)
+                owner = Principal(sandbox.owner_account_id, Role.USER, acts_as=ENDS)
                 await self._sandboxes.recycle(sandbox.sandbox_id, by=owner)
         await self._end_overdue(actor, report)
         return report
 
     async def _end_overdue(self, actor: str, report: ReconcileReport) -> None:
-        since = utc_time(self._clock.now()) - self._silent_for
-        for sandbox in await self._store.active_elsewhere(self._node, unseen_since=since):
-            report.overdue += await self._recorder.record_overdue(
-                sandbox, silent_for=self._silent_for, actor=actor
-            )
+        node = self._node
+        since = node.now() - node.silent_for
+        for sandbox in await self._store.active_elsewhere(node.name, unseen_since=since):
+            report.overdue += await self._recorder.record_overdue(sandbox, actor=actor)
 
     async def _record(self, sandbox: Sandbox, actor: str, report: ReconcileReport) -> bool:
-        """Record what the runtime reports of it; returns whether it has a living run."""
-        run = await self._runtime.find(run_id_of(sandbox))
+        """Record what the runtime reports of it; returns whether it has a living run. One whose
+        record is broken is left as it is, and does not stop the others."""
+        try:
+            run = await self._runtime.refresh(run_id_of(sandbox))
+        except RuntimeUnavailableError as error:
+            extra = {"action": actor, "sandbox_id": sandbox.sandbox_id, "reason": error.reason}
+            logger.warning("a sandbox could not be looked up", extra=extra)
+            return False
         match run:
             case Ended():
                 report.closed += await self._recorder.record_ended(sandbox, run, actor=actor)
@@ -127,21 +111,20 @@ class Reconcile:
                 report.adopted += started is not None
             case Running():
                 await self._stop_if_idle(sandbox, run, actor, report)
-            case None if utc_time(self._clock.now()) - sandbox.updated_at > _BEGINNING:
+            case None if self._node.now() - sandbox.updated_at > _BEGINNING:
                 report.lost += await self._recorder.record_lost(sandbox, actor=actor)
         return not isinstance(run, Ended | None)
 
     async def _stop_if_idle(
         self, sandbox: Sandbox, run: Running, actor: str, report: ReconcileReport
     ) -> None:
-        now = utc_time(self._clock.now())
+        now = self._node.now()
         reason = idle_reason(sandbox, now=now)
         if reason is None:
             return
         with retried_later("idle-stop", sandbox.sandbox_id):
             session = await self._runtime.session(run.run_id)
-            commands = await session.processes.list()
-            if any(_is_use(each, run) for each in commands):
+            if any(map(_is_use, await session.processes.list())):
                 await self._store.note_used(sandbox.sandbox_id, at=now)
                 return
             await self._sandboxes.end(sandbox, actor=actor, reason=reason)
@@ -151,14 +134,11 @@ class Reconcile:
         sandbox = await self._store.find(run.run_id.id)
         if sandbox is not None and sandbox.is_active and run.run_id == run_id_of(sandbox):
             return
-        with retried_later("reconcile", run.run_id.id):
-            ended = await self._end_orphan(run, report)
-            if sandbox is None or not is_needed(ended, sandbox):
-                await self._runtime.forget(run.run_id)
-            elif not sandbox.is_active:
-                report.recovered += await self._recorder.recover(
-                    sandbox, ended, node=self._node, actor=RECONCILE
-                )
+        ended = await self._end_orphan(run, report)
+        if sandbox is None or not is_needed(ended, sandbox):
+            await self._runtime.forget(run.run_id)
+        elif not sandbox.is_active:
+            report.recovered += await self._recorder.recover(sandbox, ended, actor=RECONCILE)
 
     async def _end_orphan(self, run: RunState, report: ReconcileReport) -> Ended:
         if isinstance(run, Ended):
@@ -172,8 +152,7 @@ class Reconcile:
         return ended
 
 
-def _is_use(command: Process, run: Running) -> bool:
-    """Its program started before it was running, commands later. A terminal is a use only
-    while a client is connected, which is recorded elsewhere; its shell may run forever."""
-    is_later = command.started_at > run.started_at
-    return command.is_running and is_later and not command.is_terminal
+def _is_use(process: Process) -> bool:
+    """Commands are, the sandbox's own program is not. A terminal is a use only while a client is
+    connected, which is recorded elsewhere; its shell may run forever."""
+    return process.is_running and not (process.is_program or process.is_terminal)

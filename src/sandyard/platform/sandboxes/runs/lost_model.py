@@ -14,9 +14,12 @@ from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.runs.model import (
+    LONGEST_START,
     NewIds,
     Transitions,
+    notification_of,
     record_end,
+    recovery_notice,
     released_from_node,
     storage_until,
     together,
@@ -24,9 +27,6 @@ from sandyard.platform.sandboxes.runs.model import (
 )
 from sandyard.platform.usage.model import PriceList, Usage, cap_usage
 from sandyard.runtime.model import Ended
-
-LONGEST_START = timedelta(minutes=10)
-"""A start that takes longer has failed, on any node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +138,10 @@ def release_run(
     released = replace(
         released_from_node(sandbox, snapshot_node=snapshot_node), updated_at=cause.at
     )
-    kept = None
+    storage = None
     if snapshot_node is None:
-        kept = storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
-    return together(changed(sandbox, released, "sandbox.released", cause.because(reason)), kept)
+        storage = storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
+    return together(changed(sandbox, released, "sandbox.released", cause.because(reason)), storage)
 
 
 def recover_snapshot(
@@ -156,7 +156,8 @@ def recover_snapshot(
     cause: Cause,
 ) -> Transitions | None:
     """The files of its last run, which were found on this node after its end was recorded without
-    them; they cost from now on. None if they are known, expired or given up."""
+    them; they cost from now on, and its owner is notified. None if they are known, expired or given
+    up."""
     if sandbox.is_active or not is_last_run(run, sandbox):
         return None
     if sandbox.latest_snapshot_id == snapshot.id or snapshot.expires_at <= cause.at:
@@ -170,6 +171,7 @@ def recover_snapshot(
     return together(
         changed(sandbox, recovered, "snapshot.recovered", cause),
         storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
+        notification_of(recovery_notice(sandbox), sandbox, ids, cause),
     )
 
 

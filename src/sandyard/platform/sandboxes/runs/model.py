@@ -25,6 +25,9 @@ from sandyard.platform.usage.model import (
     storage_usage,
 )
 
+LONGEST_START = timedelta(minutes=10)
+"""A start that takes longer has failed, on any node."""
+
 Transitions = tuple[Transition[Any], ...]
 """Several that are applied together, the sandbox's own first."""
 
@@ -114,6 +117,7 @@ def record_end(
         status_reason=end.reason,
         preview_url=None,
         stopped_at=end.ended_at,
+        timeout_at=_deadline_after(sandbox, end),
         updated_at=end.ended_at,
         node=_holder_after(sandbox, end),
     )
@@ -128,8 +132,19 @@ def record_end(
             transitions.append(storage)
         ended = released_from_node(ended, snapshot_node=end.snapshot_node)
     if not end.by_owner:
-        transitions.append(_notification(_end_notice(sandbox, end), sandbox, ids, cause))
+        transitions.append(notification_of(_end_notice(sandbox, end), sandbox, ids, cause))
     return together(changed(sandbox, ended, _end_kind(end), cause), *transitions)
+
+
+def _deadline_after(sandbox: Sandbox, end: End) -> datetime | None:
+    """An owner's stop keeps it, unless it is to be recycled. One that nobody wants to keep after
+    its time has a deadline even if it never ran."""
+    if end.by_owner:
+        is_over = sandbox.timeout_at is not None and sandbox.timeout_at <= end.ended_at
+        return sandbox.timeout_at if is_over else None
+    if sandbox.timeout_at is None and sandbox.recycle_on_timeout:
+        return end.ended_at + timedelta(seconds=sandbox.max_running_seconds)
+    return sandbox.timeout_at
 
 
 def _holder_after(sandbox: Sandbox, end: End) -> str | None:
@@ -163,6 +178,27 @@ def _run_usage(
         ended_at=min(end.ended_at, end.started_at + longest),
         cause=cause,
     )
+
+
+def request_recycling(sandbox: Sandbox, cause: Cause) -> Transition[Sandbox] | None:
+    """Its time is over now, and it is recycled then, whatever happens to this call. None if that is
+    requested already, or it has ended."""
+    is_requested = sandbox.recycle_on_timeout and (sandbox.timeout_at or cause.at) < cause.at
+    if not sandbox.is_active or is_requested:
+        return None
+    requested = replace(sandbox, recycle_on_timeout=True, timeout_at=cause.at, updated_at=cause.at)
+    return changed(sandbox, requested, "sandbox.recycling_requested", cause)
+
+
+def is_to_recycle(sandbox: Sandbox, *, now: datetime) -> bool:
+    """Whether it has ended or was never started, its time is over, and it is not kept then."""
+    if not sandbox.recycle_on_timeout or sandbox.is_active:
+        return False
+    longest = timedelta(seconds=sandbox.max_running_seconds)
+    if sandbox.status is Status.CREATED:
+        return sandbox.created_at + longest + LONGEST_START <= now
+    is_over = sandbox.timeout_at is not None and sandbox.timeout_at <= now
+    return sandbox.status is Status.TIMEOUT or (sandbox.status is Status.STOPPED and is_over)
 
 
 def recycle_sandbox(
@@ -217,7 +253,7 @@ def warn_of_expiry(
     warned = replace(sandbox, expiry_told_at=cause.at)
     return (
         changed(sandbox, warned, "snapshot.expiry_warned", cause),
-        _notification(_expiry_notice(sandbox, expires_at), sandbox, ids, cause),
+        notification_of(_expiry_notice(sandbox, expires_at), sandbox, ids, cause),
     )
 
 
@@ -308,6 +344,16 @@ def _end_notice(sandbox: Sandbox, end: End) -> Notice:
     )
 
 
+def recovery_notice(sandbox: Sandbox) -> Notice:
+    return Notice(
+        title=f"The files of {sandbox.name} were found",
+        message="The files of its last run are stored now; the next start has them.",
+        type=NotificationType.SUCCESS,
+        related_entity_type="sandbox",
+        related_entity_id=sandbox.sandbox_id,
+    )
+
+
 def _expiry_notice(sandbox: Sandbox, expires_at: datetime) -> Notice:
     return Notice(
         title=f"The files of {sandbox.name} expire soon",
@@ -320,7 +366,7 @@ def _expiry_notice(sandbox: Sandbox, expires_at: datetime) -> Notice:
     )
 
 
-def _notification(notice: Notice, sandbox: Sandbox, ids: NewIds, cause: Cause) -> Transition[Any]:
+def notification_of(notice: Notice, sandbox: Sandbox, ids: NewIds, cause: Cause) -> Transition[Any]:
     return create_notification(
         notice,
         notification_id=ids.notification_id,

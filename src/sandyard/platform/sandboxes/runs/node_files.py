@@ -3,24 +3,24 @@
 from collections.abc import Sequence
 
 from sandyard.platform.sandboxes.model import Sandbox, require_files_here
-from sandyard.platform.sandboxes.runs.recorder import RunRecorder, run_id_of
+from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
+from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.runtime.errors import SnapshotNotFoundError
 from sandyard.runtime.model import Ended, RunState
-from sandyard.runtime.ports import Runtime
 
 
 class NodeFiles:
-    def __init__(self, runtime: Runtime, recorder: RunRecorder, *, node: str) -> None:
-        self._runtime = runtime
-        self._recorder = recorder
+    def __init__(self, node: SandboxNode, recorder: RunRecorder) -> None:
         self._node = node
+        self._runtime = node.runtime
+        self._recorder = recorder
 
     async def recover(self, sandbox: Sandbox, *, actor: str) -> bool:
         """Record the files of the last run of an inactive sandbox, if this node has them and they
         are not recorded; anything of it that still runs is ended first."""
         for run in await self._runs_of(sandbox):
             ended = run if isinstance(run, Ended) else await self._runtime.stop(run.run_id)
-            if await self._recorder.recover(sandbox, ended, node=self._node, actor=actor):
+            if await self._recorder.recover(sandbox, ended, actor=actor):
                 return True
         return False
 
@@ -28,20 +28,20 @@ class NodeFiles:
         """Raises SandboxElsewhereError if a start here would lack files that another node may have,
         SnapshotNotFoundError if its snapshot is missing."""
         has_snapshot = await self._has_snapshot(sandbox)
-        require_files_here(sandbox, node=self._node, has_snapshot=has_snapshot)
+        require_files_here(sandbox, node=self._node.name, has_snapshot=has_snapshot)
         if sandbox.latest_snapshot_id is not None and not has_snapshot:
             raise SnapshotNotFoundError
 
     async def holder(self, sandbox: Sandbox) -> str | None:
         """This node's name if it can restore the sandbox's snapshot."""
-        return self._node if await self._has_snapshot(sandbox) else None
+        return self._node.name if await self._has_snapshot(sandbox) else None
 
     async def _runs_of(self, sandbox: Sandbox) -> Sequence[RunState]:
         """Runs that may have unrecorded files: attempts after the last run may have failed."""
         if not sandbox.has_all_files_stored:
             held = await self._runtime.list_runs("sandbox")
             return [run for run in held if run.run_id.id == sandbox.sandbox_id]
-        last = await self._runtime.find(run_id_of(sandbox)) if sandbox.attempt else None
+        last = await self._runtime.refresh(run_id_of(sandbox)) if sandbox.attempt else None
         return [] if last is None else [last]
 
     async def _has_snapshot(self, sandbox: Sandbox) -> bool:

@@ -2,19 +2,16 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from sandyard.kit.changes.transitions import Cause, apply_decision
-from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.concurrency.keyed_locks import KeyedLocks
+from sandyard.kit.changes.transitions import apply_decision
+from sandyard.kit.clock import utc_time
+from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.errors import SandyardError
 from sandyard.platform.sandboxes.errors import SandboxChangedError
-from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import Sandbox
-from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.end_model import (
     SYSTEM,
@@ -39,56 +36,33 @@ from sandyard.platform.sandboxes.runs.model import (
     record_end,
     record_started,
 )
-from sandyard.platform.usage.model import PriceList, Usage
-from sandyard.runtime.model import Ended, RunId, Running
-from sandyard.runtime.ports import Runtime
+from sandyard.platform.usage.model import Usage
+from sandyard.runtime.model import Ended, Running
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RunPolicy:
-    prices: PriceList
-    snapshot_retention: timedelta
-    preview_url: Callable[[Running], str]
-    """The URL of its program."""
-
-
 class RunRecorder:
-    def __init__(
-        self,
-        store: SandboxStore,
-        runtime: Runtime,
-        *,
-        clock: Clock,
-        ids: SandboxIds,
-        policy: RunPolicy,
-    ) -> None:
-        self._store = store
-        self._runtime = runtime
-        self._clock = clock
+    def __init__(self, node: SandboxNode) -> None:
+        self._node = node
+        self._store, self._runtime = node.store, node.runtime
         self.locks = KeyedLocks()
         """By sandbox id, for all changes of sandboxes."""
-        self._ids = ids
-        self._policy = policy
 
     async def record_started(
         self, sandbox_id: str, attempt: int, running: Running, *, actor: str
     ) -> Sandbox | None:
         """Record that the attempt runs; returns the sandbox as it was before, None if that is
         already recorded, or it has ended."""
-        cause = Cause.by(actor, self._clock)
+        inputs = self._inputs(actor)
         run = Started(
             attempt,
-            self._policy.preview_url(running),
+            self._node.preview_url(running),
             utc_time(running.started_at),
             utc_time(running.deadline_at),
         )
         return await self._change(
-            sandbox_id,
-            lambda sandbox, _: record_started(
-                sandbox, run, ids=self._ids.new(), prices=self._policy.prices, cause=cause
-            ),
+            sandbox_id, lambda sandbox, _: record_started(sandbox, run, **inputs)
         )
 
     async def record_ended(
@@ -96,7 +70,7 @@ class RunRecorder:
     ) -> bool:
         """Record the end of the sandbox's attempt; False if it is already recorded. `reason` is why
         it was stopped, if not by its owner."""
-        retention = self._policy.snapshot_retention
+        retention = self._node.snapshot_retention
         end = end_of(ended, attempt=sandbox.attempt, reason=reason, retention=retention)
         return await self._record(sandbox.sandbox_id, end, ended_by(ended, recorder=actor))
 
@@ -106,25 +80,24 @@ class RunRecorder:
             move_deadline,
             attempt=int(running.run_id.attempt),
             deadline_at=utc_time(running.deadline_at),
-            cause=Cause.by(actor, self._clock),
+            cause=self._node.cause(actor),
         )
         await self._change(sandbox_id, decide)
 
     async def record_failed_start(
         self, sandbox_id: str, attempt: int, error: SandyardError
     ) -> bool:
-        now = utc_time(self._clock.now())
-        end = failed_start(attempt, code=error.code, message=error.message, at=now)
+        end = failed_start(attempt, code=error.code, message=error.message, at=self._node.now())
         return await self._record(sandbox_id, end, SYSTEM)
 
     async def record_lost(self, sandbox: Sandbox, *, actor: str) -> bool:
         """For a sandbox that is unknown to the runtime."""
         return await self._end_unseen(sandbox.sandbox_id, end_lost, actor)
 
-    async def record_overdue(self, sandbox: Sandbox, *, silent_for: timedelta, actor: str) -> bool:
-        """For a sandbox of another node that has been silent for this long past the deadline; False
-        if that is not so, or its end is already recorded."""
-        decide = partial(end_overdue, silent_for=silent_for)
+    async def record_overdue(self, sandbox: Sandbox, *, actor: str) -> bool:
+        """For a sandbox past its deadline whose node is silent; False if that is not so, or its end
+        is already recorded."""
+        decide = partial(end_overdue, silent_for=self._node.silent_for)
         return await self._end_unseen(sandbox.sandbox_id, decide, actor)
 
     async def release(
@@ -132,14 +105,16 @@ class RunRecorder:
         sandbox_id: str,
         *,
         snapshot_node: str | None,
-        silent_for: timedelta,
         reason: str,
         actor: str,
     ) -> bool:
         """For a sandbox whose node is no longer waited for; False if no node has anything of it.
-        Raises SandboxElsewhereError if that node has not been silent for this long."""
+        Raises SandboxElsewhereError if that node is not silent."""
         decide = partial(
-            release_run, reason=reason, snapshot_node=snapshot_node, silent_for=silent_for
+            release_run,
+            reason=reason,
+            snapshot_node=snapshot_node,
+            silent_for=self._node.silent_for,
         )
         return await self._end_unseen(sandbox_id, decide, actor)
 
@@ -147,17 +122,16 @@ class RunRecorder:
         """Count runs on other nodes only up to when they were last seen; returns how many counted
         further. For an engine that no other node writes to: after a restore they report to the
         previous data dir."""
-        now, capped = utc_time(self._clock.now()), 0
+        now, capped = self._node.now(), 0
         for sandbox in await self._store.active_elsewhere(node, unseen_since=now):
-            cause = Cause.by(SYSTEM, self._clock)
-            decide = partial(cap_unreported, node=node, cause=cause)
+            decide = partial(cap_unreported, node=node, cause=self._node.cause(SYSTEM))
             capped += await self._change(sandbox.sandbox_id, decide) is not None
         return capped
 
-    async def recover(self, sandbox: Sandbox, ended: Ended, *, node: str, actor: str) -> bool:
+    async def recover(self, sandbox: Sandbox, ended: Ended, *, actor: str) -> bool:
         """Store the files of a run that was recorded as ended without them; False if they are
         known, or not needed."""
-        snapshot = stored_snapshot(ended, retention=self._policy.snapshot_retention)
+        snapshot = stored_snapshot(ended, retention=self._node.snapshot_retention)
         inputs = self._inputs(actor)
         if snapshot is None:
             return False
@@ -168,7 +142,7 @@ class RunRecorder:
                 snapshot=snapshot,
                 run=past_run_of(ended),
                 taken_at=utc_time(ended.ended_at),
-                node=node,
+                node=self._node.name,
                 **inputs,
             )
 
@@ -177,12 +151,9 @@ class RunRecorder:
         return await self._change(sandbox.sandbox_id, decide) is not None
 
     def _inputs(self, actor: str) -> dict[str, Any]:
-        """The inputs of decisions about an end."""
-        return {
-            "ids": self._ids.new(),
-            "prices": self._policy.prices,
-            "cause": Cause.by(actor, self._clock),
-        }
+        """The inputs of decisions about a start or an end."""
+        node = self._node
+        return {"ids": node.ids.new(), "prices": node.prices, "cause": node.cause(actor)}
 
     async def _end_unseen(
         self, sandbox_id: str, decide: Callable[..., Transitions | None], actor: str
@@ -235,8 +206,3 @@ class RunRecorder:
             return
         with retried_later("snapshots", sandbox_id):
             await self._runtime.delete_snapshot(snapshot_id)
-
-
-def run_id_of(sandbox: Sandbox) -> RunId:
-    """The run id of the sandbox's last attempt."""
-    return RunId("sandbox", sandbox.sandbox_id, str(sandbox.attempt))

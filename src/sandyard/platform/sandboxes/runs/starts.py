@@ -7,15 +7,15 @@ from functools import partial
 from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.network.enforcement import SandboxNetworks
-from sandyard.platform.sandboxes.ports import SandboxStore, SandboxVariables
+from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
+from sandyard.platform.sandboxes.ports import SandboxVariables
 from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.end_model import SYSTEM
 from sandyard.platform.sandboxes.runs.program import limits_of, program_of
-from sandyard.platform.sandboxes.runs.recorder import RunRecorder, run_id_of
+from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.runs.warm import WarmSandboxes
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.model import Ended, RunId
-from sandyard.runtime.ports import Runtime
 
 
 class SandboxStarts:
@@ -23,23 +23,17 @@ class SandboxStarts:
 
     def __init__(
         self,
-        store: SandboxStore,
-        runtime: Runtime,
+        node: SandboxNode,
         recorder: RunRecorder,
         variables: SandboxVariables,
         networks: SandboxNetworks,
-        *,
-        processes: int,
-        storage_bytes: int,
         warm: WarmSandboxes | None,
     ) -> None:
-        self._store = store
-        self._runtime = runtime
+        self._node = node
+        self._runtime = node.runtime
         self._recorder = recorder
         self._variables = variables
         self._networks = networks
-        self._processes = processes
-        self._storage_bytes = storage_bytes
         self._warm = warm
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
@@ -48,10 +42,16 @@ class SandboxStarts:
         return self._under_way.get(sandbox_id)
 
     def begin(
-        self, sandbox: Sandbox, attempt: int, template: Template | None, *, actor: str
+        self,
+        sandbox: Sandbox,
+        attempt: int,
+        template: Template | None,
+        *,
+        run_seconds: int | None,
+        actor: str,
     ) -> None:
         """Start this attempt in the background."""
-        task = asyncio.create_task(self._run(sandbox, attempt, template, actor))
+        task = asyncio.create_task(self._run(sandbox, attempt, template, run_seconds, actor))
         self._under_way[sandbox.sandbox_id] = task
         task.add_done_callback(partial(self._finish, sandbox.sandbox_id))
 
@@ -61,14 +61,20 @@ class SandboxStarts:
             task.exception()  # it is recorded, even if nobody waits for it
 
     async def _run(
-        self, sandbox: Sandbox, attempt: int, template: Template | None, actor: str
+        self,
+        sandbox: Sandbox,
+        attempt: int,
+        template: Template | None,
+        run_seconds: int | None,
+        actor: str,
     ) -> None:
         """Start the program and record the outcome, even if nobody waits for it."""
         run_id = RunId("sandbox", sandbox.sandbox_id, str(attempt))
         try:
             program = program_of(sandbox, template, await self._variables.of_sandbox(sandbox))
-            limits = limits_of(sandbox, self._processes, self._storage_bytes)
-            taken = self._warm and await self._warm.take(sandbox, template, program, to=run_id)
+            limits = limits_of(sandbox, self._node.processes, self._node.storage_bytes)
+            limits = replace(limits, max_running_sec=run_seconds or limits.max_running_sec)
+            taken = self._warm and await self._warm.take(template, program, limits, to=run_id)
             running = taken or await self._runtime.start(run_id, program, limits)
         except UnavailableError:
             raise  # unknown whether it runs: the reconciler finds out
@@ -100,7 +106,7 @@ class SandboxStarts:
 
     async def _find_running(self, sandbox_id: str, attempt: int) -> Sandbox | None:
         """The sandbox, if the reconciler was faster to record that it runs."""
-        found = await self._store.find(sandbox_id)
+        found = await self._node.store.find(sandbox_id)
         is_running = found and (found.attempt, found.status) == (attempt, Status.RUNNING)
         return found if is_running else None
 

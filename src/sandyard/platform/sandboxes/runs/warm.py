@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from sandyard.kit.sizes import GIGABYTE
-from sandyard.platform.sandboxes.model import DEFAULT_CPU, DEFAULT_MEMORY_GB, Sandbox
+from sandyard.platform.sandboxes.model import DEFAULT_CPU, DEFAULT_MEMORY_GB
+from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.sandboxes.ports import WarmTemplates
-from sandyard.platform.sandboxes.runs.program import default_program, limits_of
+from sandyard.platform.sandboxes.runs.program import default_program
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.model import Limits, Program, RunId, Running
 from sandyard.runtime.programs.warm import WarmPool, WarmRuns
@@ -19,13 +20,10 @@ class WarmReport:
 class WarmSandboxes:
     """On this node. They belong to no account, quota or bill until one is handed out."""
 
-    def __init__(
-        self, templates: WarmTemplates, runs: WarmRuns, *, processes: int, storage_bytes: int
-    ) -> None:
+    def __init__(self, node: SandboxNode, templates: WarmTemplates, runs: WarmRuns) -> None:
+        self._node = node
         self._templates = templates
         self._runs = runs
-        self._processes = processes
-        self._storage_bytes = storage_bytes
 
     async def keep(self) -> WarmReport:
         """Maintain as many as the templates say, and end those of no template."""
@@ -33,18 +31,17 @@ class WarmSandboxes:
         return WarmReport(started=await self._runs.keep(pools))
 
     async def take(
-        self, sandbox: Sandbox, template: Template | None, program: Program, *, to: RunId
+        self, template: Template | None, program: Program, limits: Limits, *, to: RunId
     ) -> Running | None:
-        """A warm machine for the sandbox, if it needs nothing that a warm one lacks: its own files,
+        """A warm machine for a sandbox, if it needs nothing that a warm one lacks: its own files,
         its variables, another size."""
         if template is None or not template.warm_machines:
             return None
         pool = self._pool(template)
-        limits = limits_of(sandbox, self._processes, self._storage_bytes)
         wanted = WarmPool(pool.name, program, limits, count=0)
         if program.snapshot_id or program.environment or wanted.version != pool.version:
             return None
-        return await self._runs.take(pool, to=to, limits=limits)
+        return await self._runs.take(pool, to=to, limits=limits, program=program)
 
     async def close(self) -> None:
         await self._runs.close()
@@ -54,8 +51,8 @@ class WarmSandboxes:
         limits = Limits(
             cpu=max(DEFAULT_CPU, template.min_cpu_required),
             memory_bytes=int(memory_gb * GIGABYTE),
-            processes=self._processes,
-            storage_bytes=self._storage_bytes,
+            processes=self._node.processes,
+            storage_bytes=self._node.storage_bytes,
             max_running_sec=0,
         )
         return WarmPool(

@@ -9,16 +9,18 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from sandyard.kit.changes.events import Event
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
-from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.platform.listings.model import Listing
-from sandyard.platform.listings.sql import SqlListing
-from sandyard.platform.quotas.model import CountQuota, QuotaCheck, QuotaRequest, Resources
+from sandyard.kit.sql.entities import find_entities
+from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
+from sandyard.platform.entities.model import Listing
+from sandyard.platform.entities.sql import Condition, SqlListing
+from sandyard.platform.quotas.model import QuotaCheck, QuotaRequest, Resources
 from sandyard.platform.sandboxes.errors import SandboxNameTakenError
 from sandyard.platform.sandboxes.model import ProjectState, Sandbox, SandboxFilter, Status
 from sandyard.platform.sandboxes.ports import ActiveCounts
+from sandyard.platform.sandboxes.runs.model import is_to_recycle
 from sandyard.platform.sandboxes.sql.facts import (
     is_active,
     read_in_use,
@@ -34,6 +36,9 @@ SANDBOXES = EntityTable(Sandbox, sandboxes)
 _column = sandboxes.c
 _BY_ID = sa.select(sandboxes).where(_column.sandbox_id == sa.bindparam("sandbox_id"))
 """Built once: every call about a sandbox runs it, and building it takes as long."""
+_OF_ACTIVE = _BY_ID.join(users, users.c.account_id == _column.owner_account_id).where(
+    users.c.is_active
+)
 _is_kept = _column.status != Status.RECYCLED
 _LISTING = SqlListing(
     SANDBOXES,
@@ -42,14 +47,12 @@ _LISTING = SqlListing(
 )
 
 
-class SqlSandboxStore:
-    def __init__(self, database: Database, transitions: SqlTransitions) -> None:
-        self._database = database
-        self._transitions = transitions
-
-    async def apply(self, *transitions: Transition[Any]) -> bool:
+class SqlSandboxStore(SqlEntityStore):
+    async def apply(
+        self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
+    ) -> bool:
         try:
-            return await self._transitions.apply(*transitions)
+            return await super().apply(*transitions, extra_events=extra_events)
         except IntegrityError as error:
             if any(_gives_name(each) for each in transitions):
                 raise SandboxNameTakenError from error
@@ -62,6 +65,12 @@ class SqlSandboxStore:
         found = None if row is None else SANDBOXES.entity_of(row)
         is_theirs = found is not None and account_id in (None, found.owner_account_id)
         return found if is_theirs else None
+
+    async def find_of_active(self, sandbox_id: str) -> Sandbox | None:
+        row = await self._database.read(
+            lambda connection: connection.execute(_OF_ACTIVE, {"sandbox_id": sandbox_id}).first()
+        )
+        return None if row is None else SANDBOXES.entity_of(row)
 
     async def find_with_usage(self, sandbox_id: str) -> tuple[Sandbox, Usage | None] | None:
         statement = sa.select(sandboxes).where(_column.sandbox_id == sandbox_id)
@@ -86,14 +95,13 @@ class SqlSandboxStore:
             partial(read_project, account_id=account_id, project_id=project_id)
         )
 
-    async def read_count_quota(self, about: CountQuota) -> CountQuota:
-        return await self._transitions.read_fact(about)
-
     async def check_quota(self, request: QuotaRequest) -> QuotaCheck:
         return await self._database.read(partial(read_quota_check, request=request))
 
-    async def in_use(self, account_id: str) -> Resources:
-        return await self._database.read(partial(read_in_use, account_id=account_id))
+    async def in_use(self, account_id: str, *, workspace_gb: float) -> Resources:
+        return await self._database.read(
+            partial(read_in_use, account_id=account_id, workspace_gb=workspace_gb)
+        )
 
     async def snapshot_bytes(self, account_id: str) -> int:
         total = sa.func.coalesce(sa.func.sum(_column.snapshot_bytes), 0)
@@ -103,20 +111,23 @@ class SqlSandboxStore:
         )
 
     async def active_on(self, node: str) -> Sequence[Sandbox]:
-        return await self._all(sa.select(sandboxes).where(is_active, _column.node == node))
+        return await self._all(is_active, _column.node == node)
 
     async def active_elsewhere(self, node: str, *, unseen_since: datetime) -> Sequence[Sandbox]:
-        is_silent = sa.or_(_column.last_seen_at.is_(None), _column.last_seen_at <= unseen_since)
         is_elsewhere = _column.node.is_distinct_from(node)
-        return await self._all(sa.select(sandboxes).where(is_active, is_elsewhere, is_silent))
+        return await self._all(is_active, is_elsewhere, _is_silent(unseen_since))
 
-    async def to_recycle(self, node: str) -> Sequence[Sandbox]:
-        is_over = sa.and_(_column.status == Status.TIMEOUT, _column.recycle_on_timeout)
-        return await self._all(sa.select(sandboxes).where(is_over, _column.node == node))
+    async def to_recycle(self, node: str, *, now: datetime) -> Sequence[Sandbox]:
+        may_be_over = sa.or_(
+            _column.status.in_((Status.CREATED, Status.TIMEOUT)),
+            sa.and_(_column.status == Status.STOPPED, _column.timeout_at <= now),
+        )
+        is_here = sa.or_(_column.node.is_(None), _column.node == node)
+        found = await self._all(_column.recycle_on_timeout, may_be_over, is_here)
+        return [each for each in found if is_to_recycle(each, now=now)]
 
     async def count_active(self, *, unseen_since: datetime) -> ActiveCounts:
-        is_silent = sa.or_(_column.last_seen_at.is_(None), _column.last_seen_at <= unseen_since)
-        silent = sa.func.sum(sa.case((is_silent, 1), else_=0))
+        silent = sa.func.sum(sa.case((_is_silent(unseen_since), 1), else_=0))
         statement = (
             sa.select(_column.status, sa.func.count(), silent)
             .where(is_active)
@@ -127,36 +138,28 @@ class SqlSandboxStore:
         return ActiveCounts(by_status, silent=sum(int(each) for *_, each in rows))
 
     async def note_seen(self, sandbox_ids: Sequence[str], *, at: datetime) -> None:
-        if not sandbox_ids:
-            return
-        statement = sandboxes.update().where(_column.sandbox_id.in_(sandbox_ids), is_active)
-        await self._database.write(
-            lambda connection: connection.execute(statement.values(last_seen_at=at))
-        )
+        if sandbox_ids:
+            await self._note(_column.sandbox_id.in_(sandbox_ids), last_seen_at=at)
 
     async def note_used(self, sandbox_id: str, *, at: datetime) -> None:
-        statement = sandboxes.update().where(_column.sandbox_id == sandbox_id, is_active)
-        await self._database.write(
-            lambda connection: connection.execute(statement.values(last_used_at=at))
-        )
+        await self._note(_column.sandbox_id == sandbox_id, last_used_at=at)
 
     async def active_of_deactivated(self, node: str) -> Sequence[Sandbox]:
-        statement = (
-            sa.select(sandboxes)
-            .join(users, users.c.account_id == _column.owner_account_id)
-            .where(is_active, _column.node == node, users.c.is_active.is_(False))
-        )
-        return await self._all(statement)
+        inactive = sa.select(users.c.account_id).where(users.c.is_active.is_(False))
+        is_theirs = _column.owner_account_id.in_(inactive)
+        return await self._all(is_active, _column.node == node, is_theirs)
 
     async def with_snapshot_until(
         self, moment: datetime, *, limit: int, after: str
     ) -> Sequence[Sandbox]:
-        return await self._by_id(_column.snapshot_expires_at <= moment, limit=limit, after=after)
+        is_due = _column.snapshot_expires_at <= moment
+        return await self._all(is_due, _column.sandbox_id > after, limit=limit)
 
     async def with_uncounted_storage(
         self, until: datetime, *, limit: int, after: str
     ) -> Sequence[Sandbox]:
-        return await self._by_id(_column.storage_counted_until < until, limit=limit, after=after)
+        is_due = _column.storage_counted_until < until
+        return await self._all(is_due, _column.sandbox_id > after, limit=limit)
 
     async def referenced_snapshots(self, snapshot_ids: Sequence[str]) -> set[str]:
         statement = sa.select(_column.latest_snapshot_id).where(
@@ -172,7 +175,7 @@ class SqlSandboxStore:
             _column.latest_snapshot_id.is_(None),
             _column.status != Status.RECYCLED,
         )
-        kept = sa.select(templates.c.archives).where(
+        with_archives = sa.select(templates.c.archives).where(
             templates.c.archives.is_not(None), templates.c.deleted_at.is_(None)
         )
         return await self._database.read(
@@ -181,7 +184,7 @@ class SqlSandboxStore:
                     *connection.scalars(begins),
                     *(
                         each
-                        for found in connection.scalars(kept)
+                        for found in connection.scalars(with_archives)
                         for each in (found or {}).values()
                     ),
                 }
@@ -189,15 +192,17 @@ class SqlSandboxStore:
             )
         )
 
-    async def _by_id(
-        self, condition: sa.ColumnElement[bool], *, limit: int, after: str
-    ) -> Sequence[Sandbox]:
-        statement = sa.select(sandboxes).where(condition, _column.sandbox_id > after)
-        return await self._all(statement.order_by(_column.sandbox_id).limit(limit))
+    async def _note(self, which: Condition, **values: datetime) -> None:
+        statement = sandboxes.update().where(which, is_active).values(values)
+        await self._database.write(lambda connection: connection.execute(statement))
 
-    async def _all(self, statement: sa.Select[Any]) -> Sequence[Sandbox]:
-        rows = await self._database.read(lambda connection: connection.execute(statement).all())
-        return [SANDBOXES.entity_of(row) for row in rows]
+    async def _all(self, *conditions: Condition, limit: int | None = None) -> Sequence[Sandbox]:
+        order = _column.sandbox_id
+        return await find_entities(self._database, SANDBOXES, *conditions, limit=limit, order=order)
+
+
+def _is_silent(unseen_since: datetime) -> Condition:
+    return sa.or_(_column.last_seen_at.is_(None), _column.last_seen_at <= unseen_since)
 
 
 def _gives_name(transition: Transition[Any]) -> bool:

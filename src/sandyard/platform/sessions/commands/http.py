@@ -10,8 +10,8 @@ from fastapi.responses import StreamingResponse
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.platform.access.guard import AccessGuard
-from sandyard.platform.access.open_streams import stream_end
-from sandyard.platform.access.routes import Caller, run_routes
+from sandyard.platform.access.open_streams import stream_end, until_over
+from sandyard.platform.access.routes import Caller, inside_routes
 from sandyard.platform.sandboxes.http import SandboxId
 from sandyard.platform.sessions.commands.output import Encoding, in_whole_characters, joined
 from sandyard.platform.sessions.commands.schemas import (
@@ -28,7 +28,6 @@ from sandyard.platform.sessions.commands.server_events import (
     as_event,
     ended_event,
     exit_event,
-    until_stopping,
 )
 from sandyard.platform.sessions.commands.service import SHOWN_BYTES, Commands
 from sandyard.runtime.sessions.model import Output
@@ -65,7 +64,7 @@ _OUTPUT_ANSWER: dict[int | str, dict[str, Any]] = {
 
 def create_commands_router(commands: Commands, guard: AccessGuard, *, prefix: str) -> APIRouter:
     path = f"{prefix}/sandboxes/{{sandbox_id}}/commands"
-    routes = run_routes(guard, prefix=path, tag="commands")
+    routes = inside_routes(guard, prefix=path, tag="commands")
     _add_starting(routes, commands)
     _add_output(routes, commands, guard)
     _add_control(routes, commands)
@@ -134,6 +133,7 @@ def _add_output(routes: GuardedRoutes, commands: Commands, guard: AccessGuard) -
                 process, joined(whole), offset=offset, encoding=encoding, is_last=is_last
             )
             return Response(answer.model_dump_json(), media_type="application/json")
+        guard.streams.check(account_id)
         last_id = request.headers.get("last-event-id", "")
         begin = int(last_id) if _EVENT_ID.fullmatch(last_id) else offset
         outputs = await commands.follow(sandbox_id, command_id, account_id=account_id, offset=begin)
@@ -141,8 +141,8 @@ def _add_output(routes: GuardedRoutes, commands: Commands, guard: AccessGuard) -
         async def events() -> AsyncIterator[bytes]:
             whole = _encodable(outputs, encoding)
             try:
-                async with stream_end(request, guard, caller) as is_over:
-                    async for output in until_stopping(whole, is_over):
+                with stream_end(request, guard, caller) as is_over:
+                    async for output in until_over(whole, is_over):
                         yield as_event(output, encoding)
                 found = await commands.get(sandbox_id, command_id, account_id=account_id)
             except SandyardError as error:

@@ -9,9 +9,10 @@ from fastapi.responses import StreamingResponse
 
 from sandyard.kit.http.byte_ranges import parse_range
 from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.paging import InvalidCursorError, decode_cursor, encode_cursor
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
-from sandyard.platform.access.routes import Caller, run_routes
+from sandyard.platform.access.routes import Caller, inside_routes
 from sandyard.platform.sandboxes.http import SandboxId
 from sandyard.platform.sessions.files.schemas import (
     NO_NUL,
@@ -22,10 +23,14 @@ from sandyard.platform.sessions.files.schemas import (
 )
 from sandyard.platform.sessions.service import Sessions
 from sandyard.runtime.errors import FileRefusedError
-from sandyard.runtime.sessions.model import WORKSPACE, FileInfo
+from sandyard.runtime.sessions.model import WORKSPACE, FileInfo, FileSelection
 from sandyard.runtime.sessions.ports import Files
 
 _OCTAL = pattern(r"^0?[0-7]{3}$", "must be permissions in octal, such as 0755")
+_LONG_CURSOR = pattern(
+    "^[A-Za-z0-9_-]{1,40000}$", "must be the `next_cursor` of the page before, as it was"
+)
+"""It has a path, of up to 4095 characters."""
 
 FilePath = Annotated[
     str,
@@ -41,13 +46,20 @@ Mode = Annotated[
     str | None, Query(pattern=_OCTAL, description="Permissions, in octal, such as 0755")
 ]
 
+MOST_LISTED = 1000
+ListLimit = Annotated[int, Query(ge=1, le=MOST_LISTED, description="Maximum number of items")]
+ListCursor = Annotated[
+    str | None,
+    Query(pattern=_LONG_CURSOR, description="The `next_cursor` of the previous page"),
+]
+
 _BYTES, _TAR = "application/octet-stream", "application/x-tar"
 _MOST_LINKS = 40
 
 
 def create_files_router(sessions: Sessions, guard: AccessGuard, *, prefix: str) -> APIRouter:
     path = f"{prefix}/sandboxes/{{sandbox_id}}/files"
-    routes = run_routes(guard, prefix=path, tag="files")
+    routes = inside_routes(guard, prefix=path, tag="files")
     _add_contents(routes, sessions)
     _add_archives(routes, sessions)
     _add_names(routes, sessions)
@@ -137,12 +149,21 @@ def _add_archives(routes: GuardedRoutes, sessions: Sessions) -> None:
 def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
     @routes.get("/list", "List a folder", 404, 409)
     async def list_folder(
-        caller: Caller, sandbox_id: SandboxId, path: FilePath = WORKSPACE, depth: Depth = 1
+        caller: Caller,
+        sandbox_id: SandboxId,
+        path: FilePath = WORKSPACE,
+        depth: Depth = 1,
+        limit: ListLimit = MOST_LISTED,
+        cursor: ListCursor = None,
     ) -> FileList:
-        """Includes subfolders, up to `depth`. Links are not followed."""
+        """Sorted by path. Includes subfolders, up to `depth`. Links are not followed."""
         files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
-        found = await files.list(path, depth=depth)
-        return FileList(files=[FileAnswer.of(each) for each in found])
+        listing = f"files of {sandbox_id} at {path} to {depth}"
+        wanted = FileSelection(_last_path(listing, cursor), limit + 1)
+        found = await files.list(path, depth=depth, selection=wanted)
+        shown, is_last = found[:limit], len(found) <= limit
+        following = None if is_last else encode_cursor(listing, [shown[-1].path])
+        return FileList(files=[FileAnswer.of(each) for each in shown], next_cursor=following)
 
     @routes.get("/stat", "Get a file's attributes", 404, 409)
     async def stat_file(caller: Caller, sandbox_id: SandboxId, path: FilePath) -> FileAnswer:
@@ -166,6 +187,15 @@ def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
         files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
         await files.make_folder(body.path)
         return FileAnswer.of(await files.stat(body.path))
+
+
+def _last_path(listing: str, cursor: str | None) -> str | None:
+    if cursor is None:
+        return None
+    match decode_cursor(listing, cursor):
+        case [str() as last]:
+            return last
+    raise InvalidCursorError
 
 
 async def _followed(files: Files, path: str) -> FileInfo:

@@ -54,6 +54,7 @@ class FileAnswer(Answer):
 
 
 class FileList(BaseModel):
-    model_config = example(files=[])
+    model_config = example(files=[], next_cursor=None)
 
     files: list[FileAnswer] = Field(description="Sorted by path")
+    next_cursor: str | None

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from sandyard.kit.http.schemas import example
 from sandyard.platform.access.guard import AccessGuard
-from sandyard.platform.access.routes import Caller, run_routes
+from sandyard.platform.access.routes import Caller, inside_routes
 from sandyard.platform.sandboxes.http import SandboxId
 from sandyard.platform.sessions.service import Sessions
 
@@ -33,7 +33,7 @@ class PortList(BaseModel):
 def create_ports_router(
     sessions: Sessions, guard: AccessGuard, *, url_of: UrlOf, prefix: str
 ) -> APIRouter:
-    routes = run_routes(guard, prefix=f"{prefix}/sandboxes/{{sandbox_id}}", tag="sandboxes")
+    routes = inside_routes(guard, prefix=f"{prefix}/sandboxes/{{sandbox_id}}", tag="sandboxes")
 
     @routes.get("/ports", "List the ports of a sandbox", 404, 409)
     async def list_ports(caller: Caller, sandbox_id: SandboxId) -> PortList:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -13,12 +14,12 @@ from starlette.requests import Request
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from sandyard.kit.errors import InvalidError, SandyardError
+from sandyard.kit.http.access_watch import until_refused
 from sandyard.kit.http.schemas import example
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.login_tokens import Login, Logins
-from sandyard.platform.access.open_streams import until_revoked
 from sandyard.platform.access.principal import Principal, Scope
-from sandyard.platform.access.routes import Caller, run_routes
+from sandyard.platform.access.routes import Caller, inside_routes
 from sandyard.platform.http.fields import RequestBody
 from sandyard.platform.sandboxes.http import SandboxId
 from sandyard.platform.sessions.errors import TerminalOriginError
@@ -60,6 +61,7 @@ class TerminalQuery(RequestBody):
     folder: Annotated[str, Field(min_length=1, pattern=r"^[^\x00]+$")] = WORKSPACE
     columns: Cells = 80
     rows: Cells = 24
+    reuse: bool = False
 
     def new(self) -> Command:
         words = LOGIN_SHELL if self.command is None else ("/bin/sh", "-c", self.command)
@@ -102,7 +104,7 @@ def create_terminal_router(
     prefix: str,
 ) -> APIRouter:
     path = f"{prefix}/sandboxes/{{sandbox_id}}/terminal"
-    routes = run_routes(guard, prefix=path, tag="commands")
+    routes = inside_routes(guard, prefix=path, tag="commands")
 
     @routes.post("/tokens", "Create a token for a terminal", 404, status_code=201)
     async def create_terminal_token(caller: Caller, sandbox_id: SandboxId) -> TerminalTokenAnswer:
@@ -115,22 +117,15 @@ def create_terminal_router(
         if query.token is not None:
             return await tokens.read(websocket.path_params["sandbox_id"], query.token)
         scope = {**websocket.scope, "type": "http", "method": "GET"}
-        return await guard.require(Request(scope), Scope.RUN)
-
-    async def opened(websocket: WebSocket, query: TerminalQuery, account_id: str) -> Terminal:
-        sandbox_id = websocket.path_params["sandbox_id"]
-        if query.command_id is None:
-            return await terminals.start(sandbox_id, query.new(), account_id=account_id)
-        return await terminals.attach(
-            sandbox_id, query.command_id, account_id=account_id, offset=query.offset
-        )
+        return await guard.require(Request(scope), Scope.RUN, is_write=False)
 
     async def serve(websocket: WebSocket) -> None:
         query = _query_of(websocket)
         principal = await principal_of(websocket, query)
         await websocket.accept()
-        terminal = await opened(websocket, query, principal.account_id)
-        await terminal.serve(WebSocketClient(websocket), until_revoked(guard, principal))
+        terminal = await _opened(terminals, websocket, query, principal.account_id)
+        until_revoked = until_refused(partial(guard.check, principal))
+        await terminal.serve(WebSocketClient(websocket), until_revoked)
 
     async def open_terminal(websocket: WebSocket) -> None:
         """Errors are sent as JSON before the connection is closed: a page can't read the answer to
@@ -145,6 +140,19 @@ def create_terminal_router(
 
     routes.router.add_websocket_route(path, open_terminal)
     return routes.router
+
+
+async def _opened(
+    terminals: Terminals, websocket: WebSocket, query: TerminalQuery, account_id: str
+) -> Terminal:
+    sandbox_id = websocket.path_params["sandbox_id"]
+    if query.command_id is not None:
+        return await terminals.attach(
+            sandbox_id, query.command_id, account_id=account_id, offset=query.offset
+        )
+    is_reused = query.reuse and query.command is None
+    open_shell = terminals.reuse if is_reused else terminals.start
+    return await open_shell(sandbox_id, query.new(), account_id=account_id)
 
 
 async def _refuse(websocket: WebSocket, error: SandyardError) -> None:

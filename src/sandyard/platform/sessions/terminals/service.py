@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -12,6 +12,9 @@ from sandyard.runtime.errors import InputClosedError, NotATerminalError
 from sandyard.runtime.sessions.model import Command, Process, TerminalSize
 from sandyard.runtime.sessions.ports import Processes
 
+_REUSED = "shell"
+"""The tag of shells that are attached to again."""
+_UNATTENDED_SEC = 600
 LOGIN_SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash -l; exec sh -l")
 
 
@@ -47,6 +50,19 @@ class Terminals:
     async def start(self, sandbox_id: str, command: Command, *, account_id: str) -> "Terminal":
         process = await self._commands.start(sandbox_id, command, account_id=account_id)
         return await self.attach(sandbox_id, process.id, account_id=account_id)
+
+    async def reuse(self, sandbox_id: str, command: Command, *, account_id: str) -> "Terminal":
+        """Attach to the last shell that was opened in this way and still runs, or open one. It is
+        hung up when nobody has been attached to it for ten minutes."""
+        session = await self._sessions.open(sandbox_id, account_id=account_id)
+        shells = [each for each in await session.processes.list() if each.tag == _REUSED]
+        running = [each for each in shells if each.is_running]
+        if not running:
+            shell = replace(command, tag=_REUSED, unattended_sec=_UNATTENDED_SEC)
+            return await self.start(sandbox_id, shell, account_id=account_id)
+        if command.terminal is not None:
+            await session.processes.resize(running[-1].id, command.terminal)
+        return await self.attach(sandbox_id, running[-1].id, account_id=account_id)
 
     async def attach(
         self, sandbox_id: str, command_id: str, *, account_id: str, offset: int = 0

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic
 
 import sqlalchemy as sa
 
 from sandyard.kit.changes.transitions import E
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import contains, page_of_entities
-from sandyard.kit.sql.transitions import EntityTable
-from sandyard.platform.listings.model import Listing
+from sandyard.kit.sql.entities import contains, find_entity, page_of_entities
+from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
+from sandyard.platform.entities.model import Listing
 
 Condition = sa.ColumnElement[bool]
 
@@ -56,3 +56,26 @@ class SqlListing(Generic[E]):
             return contains(value, *self.searched)
         column = self.entities.table.c[name]
         return column.is_(value) if isinstance(value, bool) else column == value
+
+
+class SqlOwnedStore(SqlEntityStore, Generic[E]):
+    """Entities of accounts."""
+
+    listing: SqlListing[E]
+    cursor_name: ClassVar[str]
+    """Cursors of other listings are invalid."""
+
+    def visible_to(self, account_id: str) -> Sequence[Condition]:
+        """Its own that are not deleted, unless a noun says otherwise."""
+        entities = self.listing.entities
+        owner = entities.column(entities.entity.OWNER or "")
+        return (owner == account_id, entities.column("deleted_at").is_(None))
+
+    async def find(self, account_id: str, entity_id: str) -> E | None:
+        entities = self.listing.entities
+        this = entities.subject == entity_id
+        return await find_entity(self._database, entities, *self.visible_to(account_id), this)
+
+    async def page(self, account_id: str, listing: Listing[Any]) -> Page[E]:
+        visible, name = self.visible_to(account_id), f"{self.cursor_name} {account_id}"
+        return await self.listing.page(self._database, listing, *visible, name=name)

@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from sandyard.kit.changes.events import Event
 from sandyard.kit.changes.transitions import E, Transition, apply_decision, change_entity
 from sandyard.kit.errors import UnavailableError
+from sandyard.kit.paging import Page
+from sandyard.platform.entities.model import Listing
+
+Fact = TypeVar("Fact")
 
 
 class BusyError(UnavailableError):
@@ -26,6 +30,25 @@ class TransitionStore(Protocol):
         """Apply all of them with their events; or nothing and return False, if something has
         changed since it was read."""
         ...
+
+    async def read_fact(self, about: Fact) -> Fact:
+        """The current fact; `about` only identifies it."""
+        ...
+
+
+class OwnedStore(TransitionStore, Protocol[E]):
+    """Only entities that the account may see, and no deleted ones."""
+
+    async def find(self, account_id: str, entity_id: str, /) -> E | None: ...
+
+    async def page(self, account_id: str, listing: Listing[Any], /) -> Page[E]: ...
+
+
+async def apply_decided(
+    store: AppliesTransitions, decide: Callable[[], Awaitable[Transition[E]]]
+) -> Transition[E]:
+    """Decide on one transition and apply it; decide again after a concurrent change."""
+    return await apply_decision(decide, store.apply, busy=BusyError)
 
 
 async def apply_all(
@@ -48,7 +71,7 @@ async def apply_all(
 
 
 async def change(
-    store: TransitionStore,
+    store: AppliesTransitions,
     find: Callable[[], Awaitable[E]],
     decide: Callable[[E], Transition[E] | None],
     *,

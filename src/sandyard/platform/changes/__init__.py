@@ -1,1 +1,0 @@
-"""How use cases change entities."""

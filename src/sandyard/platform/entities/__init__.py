@@ -1,0 +1,1 @@
+"""Entities of accounts: how each noun changes, finds and lists them."""

@@ -1,1 +1,0 @@
-"""Listings with a filter, an order and pages, in one way for every noun."""

@@ -1,0 +1,79 @@
+"""This server's node: what the use cases and jobs of its sandboxes work with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from sandyard.kit.changes.transitions import Cause
+from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.ids import IdMaker, is_resource_id, resource_id
+from sandyard.kit.node import require_here
+from sandyard.platform.quotas.model import Resources
+from sandyard.platform.sandboxes.errors import SandboxElsewhereError, SandboxUnknownError
+from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.runs.model import NewIds
+from sandyard.platform.usage.model import PriceList
+from sandyard.runtime.model import RunId, Running
+from sandyard.runtime.ports import Runtime
+
+_sandbox_id = partial(resource_id, "sbx")
+_usage_id = partial(resource_id, "usg")
+_notification_id = partial(resource_id, "not")
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxIds:
+    sandbox: IdMaker = _sandbox_id
+    usage: IdMaker = _usage_id
+    notification: IdMaker = _notification_id
+
+    def new(self) -> NewIds:
+        return NewIds(self.usage(), self.notification(), self.usage())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxNode:
+    name: str
+    store: SandboxStore
+    runtime: Runtime
+    clock: Clock
+    prices: PriceList
+    quota: Resources
+    per_account: int
+    """The maximum of sandboxes of an account, running or not."""
+    processes: int
+    """Of one sandbox, like its storage."""
+    storage_bytes: int
+    silent_for: timedelta
+    """After how long without a heartbeat a node counts as silent."""
+    snapshot_retention: timedelta
+    preview_url: Callable[[Running], str]
+    """The URL of a run's program."""
+    ids: SandboxIds = SandboxIds()
+    start_wait_sec: float = 60
+    """How long a call waits for a start."""
+
+    def now(self) -> datetime:
+        return utc_time(self.clock.now())
+
+    def cause(self, actor: str) -> Cause:
+        return Cause.by(actor, self.clock)
+
+    def require_here(self, sandbox: Sandbox) -> None:
+        """Raises SandboxElsewhereError if another node has it."""
+        require_here(sandbox.node, node=self.name, error=SandboxElsewhereError)
+
+    async def get(self, sandbox_id: str, *, account_id: str | None) -> Sandbox:
+        """The account's sandbox; any account's with None. SandboxUnknownError."""
+        is_id = is_resource_id("sbx", sandbox_id)
+        found = await self.store.find(sandbox_id, account_id=account_id) if is_id else None
+        if found is None:
+            raise SandboxUnknownError
+        return found
+
+
+def run_id_of(sandbox: Sandbox) -> RunId:
+    """The run id of the sandbox's last attempt."""
+    return RunId("sandbox", sandbox.sandbox_id, str(sandbox.attempt))
