@@ -7,12 +7,12 @@ from urllib.parse import urlencode
 
 import orjson
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Query = Mapping[str, str | int | None]
 
-
 _NOT_FOUND = 404
+_CREDENTIALS = frozenset({b"cookie", b"authorization", b"x-api-key", b"x-operator"})
 
 
 class ApiError(Exception):
@@ -24,13 +24,27 @@ class ApiError(Exception):
         self.code = str(error.get("code", "UNKNOWN"))
         self.message = _for_people(error)
         self.request_id = str(error.get("request_id", ""))
-        self.details: Mapping[str, Any] = error.get("details") or {}
+        self.facts = _facts(error.get("details") or {})
+        """The details, each with the name of what it is about."""
 
 
 def _for_people(error: Mapping[str, Any]) -> str:
     """The message; a reference to the field with the wait is replaced by its value."""
     message = str(error.get("message", "The server gave no reason."))
     return message.replace("`retry_after`", str(error.get("retry_after", "some")))
+
+
+def _facts(details: Mapping[str, Any]) -> list[tuple[str, str]]:
+    mistakes = [
+        (str(each.get("field") or each.get("in", "")), str(each.get("message", "")))
+        for each in details.get("mistakes", ())
+    ]
+    others = ((name, value) for name, value in details.items() if name != "mistakes")
+    return mistakes + [(name.replace("_", " "), _in_words(value)) for name, value in others]
+
+
+def _in_words(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +54,11 @@ class ApiPaths:
     platform: str = "/api/v1"
     broker: str = "/v1"
     telemetry: str = "/telemetry/v1"
+
+    def of(self, call: str) -> str:
+        """The path of a call that begins with its part, such as `platform/me`."""
+        part, _, rest = call.partition("/")
+        return f"{getattr(self, part)}/{rest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,69 +70,38 @@ class OwnTokens:
     telemetry_admin: Sequence[str] = ()
 
 
-class Credentials:
-    """The headers for calling a path of the API on behalf of a viewer."""
-
-    def __init__(self, paths: ApiPaths, tokens: OwnTokens) -> None:
-        self.paths = paths
-        self._tokens = tokens
-
-    def headers(self, path: str, *, login: str | None, is_operator: bool) -> dict[str, str]:
-        token = self._token(path, login=login, is_operator=is_operator)
-        return {} if token is None else {"authorization": f"Bearer {token}"}
-
-    def _token(self, path: str, *, login: str | None, is_operator: bool) -> str | None:
-        if path.startswith(self.paths.platform + "/"):
-            return login
-        if not is_operator:
-            return None
-        if path.startswith(self.paths.broker + "/admin"):
-            return _first(self._tokens.broker_admin)
-        if path.startswith(self.paths.telemetry + "/"):
-            return _first(self._tokens.telemetry_admin)
-        return _first(self._tokens.broker_track)
-
-
-def _first(tokens: Sequence[str]) -> str | None:
-    return tokens[0] if tokens else None
-
-
+@dataclass(frozen=True, slots=True)
 class Api:
-    """The API on behalf of one viewer. Every call raises ApiError for an error response."""
+    """The API on behalf of one viewer.
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        request: HTTPConnection,
-        credentials: Credentials,
-        *,
-        login: str | None,
-        is_operator: bool,
-    ) -> None:
-        self._app = app
-        self._request = request
-        self._credentials = credentials
-        self._login = login
-        self._is_operator = is_operator
+    A call is named by its part and path, such as `platform/projects/{project_id}`, with the page's
+    own path parameters in braces. Every call raises ApiError for an error response.
+    """
 
-    @property
-    def paths(self) -> ApiPaths:
-        return self._credentials.paths
+    app: ASGIApp
+    request: HTTPConnection
+    paths: ApiPaths
+    tokens: OwnTokens
+    login: str | None = None
+    operates: frozenset[str] = frozenset()
+    """The parts that the viewer may operate."""
+    username: str | None = None
+    """The operator's, if they have an account: they appear by it in the pool's events."""
 
     async def get(self, path: str, /, **query: str | int | None) -> Any:
         return await self.call("GET", path, query=query)
 
-    async def find(self, path: str, /, **query: str | int | None) -> Any | None:
-        """The same; None if not found."""
+    async def find(self, path: str, /) -> Any | None:
+        """None if not found."""
         try:
-            return await self.get(path, **query)
+            return await self.get(path)
         except ApiError as error:
             if error.status == _NOT_FOUND:
                 return None
             raise
 
-    async def post(self, path: str, /, body: Any = None, **headers: str) -> Any:
-        return await self.call("POST", path, body=body, headers=headers)
+    async def post(self, path: str, /, body: Any = None) -> Any:
+        return await self.call("POST", path, body=body)
 
     async def call(
         self,
@@ -123,22 +111,59 @@ class Api:
         query: Query | None = None,
         body: Any = None,
         headers: Mapping[str, str] | None = None,
+        **values: str,
     ) -> Any:
-        """The response's JSON; None if it has none."""
-        credential = self._credentials.headers(
-            path, login=self._login, is_operator=self._is_operator
-        )
-        sent = {name.replace("_", "-"): value for name, value in (headers or {}).items()}
+        """The response's JSON; None if it has none. `values` are further path parameters."""
+        path = self.paths.of(path.format(**self.request.path_params, **values))
+        sent = self._credential(path) | dict(headers or {})
         if body is not None:
             sent["content-type"] = "application/json"
-        scope = _scope(self._request, method, path, query or {}, credential | sent)
+        scope = _scope(self.request, method, path, query or {}, sent)
         status, answer = await _exchange(
-            self._app, scope, b"" if body is None else orjson.dumps(body)
+            self.app, scope, b"" if body is None else orjson.dumps(body)
         )
         content = orjson.loads(answer) if answer else None
         if status >= 400:
             raise ApiError(status, (content or {}).get("error", {}))
         return content
+
+    async def forward(self, path: str, receive: Receive, send: Send) -> None:
+        """Answer the page's request with the API's response at this path: for requests of scripts,
+        such as streams, uploads, downloads and terminals."""
+        outer = self.request.scope
+        inner: Scope = {
+            **outer,
+            "path": path,
+            "raw_path": path.encode(),
+            "headers": [
+                *(header for header in outer["headers"] if header[0] not in _CREDENTIALS),
+                *_encoded(self._credential(path)),
+            ],
+        }
+
+        async def send_noting_status(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                outer["state"]["status"] = message["status"]
+            await send(message)
+
+        await self.app(inner, receive, send_noting_status)
+
+    def _credential(self, path: str) -> dict[str, str]:
+        """The headers for calling this path on behalf of the viewer."""
+        tokens: Sequence[str] = ()
+        named: dict[str, str] = {}
+        if path.startswith(self.paths.platform + "/"):
+            tokens = [self.login] if self.login else ()
+        elif path.startswith(self.paths.telemetry + "/"):
+            tokens = self.tokens.telemetry_admin if "telemetry" in self.operates else ()
+        elif "broker" not in self.operates:
+            return {}
+        elif path.startswith(self.paths.broker + "/admin"):
+            tokens = self.tokens.broker_admin
+            named = {"x-operator": self.username} if self.username else {}
+        else:
+            tokens = self.tokens.broker_track
+        return {"authorization": f"Bearer {tokens[0]}"} | named if tokens else {}
 
 
 def _scope(
@@ -154,12 +179,13 @@ def _scope(
         "raw_path": path.encode(),
         "root_path": "",
         "query_string": urlencode(given).encode(),
-        "headers": [
-            *_passed_on(outer),
-            *((name.encode(), value.encode()) for name, value in headers.items()),
-        ],
+        "headers": [*_passed_on(outer), *_encoded(headers)],
         "state": {**outer["state"], "status": 0, "log": {}},
     }
+
+
+def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 def _passed_on(scope: Scope) -> list[tuple[bytes, bytes]]:

@@ -1,10 +1,11 @@
 """The console's application: routes requests to pages and checks access."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import QueryParams
 from starlette.requests import HTTPConnection, Request
@@ -12,18 +13,13 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from sandyard.console import api_proxy as api_proxy_module
 from sandyard.console import assets as assets_module
-from sandyard.console import origin
 from sandyard.console.api import Api, ApiError
-from sandyard.console.api_proxy import ApiProxy
 from sandyard.console.assets import Assets
-from sandyard.console.health import CheckHealth
-from sandyard.console.live import Listener, LiveChanges, gathering_sec
+from sandyard.console.live import Listener, LiveChanges, SharedViews, gathering_sec, is_view
 from sandyard.console.operator_logins import OperatorLogins
 from sandyard.console.pages import Pages
 from sandyard.console.session import Cookies
-from sandyard.console.shared_views import SharedViews, is_view
 from sandyard.console.viewer import Viewer, Viewers
 from sandyard.kit.errors import (
     ForbiddenError,
@@ -32,10 +28,23 @@ from sandyard.kit.errors import (
     SandyardError,
     UnauthorizedError,
 )
+from sandyard.kit.http.bodies import OPEN_BYTES, read_form
 from sandyard.kit.http.error_statuses import status_of
 
+API = "/console/api"
+"""Requests of a page's scripts, which are forwarded to the API."""
 LIVE = "/console/live"
 LOGIN = "/console/login"
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_MOST_FORM_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PartHealth:
+    part: str
+    engine: str
+    trouble: str | None
+    """Why it does not work; None if its engine responds and accepts writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +53,7 @@ class ConsoleRequest:
 
     http: Request
     viewer: Viewer | None
-    pages: Pages
-    viewers: Viewers
-    cookies: Cookies
-    operator_logins: OperatorLogins
-    check_health: CheckHealth
+    console: "Console"
 
     @property
     def signed_in(self) -> Viewer:
@@ -62,6 +67,10 @@ class ConsoleRequest:
         return self.signed_in.api
 
     @property
+    def anonymous(self) -> Api:
+        return self.console.viewers.anonymous(self.http)
+
+    @property
     def query(self) -> QueryParams:
         return self.http.query_params
 
@@ -69,17 +78,22 @@ class ConsoleRequest:
     def path_params(self) -> dict[str, Any]:
         return self.http.path_params
 
+    def filters(self, *names: str) -> dict[str, str]:
+        """These of the query; empty ones are omitted."""
+        values = {name: self.query.get(name, "").strip() for name in names}
+        return {name: value for name, value in values.items() if value}
+
     def wants(self, view: str) -> bool:
         """Whether this view is requested: by its id, or as part of the whole page."""
         target = self.http.headers.get("hx-target")
         return "hx-request" not in self.http.headers or target in (None, view, "main")
 
-    def page(self, template: str, **values: object) -> Response:
-        return self.pages.page(self.http, template, self.viewer, **values)
+    def page(self, template: str, **values: Any) -> Response:
+        return self.console.pages.page(self.http, template, self.viewer, **values)
 
     def redirect(self, path: str) -> Response:
         """To another page; htmx loads it as a whole page."""
-        url = self.pages.url(path)
+        url = self.console.pages.url(path)
         if "hx-request" in self.http.headers:
             return Response(headers={"HX-Redirect": url})
         return RedirectResponse(url, 303)
@@ -87,12 +101,16 @@ class ConsoleRequest:
     def end_session(self, path: str) -> Response:
         """To another page, logged out."""
         response = self.redirect(path)
-        self.cookies.session.clear(response)
+        self.console.cookies.session.clear(response)
         return response
 
-    async def form(self) -> dict[str, str]:
-        """The fields of the submitted form; empty ones are omitted."""
-        return dict(parse_qsl((await self.http.body()).decode("utf-8", "replace")))
+    async def form(self, *names: str) -> dict[str, str]:
+        """The fields of the submitted form, or only these; empty ones are omitted."""
+        if not hasattr(self.http.state, "form"):  # the body can be read only once
+            most_bytes = OPEN_BYTES if self.viewer is None else _MOST_FORM_BYTES
+            self.http.state.form = await read_form(self.http, most_bytes=most_bytes)
+        sent: dict[str, str] = self.http.state.form
+        return {name: sent[name] for name in names if name in sent} if names else sent
 
 
 Draw = Callable[[ConsoleRequest], Awaitable[Response]]
@@ -104,61 +122,74 @@ class Screen:
 
     path: str
     draw: Draw
-    methods: Sequence[str] = ("GET",)
+    method: str = "GET"
     is_open: bool = False
     """Accessible without a login."""
-    for_operators: bool = False
+    operators_of: str | None = None
+    """Accessible to operators of this part only."""
     is_shared: bool = False
     """Its views are the same for all operators."""
 
 
-def operator_screen(path: str, draw: Draw, *methods: str) -> Screen:
-    return Screen(path, draw, methods=methods or ("GET",), for_operators=True)
+operator_screen = partial(Screen, operators_of="broker")
+device_screen = partial(Screen, operators_of="telemetry")
 
 
+def calling(call: str, then: Draw, body: Any = None) -> Draw:
+    """An action of a page: one call of the API, such as `DELETE platform/projects/{project_id}`;
+    then this page."""
+    method, _, path = call.partition(" ")
+
+    async def act(request: ConsoleRequest) -> Response:
+        await request.api.call(method, path, body=body)
+        return await then(request)
+
+    return act
+
+
+def actions(
+    path: str, draws: Mapping[str, Draw], *, operators_of: str | None = None
+) -> list[Screen]:
+    """One for each action of the page at this path."""
+    return [
+        Screen(f"{path}/{action}", draw, "POST", operators_of=operators_of)
+        for action, draw in draws.items()
+    ]
+
+
+@dataclass(kw_only=True)
 class Console:
     """An ASGI application for the requests that `is_for_console` matches."""
 
-    def __init__(
-        self,
-        screens: Sequence[Screen],
-        *,
-        pages: Pages,
-        assets: Assets,
-        cookies: Cookies,
-        viewers: Viewers,
-        operator_logins: OperatorLogins,
-        api_proxy: ApiProxy,
-        live: LiveChanges,
-        check_health: CheckHealth,
-    ) -> None:
+    screens: Sequence[Screen]
+    pages: Pages
+    assets: Assets
+    cookies: Cookies
+    viewers: Viewers
+    operator_logins: OperatorLogins
+    live: LiveChanges
+    check_health: Callable[[], Awaitable[Sequence[PartHealth]]]
+
+    def __post_init__(self) -> None:
         self._routes = [
-            (Route(each.path, _never, methods=list(each.methods)), each) for each in screens
+            (Route(each.path, _never, methods=[each.method]), each) for each in self.screens
         ]
-        self._pages = pages
-        self._assets = assets
-        self._cookies = cookies
-        self._viewers = viewers
-        self._operator_logins = operator_logins
-        self._api_proxy = api_proxy
-        self._live = live
-        self._shared = SharedViews(lambda: gathering_sec(live.open_pages))
-        self._check_health = check_health
+        self._shared = SharedViews(lambda: gathering_sec(self.live.open_pages))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = HTTPConnection(scope, receive)
         path: str = scope["path"]
         if path.startswith(assets_module.PREFIX + "/"):
             name = path.removeprefix(assets_module.PREFIX).lstrip("/").partition("/")[2]
-            await self._assets.response(name)(scope, receive, send)
+            await self.assets.response(name)(scope, receive, send)
             return
-        if not origin.may_act(request):
+        if not _may_act(request):
             raise ForbiddenError("This request did not come from a console page. Reload the page.")
         viewer = await self._viewer(request)
-        if path.startswith(api_proxy_module.PREFIX + "/"):
+        if path.startswith(API + "/"):
             if viewer is None:
                 raise UnauthorizedError("You are no longer logged in. Log in again.")
-            await self._api_proxy(viewer, request, receive, send)
+            await viewer.api.forward(path.removeprefix(API), receive, send)
             return
         if scope["type"] != "http":
             raise NotFoundError("There is no WebSocket at this path.")
@@ -166,31 +197,24 @@ class Console:
         await response(scope, receive, send)
 
     async def _viewer(self, request: HTTPConnection) -> Viewer | None:
-        session = self._cookies.session.read(request)
-        return None if session is None else await self._viewers.of(request, session)
+        session = self.cookies.session.read(request)
+        return None if session is None else await self.viewers.of(request, session)
 
     async def _respond(self, request: Request, viewer: Viewer | None) -> Response:
         try:
             return await self._drawn(request, viewer, self._screen(request))
         except SandyardError as error:
-            return self._pages.error(request, viewer, as_api_error(request, error))
+            return self.pages.error(request, viewer, as_api_error(request, error))
         except ApiError as error:
-            return self._pages.error(request, viewer, error)
+            return self.pages.error(request, viewer, error)
 
     async def _drawn(self, request: Request, viewer: Viewer | None, screen: Screen) -> Response:
         if viewer is None and not screen.is_open:
             return self._to_login(request)
-        if screen.for_operators and not (viewer and viewer.is_operator):
+        part = screen.operators_of
+        if part is not None and not (viewer and viewer.operates(part)):
             raise ApiError(403, _FOR_OPERATORS)
-        page = ConsoleRequest(
-            request,
-            viewer,
-            self._pages,
-            self._viewers,
-            self._cookies,
-            self._operator_logins,
-            self._check_health,
-        )
+        page = ConsoleRequest(request, viewer, self)
         if screen.is_shared and is_view(request):
             return await self._shared.drawn(request, lambda: screen.draw(page))
         return await screen.draw(page)
@@ -210,7 +234,7 @@ class Console:
         raise NotFoundError("There is no such page.")
 
     def _to_login(self, request: Request) -> Response:
-        url = f"{self._pages.url(LOGIN)}?next={quote(self._wanted(request))}"
+        url = f"{self.pages.url(LOGIN)}?next={quote(self._wanted(request))}"
         if "hx-request" in request.headers:
             return Response(status_code=200, headers={"HX-Redirect": url})
         return RedirectResponse(url, 303)
@@ -219,7 +243,7 @@ class Console:
         """The page to continue with after the login: the one currently open, if htmx made the
         request."""
         shown = urlsplit(request.headers.get("hx-current-url", str(request.url)))
-        path = shown.path.removeprefix(self._pages.url(""))
+        path = shown.path.removeprefix(self.pages.url(""))
         return f"{path}?{shown.query}" if shown.query else path
 
     async def _follow(self, request: ConsoleRequest) -> Response:
@@ -227,11 +251,11 @@ class Console:
 
         listener = Listener(
             viewer.account_id,
-            viewer.is_operator,
+            viewer.api.operates,
             is_valid=lambda: self._is_still(viewer, request.http),
             is_draining=lambda: state["in_flight"].draining,
         )
-        stream = self._live.stream(listener, since_ms=_since_ms(request.http))
+        stream = self.live.stream(listener, since_ms=_since_ms(request.http))
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
@@ -241,7 +265,19 @@ class Console:
             now = await self._viewer(request)
         except ApiError:  # undetermined: do not end the session for an outage
             return True
-        return now is not None and now.is_operator == viewer.is_operator
+        return now is not None and now.api.operates == viewer.api.operates
+
+
+def _may_act(request: HTTPConnection) -> bool:
+    """A cookie alone proves nothing: a sandbox's page, which is same-site, sends it too. Requests
+    that change something, and WebSockets, must come from our own origin."""
+    if request.scope["type"] == "http" and request.scope["method"] in _SAFE:
+        return True  # browsers hide responses from other origins; links from them are fine
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "same-origin"
+    origin = request.headers.get("origin")
+    return origin is not None and urlsplit(origin).netloc == request.headers.get("host")
 
 
 def _since_ms(request: Request) -> int:

@@ -1,27 +1,10 @@
 """Gaps in a device's readings, as a strip over the displayed range."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 Kind = Literal["before", "readings", "gap"]
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The displayed range in Unix seconds, in buckets of `step` seconds."""
-
-    begins_at: float
-    ends_at: float
-    known_from: float
-    """When it was registered, or the time of its first reading: nothing is missing before."""
-    step: float
-
-    def share(self, seconds: float) -> float:
-        """As a percentage of the range."""
-        return round(100 * seconds / (self.ends_at - self.begins_at), 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +31,23 @@ class Strip:
         return [each for each in self.stretches if each.kind == "gap"]
 
 
-def strip(label: str, buckets: Iterable[float], within: Range) -> Strip:
-    """`buckets` are the start times of those with a reading. A device that sends rarely has empty
-    buckets in between: only an interval of at least twice the usual one is a gap."""
-    begins = sorted(buckets)
-    first = max(within.begins_at, within.known_from - within.known_from % within.step)
-    hole = 2 * _usual(begins, within.step)
-    edges = [first - within.step, *begins]
-    gaps = [(one + within.step, two) for one, two in pairwise(edges) if two - one >= hole]
-    if within.ends_at - edges[-1] > hole:  # the last bucket is still open
-        gaps.append((edges[-1] + within.step, within.ends_at))
-    return Strip(label, _stretches(gaps, min(first, within.ends_at), within))
-
-
-def _usual(begins: Sequence[float], step: float) -> float:
-    """The median interval between readings; at least one bucket."""
-    return median(two - one for one, two in pairwise(begins)) if len(begins) > 1 else step
-
-
-def _stretches(gaps: Sequence[tuple[float, float]], first: float, within: Range) -> list[Stretch]:
+def strip(label: str, answer: Mapping[str, Any], begins_ms: int, ends_ms: int) -> Strip:
+    """`answer` is the API's for the range, which it may begin later."""
     found: list[Stretch] = []
-    at = within.begins_at
+    at = begins_ms
 
-    def go_to(end: float, kind: Kind) -> float:
+    def share(length_ms: int) -> float:
+        return round(100 * length_ms / (ends_ms - begins_ms), 3)
+
+    def go_to(end: int, kind: Kind) -> int:
         if end > at:
-            offset = within.share(at - within.begins_at)
-            found.append(Stretch(kind, at, end, offset, within.share(end - at)))
+            offset, length = share(at - begins_ms), share(end - at)
+            found.append(Stretch(kind, at / 1000, end / 1000, offset, length))
         return max(end, at)
 
-    at = go_to(first, "before")
-    for begin, end in gaps:
-        at = go_to(begin, "readings")
-        at = go_to(end, "gap")
-    go_to(within.ends_at, "readings")
-    return found
+    at = go_to(min(answer["from_ms"], ends_ms), "before")
+    for gap in answer["gaps"]:
+        at = go_to(gap["from_ms"], "readings")
+        at = go_to(gap["to_ms"], "gap")
+    go_to(ends_ms, "readings")
+    return Strip(label, found)

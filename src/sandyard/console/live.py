@@ -14,6 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
+from starlette.requests import Request
+from starlette.responses import Response
+
 from sandyard.kit.changes.events import EventListing, EventQuery, LoggedEvent
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.ids import first_event_id
@@ -42,6 +45,7 @@ _ENDS_LOGINS = frozenset(
         *("password.changed", "password.reset"),
     }
 )
+_ViewKey = tuple[str, str, str]
 _ENDED = b"event: ended\ndata: changed\n\n"
 """Makes the page reload, which redirects to the login."""
 
@@ -64,12 +68,12 @@ class Listener:
     stopping."""
 
     account_id: str | None
-    is_operator: bool
+    operates: frozenset[str]
     is_valid: Callable[[], Awaitable[bool]]
     is_draining: Callable[[], bool]
 
     def may_see(self, event: LoggedEvent) -> bool:
-        return self.is_operator or self.is_about(event)
+        return event.part in self.operates or self.is_about(event)
 
     def is_about(self, event: LoggedEvent) -> bool:
         return self.account_id is not None and event.event.account_id == self.account_id
@@ -182,6 +186,9 @@ class LiveChanges:
             except UnavailableError:  # pages reload when it is back
                 logger.info("console: an event log is unavailable")
                 continue
+            except Exception:  # the pages of other parts, and later changes, are still notified
+                logger.exception("console: an event log can't be read")
+                continue
             found.extend(page.items)
         return found
 
@@ -205,3 +212,35 @@ class LiveChanges:
 def _position() -> bytes:
     """The browser returns this as `Last-Event-ID` when it reconnects."""
     return b"id: %d\n\n" % (time.time() * 1000)
+
+
+class SharedViews:
+    """Views that are the same for every operator, rendered once for concurrent requests.
+
+    When the pool changes, every open console reloads its view. Requests within a short time share
+    one response. Rendering starts after all of them have arrived, so that none shows a state from
+    before the change it was notified of, on whichever replica that was.
+    """
+
+    def __init__(self, wait_sec: Callable[[], float]) -> None:
+        """`wait_sec` returns how long the first request waits for others."""
+        self._wait_sec = wait_sec
+        self._expected: dict[_ViewKey, asyncio.Task[Response]] = {}
+        """Renderings that have not started."""
+
+    async def drawn(self, request: Request, draw: Callable[[], Awaitable[Response]]) -> Response:
+        key = (request.url.path, request.url.query, request.headers.get("hx-target", ""))
+        if key not in self._expected:
+            self._expected[key] = asyncio.create_task(self._draw(key, draw))
+        shared = await asyncio.shield(self._expected[key])
+        return Response(shared.body, shared.status_code, dict(shared.headers))
+
+    async def _draw(self, key: _ViewKey, draw: Callable[[], Awaitable[Response]]) -> Response:
+        await asyncio.sleep(self._wait_sec())
+        del self._expected[key]
+        return await draw()
+
+
+def is_view(request: Request) -> bool:
+    """Whether htmx reloads a part of a page."""
+    return request.method == "GET" and "hx-request" in request.headers

@@ -83,37 +83,15 @@ class Pages:
         return None if path is None else self.url(path + quote(event["subject"], safe=""))
 
     def page(
-        self, request: Request, template: str, viewer: Viewer | None, **values: Any
-    ) -> HTMLResponse:
-        """A whole page; or only its `<main>`, if htmx reloads a view."""
-        return self._response(request, template, viewer, values)
-
-    def terminal(self, request: Request, viewer: Viewer, **values: Any) -> HTMLResponse:
-        """The page of a terminal: xterm.js creates styles, which a nonce allows."""
-        nonce = secrets.token_urlsafe(16)
-        response = self._response(request, "terminal.html", viewer, {"nonce": nonce, **values})
-        policy = self._policy.replace("style-src 'self'", f"style-src 'self' 'nonce-{nonce}'")
-        response.headers["Content-Security-Policy"] = policy
-        return response
-
-    def error(self, request: Request, viewer: Viewer | None, error: ApiError) -> HTMLResponse:
-        """An error page; for htmx, an alert on the current page."""
-        response = self._response(
-            request, "error.html", viewer, {"error": error}, status=error.status
-        )
-        if "hx-request" in request.headers:
-            response.headers["HX-Retarget"] = "#alerts"
-            response.headers["HX-Reswap"] = "beforeend"
-        return response
-
-    def _response(
         self,
         request: Request,
         template: str,
         viewer: Viewer | None,
-        values: Mapping[str, Any],
-        status: int = 200,
+        *,
+        status_code: int = 200,
+        **values: Any,
     ) -> HTMLResponse:
+        """A whole page; or only its `<main>`, if htmx reloads a view."""
         is_part = "hx-request" in request.headers and "hx-boosted" not in request.headers
         text = self._environment.get_template(template).render(
             viewer=viewer,
@@ -124,7 +102,23 @@ class Pages:
             **values,
         )
         headers = {"Content-Security-Policy": self._policy, "Vary": "HX-Request"}
-        return HTMLResponse(text, status, headers)
+        return HTMLResponse(text, status_code, headers)
+
+    def terminal(self, request: Request, viewer: Viewer, **values: Any) -> HTMLResponse:
+        """The page of a terminal: xterm.js creates styles, which a nonce allows."""
+        nonce = secrets.token_urlsafe(16)
+        response = self.page(request, "terminal.html", viewer, nonce=nonce, **values)
+        policy = self._policy.replace("style-src 'self'", f"style-src 'self' 'nonce-{nonce}'")
+        response.headers["Content-Security-Policy"] = policy
+        return response
+
+    def error(self, request: Request, viewer: Viewer | None, error: ApiError) -> HTMLResponse:
+        """An error page; for htmx, an alert on the current page."""
+        response = self.page(request, "error.html", viewer, status_code=error.status, error=error)
+        if "hx-request" in request.headers:
+            response.headers["HX-Retarget"] = "#alerts"
+            response.headers["HX-Reswap"] = "beforeend"
+        return response
 
 
 def when(value: str | float | None) -> Markup:

@@ -2,25 +2,28 @@
 
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp
 
-from sandyard.console.api import Api, ApiError, Credentials
+from sandyard.console.api import Api, ApiError, ApiPaths, OwnTokens
 from sandyard.console.session import Session
 
 _UNAUTHORIZED = 401
+_EVERY_PART = frozenset({"broker", "telemetry", "platform", "previews"})
+_NO_PART: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
     api: Api
-    login: str | None
     account: dict[str, Any] | None
     """From `GET /me`; None for an operator's token."""
-    is_operator: bool
+
+    def operates(self, part: str) -> bool:
+        return part in self.api.operates
 
     @property
     def name(self) -> str:
@@ -36,37 +39,42 @@ class Viewers:
     is revoked."""
 
     def __init__(
-        self, app: ASGIApp, credentials: Credentials, operator_tokens: Sequence[str]
+        self,
+        app: ASGIApp,
+        paths: ApiPaths,
+        tokens: OwnTokens,
     ) -> None:
         self._app = app
-        self._credentials = credentials
-        self._operator_tokens = operator_tokens
+        self._paths = paths
+        self._tokens = tokens
 
     async def of(self, request: HTTPConnection, session: Session) -> Viewer | None:
         """None if the session's credential is no longer valid."""
+        api = self.anonymous(request)
         if session.login is None:
-            return self._operator(request) if self.accepts(session.operator or "") else None
-        own = self.anonymous(request, login=session.login)
+            operates = self.operated_by(session.operator or "")
+            return Viewer(replace(api, operates=operates), None) if operates else None
+        api = replace(api, login=session.login)
         try:
-            account = await own.get(own.paths.platform + "/me")
+            account = await api.get("platform/me")
         except ApiError as error:
             if error.status == _UNAUTHORIZED:
                 return None
             raise
-        is_operator = account["role"] == "admin"
-        api = self._api(request, session.login, is_operator=is_operator)
-        return Viewer(api, session.login, account, is_operator)
+        operates = _EVERY_PART if account["role"] == "admin" else _NO_PART
+        return Viewer(replace(api, operates=operates, username=account["username"]), account)
 
-    def accepts(self, token: str) -> bool:
-        """Whether it is an operator's token."""
-        sent = token.encode()
-        return any(hmac.compare_digest(sent, each.encode()) for each in self._operator_tokens)
+    def operated_by(self, token: str) -> frozenset[str]:
+        """The parts that this token's owner may operate: all with the Broker's, which is that of
+        the server's operator; only Telemetry with its own."""
+        if _is_one_of(token, self._tokens.broker_admin):
+            return _EVERY_PART
+        is_telemetry = _is_one_of(token, self._tokens.telemetry_admin)
+        return frozenset({"telemetry"}) if is_telemetry else _NO_PART
 
-    def anonymous(self, request: HTTPConnection, *, login: str | None = None) -> Api:
-        return self._api(request, login, is_operator=False)
+    def anonymous(self, request: HTTPConnection) -> Api:
+        return Api(self._app, request, self._paths, self._tokens)
 
-    def _operator(self, request: HTTPConnection) -> Viewer:
-        return Viewer(self._api(request, None, is_operator=True), None, None, is_operator=True)
 
-    def _api(self, request: HTTPConnection, login: str | None, *, is_operator: bool) -> Api:
-        return Api(self._app, request, self._credentials, login=login, is_operator=is_operator)
+def _is_one_of(token: str, accepted: Sequence[str]) -> bool:
+    return any(hmac.compare_digest(token.encode(), each.encode()) for each in accepted)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
-from sandyard.kit.http.requests import values_of
+from sandyard.kit.http.security import values_of
 
 PREFIX = "/e2b"
 API = "api"
@@ -15,11 +15,14 @@ SANDBOX = b"e2b-sandbox-id"
 LABEL = re.compile(r"([1-9]\d{0,4})-(sbx-[a-z0-9-]+)")
 
 
+def is_below_prefix(path: str) -> bool:
+    return path == PREFIX or path.startswith(f"{PREFIX}/")
+
+
 @dataclass(frozen=True, slots=True)
 class E2bHosts:
     """Requests below `/e2b`; at the host `api` of the sandboxes' domain; at port 49983 of every
-    sandbox; and any request that names its sandbox in a header, for SDKs configured with a single
-    origin."""
+    sandbox; and links to files: SDKs that are configured with a single origin drop its path."""
 
     domain: str
 
@@ -31,10 +34,9 @@ class E2bHosts:
             found = LABEL.fullmatch(host)
             return host == API or (found is not None and int(found[1]) == ENVD_PORT)
         path: str = scope["path"]
-        if path == PREFIX or path.startswith(f"{PREFIX}/"):
-            return True
-        is_signed_link = path == "/files" and b"signature=" in scope["query_string"]
-        return is_signed_link or bool(values_of(scope["headers"], SANDBOX))
+        return is_below_prefix(path) or (
+            path == "/files" and b"signature=" in scope["query_string"]
+        )
 
     def label(self, scope: Scope) -> str | None:
         """The part of the host before the sandboxes' domain."""

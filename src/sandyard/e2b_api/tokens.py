@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 _PURPOSE = b"e2b sandbox access "
 _UPLOAD = b"e2b build upload "
+_LOGIN = "login"
+_WEEK_SEC = 7 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +28,56 @@ class FileLink:
         return self.expires_at is not None and self.expires_at < now
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The credential that a token for a sandbox is issued to, and ends with."""
+
+    sandbox_id: str
+    account_id: str
+    token_version: int | None
+    """Of the account: all its tokens end with its logins and its password."""
+    key_id: str | None = None
+    """None with a login."""
+
+
 class SandboxTokens:
-    """Derived from the secret and the sandbox's id: nothing is stored. The first secret issues
-    tokens, all are accepted, so that secrets can be rotated."""
+    """Derived from the secret, the holder and the week: nothing is stored. A token is valid in its
+    week and the next one. The first secret issues tokens, all are accepted, so that secrets can be
+    rotated."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._secrets = secrets
 
-    def issue(self, sandbox_id: str) -> str:
-        return _token(self._secrets[0], _PURPOSE, sandbox_id)
+    def issue(self, holder: Holder, *, at: float) -> str:
+        return _sandbox_token(self._secrets[0], holder, _week(at))
 
-    def opens(self, token: str, sandbox_id: str) -> bool:
-        sent = token.encode()
-        return any(hmac.compare_digest(sent, each.encode()) for each in self._all(sandbox_id))
+    def opens(self, token: str, holder: Holder, *, at: float) -> bool:
+        return _is_any(token, self._all(holder, at))
 
-    def signs(self, link: FileLink, sandbox_id: str) -> bool:
-        """Whether the link was signed with a token of the sandbox."""
-        sent = link.signature.encode()
-        return any(
-            hmac.compare_digest(sent, signature_of(link, token).encode())
-            for token in self._all(sandbox_id)
-        )
+    def signs(self, link: FileLink, holder: Holder, *, at: float) -> bool:
+        """Whether the link was signed with a token of the holder."""
+        tokens = self._all(holder, at)
+        return _is_any(link.signature, [signature_of(link, token) for token in tokens])
 
-    def _all(self, sandbox_id: str) -> Sequence[str]:
-        return [_token(secret, _PURPOSE, sandbox_id) for secret in self._secrets]
+    def _all(self, holder: Holder, at: float) -> Sequence[str]:
+        weeks = (_week(at), _week(at) - 1)
+        return [_sandbox_token(each, holder, week) for each in self._secrets for week in weeks]
+
+
+def key_id_of(token: str) -> str | None:
+    """The key that the token was issued to, unverified; None with a login."""
+    holder = token.partition(".")[0]
+    return None if holder == _LOGIN else holder
+
+
+def _week(at: float) -> int:
+    return int(at // _WEEK_SEC)
+
+
+def _sandbox_token(secret: str, holder: Holder, week: int) -> str:
+    owner = f"{holder.account_id} {holder.token_version} {holder.key_id}"
+    signed = f"{holder.sandbox_id} {owner} {week}"
+    return f"{holder.key_id or _LOGIN}.{_token(secret, _PURPOSE, signed)}"
 
 
 class UploadTokens:
@@ -65,9 +93,13 @@ class UploadTokens:
         """The link's account; None if the link is invalid."""
         account_id, _, sent = token.partition(".")
         signed = f"{account_id}/{named}"
-        known = (_token(secret, _UPLOAD, signed) for secret in self._secrets)
-        is_ours = any(hmac.compare_digest(sent.encode(), each.encode()) for each in known)
-        return account_id if is_ours else None
+        known = [_token(secret, _UPLOAD, signed) for secret in self._secrets]
+        return account_id if _is_any(sent, known) else None
+
+
+def _is_any(sent: str, known: Sequence[str]) -> bool:
+    """In constant time."""
+    return any(hmac.compare_digest(sent.encode(), each.encode()) for each in known)
 
 
 def _token(secret: str, purpose: bytes, signed: str) -> str:

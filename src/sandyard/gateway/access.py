@@ -35,13 +35,6 @@ class AccessRequest:
     origins: list[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class AccessDecision:
-    """The request is allowed, by this grant; None if the sandbox is public."""
-
-    grant: Grant | None = None
-
-
 class GatewayAccess:
     def __init__(
         self, tokens: AccessTokens, accounts: AccountLookup, domain: SandboxDomain, *, clock: Clock
@@ -53,20 +46,21 @@ class GatewayAccess:
 
     async def check(
         self, request: AccessRequest, target: Target | None, *, at: datetime
-    ) -> AccessDecision:
-        """Raises AddressUnknownError, the same whether such a sandbox exists or not;
+    ) -> Grant | None:
+        """The grant that allows the request; None if the sandbox is public. Raises
+        AddressUnknownError, the same whether such a sandbox exists or not;
         AccessTokenError, OriginRefusedError; TrafficTokenError if the target reports it. `at` is
         when the request arrived: a token that expired since then is still accepted."""
         shown = request.credentials
         by_token = await self._grant(request, target, at)
         if target is not None and by_token is not None:
-            return AccessDecision(by_token)
+            return by_token
         if target is not None and target.is_public:
-            return AccessDecision()
+            return None
         by_cookie = await self._grant_of_cookie(request, target, at)
         if by_cookie is not None:
             self._require_own_origin(request)
-            return AccessDecision(by_cookie)
+            return by_cookie
         if target is not None and target.reports_missing_token:
             raise TrafficTokenWrongError if shown.has_traffic_token else TrafficTokenError
         if shown.header is not None or shown.link is not None or shown.cookie is not None:

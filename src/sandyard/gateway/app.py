@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
-from sandyard.gateway.access import AccessDecision, AccessRequest, GatewayAccess
+from sandyard.gateway.access import AccessRequest, GatewayAccess
 from sandyard.gateway.credentials import cookie_header, find_credentials, without_link
 from sandyard.gateway.errors import (
     AddressUnknownError,
@@ -22,7 +22,7 @@ from sandyard.gateway.errors import (
     TooManyConnectionsError,
     TunnelRefusedError,
 )
-from sandyard.gateway.model import SandboxDomain, Target, TargetHost
+from sandyard.gateway.model import Grant, SandboxDomain, Target, TargetHost
 from sandyard.gateway.ports import Targets
 from sandyard.gateway.proxy.headers import (
     Forwarded,
@@ -37,25 +37,20 @@ from sandyard.gateway.proxy.websocket import (
     ProgramSocket,
     pass_messages,
 )
-from sandyard.kit.errors import (
-    ForbiddenError,
-    NotFoundError,
-    UnauthorizedError,
-    UnavailableError,
-)
-from sandyard.kit.http.requests import values_of
+from sandyard.kit.errors import NotFoundError
+from sandyard.kit.http.access_watch import until_refused, watch_access
+from sandyard.kit.http.security import values_of
 from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.errors import NotRunningError, PortClosedError
 from sandyard.runtime.sessions.ports import PortConnection
 
 _CONNECT_SEC = 10
-_RECHECK_SEC = 5
 _WEBSOCKET = "WEBSOCKET"
 _NOT_ASCII = re.compile(rb"[\x7f-\xff]")
 
 
 @dataclass(frozen=True, slots=True)
-class GatewayPolicy:
+class GatewayLimits:
     timeout_sec: float
     """How long a program may take to start its response."""
     connections_per_target: int
@@ -81,7 +76,7 @@ class Gateway:
         targets: Mapping[str, Targets],
         access: GatewayAccess,
         domain: SandboxDomain,
-        policy: GatewayPolicy,
+        limits: GatewayLimits,
         *,
         client_address: Callable[[HTTPConnection], str],
     ) -> None:
@@ -89,7 +84,7 @@ class Gateway:
         self._targets = targets
         self._access = access
         self._domain = domain
-        self._policy = policy
+        self._limits = limits
         self._client_address = client_address
         self._loads: dict[str, _Load] = {}
 
@@ -105,23 +100,23 @@ class Gateway:
         target = None if targets is None else await targets.find(host.target_id)
         request = _access_request(scope, host)
         came_at = self._access.now()
-        passed = await self._access.check(request, target, at=came_at)
+        grant = await self._access.check(request, target, at=came_at)
         if targets is None or target is None:
             raise AddressUnknownError
         if scope["type"] == "http" and _has_link(scope):
-            await self._redirect(scope, host, passed, send)
+            await self._redirect(scope, host, grant, send)
             return
         with self._counted(host.target_id) as load:
             connection = await self._connect(targets, target, host)
+            check = partial(self._check, request, targets, came_at)
             if scope["type"] == "websocket":
                 socket = ProgramSocket(
-                    connection, load.of_program, load.of_clients, self._policy.timeout_sec
+                    connection, load.of_program, load.of_clients, self._limits.timeout_sec
                 )
-                until_refused = partial(self._until_refused, request, targets, came_at)
-                await self._pass_socket(
-                    socket, connection.host, until_refused, scope, receive, send
-                )
+                until = partial(until_refused, check)
+                await self._pass_socket(socket, connection.host, until, scope, receive, send)
             else:
+                watch_access(scope, check)
                 await self._pass_request(connection, scope, receive, send)
 
     def _host(self, scope: Scope) -> TargetHost:
@@ -134,7 +129,7 @@ class Gateway:
         return found
 
     async def _redirect(
-        self, scope: Scope, host: TargetHost, passed: AccessDecision, send: Send
+        self, scope: Scope, host: TargetHost, grant: Grant | None, send: Send
     ) -> None:
         """To the same address without the token, which a cookie replaces."""
         query = without_link(scope["query_string"])
@@ -146,8 +141,8 @@ class Gateway:
             (b"referrer-policy", b"no-referrer"),
             (b"content-length", b"0"),
         ]
-        if passed.grant is not None:
-            value, seconds = self._access.cookie_for(passed.grant, host)
+        if grant is not None:
+            value, seconds = self._access.cookie_for(grant, host)
             headers.append((b"set-cookie", cookie_header(value, max_age_sec=seconds)))
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
@@ -157,9 +152,9 @@ class Gateway:
         """Limits the connections of a busy sandbox, so that it does not affect the others."""
         load = self._loads.get(target_id)
         if load is None:
-            most = self._policy.held_bytes_per_target
+            most = self._limits.held_bytes_per_target
             load = self._loads[target_id] = _Load(HeldBytes(most), HeldBytes(most))
-        if load.connections >= self._policy.connections_per_target:
+        if load.connections >= self._limits.connections_per_target:
             raise TooManyConnectionsError(retry_after=1)
         load.connections += 1
         try:
@@ -188,7 +183,7 @@ class Gateway:
     async def _pass_request(
         self, connection: PortConnection, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        exchange = Exchange(connection, receive, send, timeout_sec=self._policy.timeout_sec)
+        exchange = Exchange(connection, receive, send, timeout_sec=self._limits.timeout_sec)
         try:
             await exchange.run(self._request(scope, connection.host))
         except ClientGoneError:
@@ -204,26 +199,17 @@ class Gateway:
         headers += [*body_headers(sent), (b"connection", b"close")]
         return ProgramRequest(scope["method"], _request_target(scope), headers)
 
-    async def _until_refused(
-        self, request: AccessRequest, targets: Targets, came_at: datetime
-    ) -> None:
-        """Return when the client's access ends: the sandbox was made private, or the token revoked.
-        A token that has expired meanwhile does not end an open connection."""
-        while True:
-            await asyncio.sleep(_RECHECK_SEC)
-            try:
-                target = await targets.find(request.host.target_id)
-                await self._access.check(request, target, at=came_at)
-            except UnavailableError:  # undetermined: try again
-                continue
-            except (NotFoundError, UnauthorizedError, ForbiddenError):
-                return
+    async def _check(self, request: AccessRequest, targets: Targets, came_at: datetime) -> None:
+        """Whether the client still has access: it may be revoked, or the sandbox made private. A
+        token that has expired meanwhile does not end an open connection."""
+        target = await targets.find(request.host.target_id)
+        await self._access.check(request, target, at=came_at)
 
     async def _pass_socket(
         self,
         socket: ProgramSocket,
         host: str | None,
-        until_refused: Callable[[], Coroutine[Any, Any, None]],
+        until_refused: Callable[[], Coroutine[Any, Any, NoReturn]],
         scope: Scope,
         receive: Receive,
         send: Send,

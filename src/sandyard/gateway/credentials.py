@@ -1,10 +1,11 @@
 """Finds the gateway's own credentials in a request, and removes them before it is forwarded."""
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 from urllib.parse import unquote_to_bytes
 
 from sandyard.gateway.tokens import PREFIX
-from sandyard.kit.http.requests import RawHeaders, values_of
+from sandyard.kit.http.security import RawHeaders, values_of
 
 TARGET_COOKIE = "__Host-sandyard"
 """At the host of a sandbox; the console has one of this name at its own host."""
@@ -12,7 +13,6 @@ HEADER = b"x-access-token"
 E2B_HEADER = b"e2b-traffic-access-token"
 """The header that E2B's clients use."""
 PARAMETER = "sandyard_token"
-
 _COOKIE = TARGET_COOKIE.encode()
 _PARAMETER = PARAMETER.encode()
 
@@ -56,7 +56,7 @@ def _is_ours(value: bytes) -> bool:
 
 
 def without_credentials(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
-    kept = []
+    forwarded = []
     for name, value in headers:
         if name in (HEADER, E2B_HEADER) and _is_ours(value):
             continue
@@ -64,8 +64,8 @@ def without_credentials(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
             value = b"; ".join(each for each in _pairs(value) if _name(each) != _COOKIE)
             if not value:
                 continue
-        kept.append((name, value))
-    return kept
+        forwarded.append((name, value))
+    return forwarded
 
 
 def without_link(query: bytes) -> bytes:
@@ -82,8 +82,8 @@ def sets_cookie(value: bytes) -> bool:
 def of_one_host(value: bytes) -> bytes:
     """A program's `Set-Cookie` without its domain: sibling hosts are other sandboxes."""
     cookie, *attributes = value.split(b";")
-    kept = [each for each in attributes if _name(each).lower() != b"domain"]
-    return b";".join([cookie, *kept])
+    remaining = [each for each in attributes if _name(each).lower() != b"domain"]
+    return b";".join([cookie, *remaining])
 
 
 def cookie_header(token: str, *, max_age_sec: int) -> bytes:
@@ -111,3 +111,27 @@ def _pairs(cookies: bytes) -> list[bytes]:
 
 def _name(pair: bytes) -> bytes:
     return pair.partition(b"=")[0].strip()
+
+
+def registrable_domain(host: str) -> str | None:
+    """The registered domain, such as `example.co.uk`; None for an address and for a public suffix,
+    such as `localhost`: no cookie can be set for those."""
+    if _is_address(host):
+        return None
+    from publicsuffixlist import PublicSuffixList
+
+    found = PublicSuffixList().privatesuffix(host.lower().rstrip("."))
+    return None if found is None else str(found)
+
+
+def share_cookies(host: str, other: str) -> bool:
+    registrable = registrable_domain(host)
+    return registrable is not None and registrable == registrable_domain(other)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

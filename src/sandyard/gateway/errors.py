@@ -6,8 +6,8 @@ from sandyard.kit.errors import (
     GatewayTimeoutError,
     InvalidError,
     NotFoundError,
+    RateLimitedError,
     UnauthorizedError,
-    UnavailableError,
 )
 
 
@@ -58,7 +58,7 @@ class TunnelRefusedError(InvalidError):
     code = "TUNNEL_REFUSED"
 
 
-class TooManyConnectionsError(UnavailableError):
+class TooManyConnectionsError(RateLimitedError):
     """This sandbox is at its limit of open connections. Close some, or try again shortly."""
 
     code = "TOO_MANY_CONNECTIONS"

@@ -55,11 +55,11 @@ class SandboxDomain:
         """`[scheme://]name[:port]`; omitted components default to those of the server's public
         URL."""
         public = urlsplit(public_url)
-        given = urlsplit(text if "://" in text else f"//{text}")
-        scheme = given.scheme or public.scheme
-        port = given.port if given.port or given.scheme else public.port
+        named = urlsplit(text if "://" in text else f"//{text}")
+        scheme = named.scheme or public.scheme
+        port = named.port if named.port or named.scheme else public.port
         is_default = port == _DEFAULT_PORTS[scheme]
-        return cls(scheme, (given.hostname or "").lower(), None if is_default else port)
+        return cls(scheme, (named.hostname or "").lower(), None if is_default else port)
 
     def has(self, host: bytes) -> bool:
         """Whether a `Host` header names a host below the domain, also with a trailing dot, which a

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sandyard.gateway.errors import TargetUnknownError
 from sandyard.gateway.model import Grant, PageScope, SandboxDomain
@@ -59,7 +59,7 @@ class TokenIssue:
             account_id=account_id,
             token_version=account.token_version,
             scopes=frozenset(scopes),
-            expires_at=self._in(lasts),
+            expires_at=(utc_time(self._clock.now()) + lasts).replace(microsecond=0),
             port=port,
         )
         opened = port or await owned.program_port(target_id)
@@ -67,6 +67,3 @@ class TokenIssue:
         if opened is not None and PageScope.VIEW in grant.scopes:
             url = self._domain.url_of(target_id, opened)
         return IssuedToken(self._tokens.issue(grant), grant, url)
-
-    def _in(self, lasts: timedelta) -> datetime:
-        return (utc_time(self._clock.now()) + lasts).replace(microsecond=0)

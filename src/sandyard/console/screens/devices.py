@@ -1,16 +1,17 @@
 """Devices: the fleet, the silent ones first; one device's charts and history; and their keys."""
 
 import asyncio
+import re
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from starlette.responses import JSONResponse, Response
 
-from sandyard.console.app import ConsoleRequest, Screen, operator_screen
-from sandyard.console.gaps import Range, strip
+from sandyard.console.app import ConsoleRequest, calling, device_screen
+from sandyard.console.gaps import strip
 
 DEVICES = "/console/devices"
 ONE = DEVICES + "/{hardware_id}"
@@ -22,32 +23,25 @@ RANGES = {
     "90d": (7_776_000, "1d", 86_400_000),
 }
 """The length of each in seconds; and its buckets, in the API's notation and in milliseconds."""
+DEFAULT_RANGE = "24h"
 _MOST_SENSORS = 6
-
-
-def _path(request: ConsoleRequest, tail: str = "") -> str:
-    hardware_id = request.path_params["hardware_id"]
-    return f"{request.api.paths.telemetry}/devices/{hardware_id}{tail}"
+_HARDWARE_ID = re.compile(r"[0-9A-F]{2}(:[0-9A-F]{2}){5}")
+_DEVICE = "telemetry/devices/{hardware_id}"
 
 
 async def _list(request: ConsoleRequest) -> Response:
-    wanted = request.query.get("id", "").strip()
-    if wanted:
-        return request.redirect(f"{DEVICES}/{quote(wanted.upper(), safe='')}")
-    return await _fleet(request, made=None)
+    wanted = request.query.get("q", "").strip().upper()
+    if _HARDWARE_ID.fullmatch(wanted):
+        return request.redirect(f"{DEVICES}/{quote(wanted, safe='')}")
+    return await _fleet(request)
 
 
-async def _fleet(request: ConsoleRequest, *, made: dict[str, Any] | None) -> Response:
-    api = request.api
-    telemetry = api.paths.telemetry
+async def _fleet(request: ConsoleRequest, *, made: dict[str, Any] | None = None) -> Response:
+    """`made` is a key that was just created."""
+    filters = request.filters("q", "cursor")
     listed, keys = await asyncio.gather(
-        api.get(
-            f"{telemetry}/devices",
-            order="silent",
-            limit=100,
-            cursor=request.query.get("cursor"),
-        ),
-        api.get(f"{telemetry}/api-keys", limit=50),
+        request.api.get("telemetry/devices", order="silent", limit=100, **filters),
+        request.api.get("telemetry/api-keys", limit=50),
     )
     since = datetime.now(UTC) - _SILENT_AFTER
     devices = [
@@ -58,113 +52,105 @@ async def _fleet(request: ConsoleRequest, *, made: dict[str, Any] | None) -> Res
         "devices.html",
         devices=devices,
         next_cursor=listed["next_cursor"],
+        filters=request.filters("q"),
         keys=keys["api_keys"],
         made=made,
     )
 
 
 async def _make_key(request: ConsoleRequest) -> Response:
-    form, api = await request.form(), request.api
-    body = {"description": form["description"]} if "description" in form else {}
-    made = await api.post(f"{api.paths.telemetry}/api-keys", body)
-    return await _fleet(request, made=made)
-
-
-async def _revoke_key(request: ConsoleRequest) -> Response:
-    api = request.api
-    key_id = request.path_params["key_id"]
-    await api.call("DELETE", f"{api.paths.telemetry}/api-keys/{key_id}")
-    return await _fleet(request, made=None)
+    body = await request.form("description")
+    return await _fleet(request, made=await request.api.post("telemetry/api-keys", body))
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    api = request.api
-    device, history, latest = await asyncio.gather(
-        api.get(_path(request)),
-        api.get(_path(request, "/history"), limit=20),
-        api.find(_path(request, "/latest")),
+    api, query = request.api, request.query
+    chosen = query.get("range") if query.get("range") in RANGES else DEFAULT_RANGE
+    device, history, latest, shown = await asyncio.gather(
+        api.get(_DEVICE),
+        api.get(_DEVICE + "/history", limit=20),
+        api.find(_DEVICE + "/latest"),
+        api.get(_DEVICE + "/sensors", **_within(str(chosen))),
     )
-    query = request.query
-    chosen = query.get("range", "24h")
-    sensors = sorted(latest["sensors"]) if latest else []
+    sensors = dict(latest["sensors"]) if latest else {}
+    sensors |= {each["name"]: each["value"] for each in shown["sensors"]}
     return request.page(
         "device.html",
         device=device,
         events=history["events"],
-        latest=latest,
-        sensors=sensors,
+        sensors=dict(sorted(sensors.items())),
         together=[name for name in query.getlist("with") if name in sensors][:_MOST_SENSORS],
         ranges=list(RANGES),
-        chosen=chosen if chosen in RANGES else "24h",
+        chosen=chosen,
     )
+
+
+def _within(chosen: str) -> dict[str, int]:
+    """The range up to now."""
+    to_ms = int(time.time() * 1000)
+    return {"from": to_ms - RANGES[chosen][0] * 1000, "to": to_ms}
 
 
 async def _rename(request: ConsoleRequest) -> Response:
     name = (await request.form()).get("friendly_name")
-    await request.api.call("PUT", _path(request), body={"friendly_name": name})
+    await request.api.call("PUT", _DEVICE, body={"friendly_name": name})
     return await _show(request)
+
+
+async def _delete(request: ConsoleRequest) -> Response:
+    await request.api.call("DELETE", _DEVICE)
+    return request.redirect(DEVICES)
 
 
 async def _chart(request: ConsoleRequest) -> Response:
     """Means of several sensors over one range; a bucket without a reading is a gap."""
-    found = await _series(request)
-    starts = found.starts if any(found.means.values()) else range(0)
+    chosen, metrics = _charted(request)
+    _, bucket, step = RANGES[chosen]
+    within = _within(chosen)
+    get = partial(request.api.get, _DEVICE + "/series", bucket=bucket, **within)
+    answers = await asyncio.gather(*(get(metric=metric) for metric in metrics))
+    means = [{each["start_ms"]: each["mean"] for each in answer["series"]} for answer in answers]
+    starts = range(within["from"] // step * step, within["to"], step) if any(means) else range(0)
     series = [
         {"label": metric, "values": [mean.get(start) for start in starts]}
-        for metric, mean in found.means.items()
+        for metric, mean in zip(metrics, means, strict=True)
     ]
     return JSONResponse({"times": [start / 1000 for start in starts], "series": series})
 
 
 async def _gaps(request: ConsoleRequest) -> Response:
     """When each sensor was silent, and when all of them were."""
-    device, found = await asyncio.gather(request.api.get(_path(request)), _series(request))
-    seconds = {name: [at / 1000 for at in mean] for name, mean in found.means.items()}
-    sent = {at for each in seconds.values() for at in each}
-    registered_at = datetime.fromisoformat(device["first_registered_at"]).timestamp()
-    known_from = min(registered_at, *sent) if sent else registered_at  # it may have buffered some
-    within = Range(found.starts[0] / 1000, found.to_ms / 1000, known_from, found.step / 1000)
-    every = strip("any sensor", sent, within)
-    strips = [strip(name, each, within) for name, each in seconds.items()]
+    chosen, metrics = _charted(request)
+    within = _within(chosen)
+    get = partial(request.api.get, _DEVICE + "/gaps", **within)
+    answers = await asyncio.gather(get(), *(get(metric=metric) for metric in metrics))
+    labels = ["any sensor", *metrics]
+    every, *strips = (
+        strip(label, answer, within["from"], within["to"])
+        for label, answer in zip(labels, answers, strict=True)
+    )
     shown = [every, *strips] if len(strips) > 1 else strips
     return request.page("_gaps.html", strips=shown, gaps=every.gaps[::-1])
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """Means of each sensor by the start of their bucket; all in milliseconds."""
-
-    means: dict[str, dict[int, float]]
-    to_ms: int
-    step: int
-    starts: range
-
-
-async def _series(request: ConsoleRequest) -> _Series:
-    """For the requested sensors and range."""
-    query = request.query
-    seconds, bucket, step = RANGES.get(query.get("range", ""), RANGES["24h"])
-    to_ms = int(time.time() * 1000)
-    metrics = list(dict.fromkeys(query.getlist("metric")))[:_MOST_SENSORS]
-    within: dict[str, str | int] = {"from": to_ms - seconds * 1000, "to": to_ms, "bucket": bucket}
-    path, api = _path(request, "/series"), request.api
-    answers = await asyncio.gather(
-        *(api.call("GET", path, query={"metric": metric, **within}) for metric in metrics)
-    )
-    means = {
-        metric: {each["start_ms"]: each["mean"] for each in answer["series"]}
-        for metric, answer in zip(metrics, answers, strict=True)
-    }
-    first = (to_ms - seconds * 1000) // step * step
-    return _Series(means, to_ms, step, range(first, to_ms, step))
+def _charted(request: ConsoleRequest) -> tuple[str, list[str]]:
+    """The requested range and sensors."""
+    chosen = request.query.get("range", "")
+    metrics = list(dict.fromkeys(request.query.getlist("metric")))[:_MOST_SENSORS]
+    return chosen if chosen in RANGES else DEFAULT_RANGE, metrics
 
 
 SCREENS = (
-    Screen(DEVICES, _list, for_operators=True, is_shared=True),
-    operator_screen(DEVICES + "/keys", _make_key, "POST"),
-    operator_screen(DEVICES + "/keys/{key_id}", _revoke_key, "DELETE"),
-    operator_screen(ONE, _show),
-    operator_screen(ONE, _rename, "POST"),
-    operator_screen(ONE + "/chart", _chart),
-    operator_screen(ONE + "/gaps", _gaps),
+    device_screen(DEVICES, _list, is_shared=True),
+    device_screen(DEVICES + "/keys", _make_key, "POST"),
+    device_screen(
+        DEVICES + "/keys/{key_id}",
+        calling("DELETE telemetry/api-keys/{key_id}", _fleet),
+        "DELETE",
+    ),
+    device_screen(ONE, _show),
+    device_screen(ONE, _rename, "POST"),
+    device_screen(ONE + "/delete", _delete, "POST"),
+    device_screen(ONE + "/chart", _chart),
+    device_screen(ONE + "/gaps", _gaps),
 )

@@ -19,20 +19,19 @@ async def _go_home(request: ConsoleRequest) -> Response:
 
 
 async def _show(request: ConsoleRequest) -> Response:
-    viewer, parts = request.signed_in, request.pages.parts
-    paths = viewer.api.paths
+    viewer, parts = request.signed_in, request.console.pages.parts
     calls = {}
-    if viewer.is_operator and "broker" in parts:
-        calls["pool"] = _or_error(viewer, paths.broker + "/admin/stats")
+    if viewer.operates("broker") and "broker" in parts:
+        calls["pool"] = _or_error(viewer, "broker/admin/stats")
     if viewer.account is not None:
-        calls["sandboxes"] = _or_error(viewer, paths.platform + "/sandboxes", limit=5)
-        calls["spent"] = _or_error(viewer, paths.platform + "/billing/month-to-date")
-    if viewer.is_operator and "telemetry" in parts:
-        calls["devices"] = _or_error(viewer, paths.telemetry + "/devices", limit=5)
+        calls["sandboxes"] = _or_error(viewer, "platform/sandboxes", limit=5)
+        calls["spent"] = _or_error(viewer, "platform/billing/month-to-date")
+    if viewer.operates("telemetry") and "telemetry" in parts:
+        calls["devices"] = _or_error(viewer, "telemetry/devices", limit=5)
     if viewer.account is not None:
-        calls["events"] = _or_error(viewer, paths.platform + "/events", limit=_SHOWN_EVENTS)
-    elif "broker" in parts:
-        calls["events"] = _or_error(viewer, paths.broker + "/admin/events", limit=_SHOWN_EVENTS)
+        calls["events"] = _or_error(viewer, "platform/events", limit=_SHOWN_EVENTS)
+    elif viewer.operates("broker") and "broker" in parts:
+        calls["events"] = _or_error(viewer, "broker/admin/events", limit=_SHOWN_EVENTS)
     answers = dict(zip(calls, await asyncio.gather(*calls.values()), strict=True))
     return request.page("overview.html", shown=answers, states=STATES)
 

@@ -11,6 +11,12 @@ const HEIGHT = 220;
 const DAY = 86_400;
 const AROUND_ONE_SEC = 1800;
 
+// A value without neighbours has no line: it is always drawn as a point.
+function isolated(values) {
+  const isThere = (index) => (values[index] ?? null) !== null;
+  return [...values.keys()].filter((index) => isThere(index) && !isThere(index - 1) && !isThere(index + 1));
+}
+
 // As the rest of the page shows times: in the viewer's language and zone; a day's name stands below its first tick.
 function nameTicks(ticks, step, timeZone) {
   const shown = (options) => new Intl.DateTimeFormat(undefined, { timeZone, ...options });
@@ -49,7 +55,7 @@ function optionsOf(element, { times, series, unit = "", daily = false }) {
         label: each.label, stroke, width: daily ? 0 : 2, spanGaps: false,
         fill: daily ? stroke : series.length === 1 ? `${stroke}22` : undefined,
         paths: daily ? uPlot.paths.bars({ size: [0.7, 40] }) : undefined,
-        points: daily ? { show: false } : undefined,
+        points: daily ? { show: false } : { filter: (plot, number, isShown) => (isShown ? null : isolated(plot.data[number])) },
         value: (_plot, value, _series, at) => told(at === null ? latest(each.values) : value),
       };
     })],

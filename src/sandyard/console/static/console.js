@@ -77,15 +77,19 @@ function prepare(root) {
   root.querySelectorAll("[data-chart]").forEach(drawChart);
 }
 
-// A live refresh waits while nobody looks, while a field is being filled in (it would be empty again), and
-// while a question is open (its button would do nothing). What was missed is shown afterwards.
+// A live refresh waits while nobody looks, while a field is being filled in (it would be empty again), while
+// a question is open (its button would do nothing), and while a mouse button or finger is down (the click
+// would be lost with its element). What was missed is shown afterwards.
 const missed = new Set();
+let isPressed = false;
 const isLive = (element) => /sse:|every/.test(element.getAttribute("hx-trigger") || "");
 
 function isEdited(target) {
   const fields = [...target.querySelectorAll("input:not([type=hidden]), textarea")];
-  return fields.some((each) => each === document.activeElement || each.value !== each.defaultValue);
+  return fields.some((each) => each === document.activeElement || isChanged(each));
 }
+
+const isChanged = (field) => (field.type === "checkbox" ? field.checked !== field.defaultChecked : field.value !== field.defaultValue);
 
 document.addEventListener("htmx:beforeRequest", (event) => {
   const { elt, target } = event.detail;
@@ -96,7 +100,7 @@ document.addEventListener("htmx:beforeRequest", (event) => {
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { target, requestConfig } = event.detail;
   if (!requestConfig || !isLive(requestConfig.elt)) return;
-  if (!document.getElementById("confirm")?.open && !isEdited(target)) return;
+  if (!document.getElementById("confirm")?.open && !isPressed && !isEdited(target)) return;
   event.detail.shouldSwap = false;
   missed.add(requestConfig.elt);
 });
@@ -111,6 +115,11 @@ function showMissed() {
 }
 document.addEventListener("visibilitychange", showMissed);
 document.addEventListener("focusout", () => setTimeout(showMissed));
+document.addEventListener("pointerdown", () => { isPressed = true; });
+for (const end of ["pointerup", "pointercancel"]) {
+  // After the click, which comes next.
+  document.addEventListener(end, () => setTimeout(() => { isPressed = false; showMissed(); }));
+}
 
 // Questions are asked in the page's own dialog, which can be styled and reached by keyboard.
 function ask(question, whenYes, whenNo = () => {}) {
@@ -121,10 +130,19 @@ function ask(question, whenYes, whenNo = () => {}) {
   dialog.showModal();
 }
 document.addEventListener("htmx:confirm", (event) => {
-  if (!event.detail.question) return;
+  const { question, elt, target, issueRequest } = event.detail;
+  const loses = !isLive(elt) && target && isUnsaved(target, elt.closest("form"));
+  const text = [question, loses && "Your unsaved changes are lost."].filter(Boolean).join(" ");
+  if (!text) return;
   event.preventDefault();
-  ask(event.detail.question, () => event.detail.issueRequest(true), showMissed);
+  ask(text, () => issueRequest(true), showMissed);
 });
+
+// A text that was changed and not saved is not left without a question.
+function isUnsaved(root, saved = null) {
+  return [...root.querySelectorAll("textarea")].some((each) => isChanged(each) && (!saved || each.form !== saved));
+}
+window.addEventListener("beforeunload", (event) => { if (isUnsaved(document)) event.preventDefault(); });
 
 // "/" goes to the page's search field.
 document.addEventListener("keydown", (event) => {

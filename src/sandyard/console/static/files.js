@@ -21,8 +21,13 @@ document.addEventListener("htmx:load", () => {
   function edit(path, text) {
     editor.hidden = false;
     editor.path.value = path;
-    editor.text.value = text;
+    editor.text.value = editor.text.defaultValue = text;
     editor.text.focus();
+  }
+
+  function unlessUnsaved(then) {
+    if (!isUnsaved(editor)) return then();
+    ask(`Leave ${editor.path.value}? Your unsaved changes are lost.`, then);
   }
 
   function open(path, bytes) {
@@ -35,10 +40,10 @@ document.addEventListener("htmx:load", () => {
     }
   }
 
-  browser.addEventListener("click", async (event) => {
+  browser.addEventListener("click", (event) => {
     const { edit: edited, remove } = event.target.dataset;
-    if (edited) open(edited, await (await call("GET", edited)).arrayBuffer());
-    if (event.target.matches("[data-new-file]")) edit(below("new.txt"), "");
+    if (edited) unlessUnsaved(async () => open(edited, await (await call("GET", edited)).arrayBuffer()));
+    if (event.target.matches("[data-new-file]")) unlessUnsaved(() => edit(below("new.txt"), ""));
     if (remove) ask(`Remove ${remove}?`, () => call("DELETE", remove).then(() => location.reload()));
   });
   browser.querySelector("[data-upload]").addEventListener("change", async (event) => {
@@ -51,6 +56,7 @@ document.addEventListener("htmx:load", () => {
   editor.addEventListener("submit", async (event) => {
     event.preventDefault();
     await call("PUT", editor.path.value, editor.text.value);
+    editor.text.defaultValue = editor.text.value;
     status.textContent = `Saved ${editor.path.value}.`;
   });
 });

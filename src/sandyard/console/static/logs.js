@@ -1,5 +1,8 @@
-// <pre data-log="URL">: shows what the URL answers: JSON with lines, or text that goes on.
+// <pre data-log="URL">: shows what the URL answers: JSON with lines, or text that goes on. With data-starting
+// it is asked for again until there is some.
 "use strict";
+
+const AGAIN_MS = 1000;
 
 async function follow(element) {
   const answer = await fetch(element.dataset.log);
@@ -14,6 +17,8 @@ async function follow(element) {
     element.textContent = (element.textContent + piece.value).slice(-200_000);
     if (isAtEnd) element.scrollTop = element.scrollHeight;
   }
+  const isToCome = "starting" in element.dataset && !element.textContent;
+  if (isToCome && document.contains(element)) setTimeout(() => follow(element), AGAIN_MS);
 }
 
 document.addEventListener("htmx:load", (event) => {

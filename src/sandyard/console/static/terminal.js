@@ -23,7 +23,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
   function connect() {
     const url = new URL(base);
-    const asked = command ? { command_id: command, offset } : { columns: terminal.cols, rows: terminal.rows };
+    const asked = command ? { command_id: command, offset } : { columns: terminal.cols, rows: terminal.rows, reuse: true };
     for (const [name, value] of Object.entries(asked)) url.searchParams.set(name, value);
     socket = new WebSocket(url);
     socket.binaryType = "arraybuffer";

@@ -1,6 +1,7 @@
 """The calls about builds of templates."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -9,8 +10,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sandyard.e2b_api.builds.recipes import RecipeBody, recipe_of
-from sandyard.e2b_api.builds.service import Build, Builds, build_request
-from sandyard.e2b_api.control import Endpoint
+from sandyard.e2b_api.builds.records import Build
+from sandyard.e2b_api.builds.service import Builds, build_request
+from sandyard.e2b_api.control import MOST_LISTED, Body, Endpoint, NoEffect, Refused, body_of
 from sandyard.e2b_api.envd.connect import json_response
 from sandyard.e2b_api.errors import (
     AccessTokenMissingError,
@@ -18,12 +20,15 @@ from sandyard.e2b_api.errors import (
     InvalidRequestError,
     NotOfferedError,
 )
-from sandyard.e2b_api.requests import MOST_LISTED, Body, Number, body_of
 from sandyard.e2b_api.templates.finder import TemplateFinder
 from sandyard.e2b_api.tokens import UploadTokens
+from sandyard.kit.errors import InvalidError, NotFoundError
 from sandyard.platform.access.principal import Principal, Scope
+from sandyard.platform.templates.model import MAX_CPU, MAX_MEMORY, MIN_CPU
 
-_CPU, _MEMORY_MB = 1, 1024
+_MEMORY_MB = 1024
+_LEAST_MB, _MOST_MB = 128, MAX_MEMORY << 10
+"""Machines have at least 512 MB; less is accepted, as at E2B."""
 _FILES = "/templates/{template}/files/{files}"
 
 
@@ -31,15 +36,17 @@ class NewBuildBody(Body):
     name: str | None = None
     alias: str | None = None
     tags: list[str] | None = None
-    cpu_count: Number | None = None
-    memory_mb: Number | None = Field(default=None, alias="memoryMB")
+    cpu_count: int = Field(default=MIN_CPU, ge=MIN_CPU, le=MAX_CPU)
+    team_id: NoEffect = Field(default=None, alias="teamID")
+    min_free_disk_mb: Refused = None
+    memory_mb: int = Field(default=_MEMORY_MB, ge=_LEAST_MB, le=_MOST_MB, alias="memoryMB")
 
 
+@dataclass(frozen=True, slots=True)
 class BuildCalls:
-    def __init__(self, builds: Builds, templates: TemplateFinder, tokens: UploadTokens) -> None:
-        self._builds = builds
-        self._templates = templates
-        self._tokens = tokens
+    builds: Builds
+    templates: TemplateFinder
+    tokens: UploadTokens
 
     def endpoints(self) -> Sequence[Endpoint]:
         read, run = Scope.READ, Scope.RUN
@@ -62,27 +69,27 @@ class BuildCalls:
     async def _upload(self, request: Request) -> Response:
         template_id, files_hash = request.path_params["template"], request.path_params["files"]
         signature = request.query_params.get("signature", "")
-        account_id = self._tokens.account_of(signature, f"{template_id}/{files_hash}")
+        account_id = self.tokens.account_of(signature, f"{template_id}/{files_hash}")
         if account_id is None:
             raise AccessTokenMissingError
-        await self._builds.upload(template_id, files_hash, request.stream(), account_id=account_id)
+        await self.builds.upload(template_id, files_hash, request.stream(), account_id=account_id)
         return Response(status_code=200)
 
     async def _request(self, request: Request, by: Principal) -> Response:
         body = await body_of(request, NewBuildBody)
         if not (name := body.name or body.alias):
             raise InvalidRequestError("`name` must be the template's name.")
-        wanted = build_request(
-            name,
-            body.tags or [],
-            cpu=_CPU if body.cpu_count is None else body.cpu_count,
-            memory_mb=_MEMORY_MB if body.memory_mb is None else body.memory_mb,
-        )
-        return json_response(_requested(await self._builds.request(wanted, by=by)), 202)
+        wanted = build_request(name, body.tags or [], cpu=body.cpu_count, memory_mb=body.memory_mb)
+        return json_response(_requested(await self.builds.request(wanted, by=by)), 202)
 
     async def _start(self, request: Request, by: Principal) -> Response:
-        recipe = recipe_of(await body_of(request, RecipeBody))
-        await self._builds.start(*_ids(request), recipe, by=by)
+        """A refused build is over: it no longer counts as an open one."""
+        build = self.builds.get(*_ids(request), by=by)
+        try:
+            await self.builds.start(build, recipe_of(await body_of(request, RecipeBody)), by=by)
+        except (InvalidError, NotFoundError) as error:
+            self.builds.refuse(build, error)
+            raise
         return Response(status_code=202)
 
     async def _status(self, request: Request, by: Principal) -> Response:
@@ -91,31 +98,31 @@ class BuildCalls:
         begin = int(offset) if offset.isascii() and offset.isdigit() else 0
         body = {"templateID": template_id, "buildID": build_id, "logs": [], "logEntries": []}
         try:
-            build = self._builds.get(template_id, build_id, by=by)
+            build = self.builds.get(template_id, build_id, by=by)
         except BuildNotFoundError:
             await self._require_built(template_id, build_id, by)
             return json_response({**body, "status": "ready"})
-        entries = build.entries[begin : begin + MOST_LISTED]
+        entries = (await self.builds.log_entries(build))[begin : begin + MOST_LISTED]
         reason = {} if build.reason is None else {"reason": build.reason}
         return json_response({**body, "logEntries": entries, "status": build.status, **reason})
 
     async def _require_built(self, template_id: str, build_id: str, by: Principal) -> None:
-        """Builds of other processes are known once they are done."""
-        template = await self._templates.find(template_id, account_id=by.account_id)
+        """Builds of other nodes are known once they are done."""
+        template = await self.templates.find(template_id, account_id=by.account_id)
         if build_id not in (template.archives or {}).values():
             raise BuildNotFoundError
 
     async def _logs(self, request: Request, by: Principal) -> Response:
-        build = self._builds.get(*_ids(request), by=by)
-        return json_response({"logs": build.entries[-MOST_LISTED:]})
+        build = self.builds.get(*_ids(request), by=by)
+        return json_response({"logs": (await self.builds.log_entries(build))[-MOST_LISTED:]})
 
     async def _upload_link(self, request: Request, by: Principal) -> Response:
         template_id, files_hash = request.path_params["template"], request.path_params["files"]
-        if not self._builds.has_template(template_id, by=by):
+        if not self.builds.has_template(template_id, by=by):
             raise BuildNotFoundError
         url = request.url.remove_query_params(list(request.query_params))
-        signature = self._tokens.issue(by.account_id, f"{template_id}/{files_hash}")
-        is_there = self._builds.is_uploaded(template_id, files_hash, account_id=by.account_id)
+        signature = self.tokens.issue(by.account_id, f"{template_id}/{files_hash}")
+        is_there = self.builds.is_uploaded(template_id, files_hash, account_id=by.account_id)
         link = str(url.include_query_params(signature=signature))
         return json_response({"present": is_there, "url": link}, 201)
 

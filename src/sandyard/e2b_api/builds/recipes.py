@@ -4,19 +4,20 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from pydantic import Field
 
+from sandyard.e2b_api.control import Body, NoEffect
 from sandyard.e2b_api.envd.paths import HOME, ROOT, USER
 from sandyard.e2b_api.errors import BuildRefusedError, InvalidRequestError
-from sandyard.e2b_api.requests import Body
 
 Kind = Literal["COPY", "ENV", "RUN", "WORKDIR", "USER"]
 _MOST_STEPS = 500
 _USERS = frozenset({"", USER, ROOT})
-_IMAGES = {"e2bdev/base": "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
+_BASE_IMAGE = "e2bdev/base"
+_IMAGES = {_BASE_IMAGE: "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
 _KEPT = (HOME, "/workspace")
 
 
@@ -33,31 +34,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`base` is the name of a template; `image` that of an image that has no template."""
+    """`template` is the name of the one to start from; without it, `image` is."""
 
-    base: str | None
-    image: str | None
+    template: str | None
+    image: str
     steps: Sequence[Step]
     start_command: str | None
     ready_command: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Workplace:
-    """Where the next step of a build runs, and with which variables."""
-
-    folder: str = HOME
-    user: str = USER
-    variables: Mapping[str, str] = field(default_factory=dict)
-
-    def path(self, text: str) -> str:
-        return posixpath.normpath(posixpath.join(self.folder, text))
 
 
 class StepBody(Body):
     type: str
     args: list[str] | None = None
     files_hash: str | None = None
+    force: NoEffect = None
 
 
 class RecipeBody(Body):
@@ -67,21 +57,31 @@ class RecipeBody(Body):
     steps: list[StepBody] | None = Field(default=None, max_length=_MOST_STEPS)
     start_cmd: str | None = None
     ready_cmd: str | None = None
+    force: NoEffect = None
 
 
 def recipe_of(body: RecipeBody) -> Recipe:
     """Raises InvalidRequestError, BuildRefusedError."""
     if body.from_image_registry:
         raise BuildRefusedError("This server does not pull images, so it accepts no registry.")
-    image, base = body.from_image or None, body.from_template or None
-    known = _IMAGES.get((image or "").removesuffix(":latest"))
     return Recipe(
-        base=base or known or (None if image else "base"),
-        image=None if base or known else image,
+        template=body.from_template or None,
+        image=body.from_image or _BASE_IMAGE,
         steps=[_step(each) for each in body.steps or ()],
         start_command=body.start_cmd or None,
         ready_command=body.ready_cmd or None,
     )
+
+
+def builtin_of(image: str) -> str | None:
+    """The name of the official template that is this image of E2B."""
+    return _IMAGES.get(image.removesuffix(":latest"))
+
+
+def environment_names(image: str) -> Sequence[str]:
+    """How the environment of an image may be named: `debian-12` or `debian12` for `debian:12`."""
+    name = image.lower().removesuffix(":latest").replace("/", "-")
+    return name.replace(":", "-"), name.replace(":", "")
 
 
 def _step(sent: StepBody) -> Step:

@@ -1,7 +1,4 @@
-"""Builds of templates: a recipe is run in a sandbox, and its files become the template's.
-
-Only this process knows them until they are done.
-"""
+"""Builds of templates: a recipe is run in a sandbox, and its files become the template's."""
 
 import asyncio
 import hashlib
@@ -10,15 +7,22 @@ import shlex
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, Literal
 
 from sandyard.e2b_api.builds.builder import Builder
-from sandyard.e2b_api.builds.recipes import Recipe, Step, Workplace
+from sandyard.e2b_api.builds.recipes import Recipe, builtin_of, environment_names
+from sandyard.e2b_api.builds.records import (
+    LONGEST_LINE,
+    Build,
+    BuildFolder,
+    BuildLog,
+    BuildRequest,
+    Entry,
+)
 from sandyard.e2b_api.envd.paths import HOME, USER
 from sandyard.e2b_api.errors import BuildNotFoundError, BuildRefusedError, SandboxNotFoundError
 from sandyard.e2b_api.model import clamped_timeout, iso
 from sandyard.e2b_api.sandboxes.entrance import Sessions
+from sandyard.e2b_api.sandboxes.launcher import Workplace
 from sandyard.e2b_api.sandboxes.service import BUILDER, E2bSandboxes
 from sandyard.e2b_api.templates.finder import (
     TemplateFinder,
@@ -27,9 +31,12 @@ from sandyard.e2b_api.templates.finder import (
     new_tag,
 )
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.errors import RateLimitedError, SandyardError, UnavailableError
 from sandyard.platform.access.principal import Principal
+from sandyard.platform.quotas.storage import StorageQuota
 from sandyard.platform.sandboxes.archives.service import SandboxArchives
+from sandyard.platform.sandboxes.errors import QuotaExceededError
 from sandyard.platform.sandboxes.model import NewSandbox, Sandbox
 from sandyard.platform.templates.model import DEFAULT_TAG, NewTemplate, Template
 from sandyard.platform.templates.service import new_id
@@ -37,162 +44,145 @@ from sandyard.runtime.records.archives import ArchiveFolder
 
 logger = logging.getLogger(__name__)
 
-Status = Literal["waiting", "building", "ready", "error"]
-
 _MOST_KNOWN = 50
 _MOST_OPEN = 20
-_MOST_ENTRIES = 20_000
-_LONGEST_LINE = 4096
 _LASTS_SEC = 3600
 _STALE_SEC = 3600
+_KEPT_SEC = 86_400
 _MEBIBYTES_PER_GB = 1024
+_STARTED = "This build was already started, or refused."
 
 
 @dataclass(frozen=True, slots=True)
-class BuildRequest:
-    name: TemplateName
-    tags: Sequence[str]
-    cpu: float
-    memory_gb: float
-
-
-@dataclass(slots=True)
-class Build:
-    """A requested build."""
-
-    build_id: str
-    template_id: str
-    account_id: str
-    wanted: BuildRequest
-    status: Status = "waiting"
-    entries: list[dict[str, Any]] = field(default_factory=list)
-    reason: dict[str, Any] | None = None
-    asked_at: float = 0
-
-    @property
-    def is_open(self) -> bool:
-        return self.status in ("waiting", "building")
-
-
 class Builds:
-    def __init__(
-        self,
-        sandboxes: E2bSandboxes,
-        templates: TemplateFinder,
-        archives: SandboxArchives,
-        sessions: Sessions,
-        uploads: ArchiveFolder,
-        *,
-        clock: Clock,
-        most_bytes: int,
-        disk_bytes: int,
-    ) -> None:
-        self._sandboxes = sandboxes
-        self._templates = templates
-        self._archives = archives
-        self._sessions = sessions
-        self._uploads = uploads
-        self._clock = clock
-        self._most_bytes = most_bytes
-        self._disk_bytes = disk_bytes
-        self._builds: dict[str, Build] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+    sandboxes: E2bSandboxes
+    templates: TemplateFinder
+    archives: SandboxArchives
+    sessions: Sessions
+    uploads: ArchiveFolder
+    records: BuildFolder
+    clock: Clock
+    most_bytes: int
+    disk_bytes: int
+    storage: StorageQuota
+    background: Background = field(default_factory=Background)
 
     async def request(self, wanted: BuildRequest, *, by: Principal) -> Build:
         """A build that waits for its recipe: of a new template, or of the account's own with this
         name. Raises RateLimitedError."""
-        self._forget_old(by.account_id)
-        mine = [each for each in self._builds.values() if each.account_id == by.account_id]
+        await asyncio.to_thread(self._forget_old)
+        mine = self.records.list(by.account_id)
         if sum(each.is_open for each in mine) >= _MOST_OPEN:
             raise RateLimitedError("You are at your limit of running builds.", retry_after=10)
-        own = await self._templates.find_own(wanted.name.name, account_id=by.account_id)
+        own = await self.templates.find_own(wanted.name.name, account_id=by.account_id)
         template_id = new_id() if own is None else own.template_id
-        now = self._clock.now()
-        build = Build(str(uuid.uuid4()), template_id, by.account_id, wanted, asked_at=now)
-        self._builds[build.build_id] = build
+        now = self.clock.now()
+        build = Build(str(uuid.uuid4()), template_id, by.account_id, wanted, now)
+        self.records.write(build)
         return build
 
-    def _forget_old(self, account_id: str) -> None:
-        """Keeps the account's latest builds, and those in progress."""
-        mine = [each for each in self._builds.values() if each.account_id == account_id]
-        before = self._clock.now() - _STALE_SEC
-        stale = [each for each in mine if each.status == "waiting" and each.asked_at < before]
-        done = [each for each in mine if not each.is_open][:-_MOST_KNOWN]
-        for each in (*stale, *done):
-            del self._builds[each.build_id]
+    def _forget_old(self) -> None:
+        """Keeps each account's latest builds for a day, and those in progress."""
+        now = self.clock.now()
+        for account_id in self.records.account_ids():
+            builds = self.records.list(account_id)
+            done = [each for each in builds if not each.is_open]
+            stale = [each for each in builds if now - each.asked_at > _age_limit(each)]
+            for each in (*done[:-_MOST_KNOWN], *stale):
+                self.records.delete(each)
 
     def get(self, template_id: str, build_id: str, *, by: Principal) -> Build:
         """Raises BuildNotFoundError."""
-        found = self._builds.get(build_id)
-        if found is None or (found.account_id, found.template_id) != (by.account_id, template_id):
+        found = self.records.find(by.account_id, build_id)
+        if found is None or found.template_id != template_id:
             raise BuildNotFoundError
         return found
 
+    async def log_entries(self, build: Build) -> Sequence[Entry]:
+        return await asyncio.to_thread(self.records.entries, build)
+
     def has_template(self, template_id: str, *, by: Principal) -> bool:
         """Whether it has an open build."""
-        own = (each for each in self._builds.values() if each.account_id == by.account_id)
+        own = self.records.list(by.account_id)
         return any(each.template_id == template_id and each.is_open for each in own)
 
-    async def start(
-        self, template_id: str, build_id: str, recipe: Recipe, *, by: Principal
-    ) -> None:
-        """Starts the build, which continues in the background. Raises BuildNotFoundError,
-        BuildRefusedError."""
-        build = self.get(template_id, build_id, by=by)
+    async def start(self, build: Build, recipe: Recipe, *, by: Principal) -> None:
+        """Starts the build, which continues in the background. Raises BuildRefusedError."""
         if build.status != "waiting":
-            raise BuildRefusedError("This build was already started.")
+            raise BuildRefusedError(_STARTED)
         base = await self._base(recipe, by)
-        build.status = "building"
-        task = asyncio.create_task(self._run(build, recipe, base, by))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        wanted = _template(build, recipe, base, Workplace.of(base))
+        await self.templates.require_room(wanted, build.wanted.tags, account_id=by.account_id)
+        log = self.records.open_log(build)
+        if log is None:
+            raise BuildRefusedError(_STARTED)
+        build = replace(build, status="building")
+        self.records.write(build)
+        self.background.start(self._run(build, log, recipe, base, by), action="build")
+
+    def refuse(self, build: Build, error: SandyardError) -> None:
+        if build.status == "waiting" and (log := self.records.open_log(build)) is not None:
+            self._conclude(build, log, "base", error.message)
 
     def is_uploaded(self, template_id: str, files_hash: str, *, account_id: str) -> bool:
-        return self._uploads.find(upload_id(account_id, template_id, files_hash)) is not None
+        return self.uploads.find(upload_id(account_id, template_id, files_hash)) is not None
 
     async def upload(
         self, template_id: str, files_hash: str, content: AsyncIterator[bytes], *, account_id: str
     ) -> None:
         """Files for a step: an archive, optionally compressed with gzip. Raises BodyTooLargeError,
-        also if the account's uploads together exceed one sandbox."""
+        also if the account's uploads together exceed one sandbox or its quota, QuotaExceededError
+        and DiskFullError."""
         self._remove_stale()
-        own = [each for each in self._uploads.list_all() if each.id.startswith(f"{account_id}-")]
-        left = self._disk_bytes - sum(each.size_bytes for each in own)
+        await self.storage.require(account_id, 1, error=QuotaExceededError)
+        left = min(
+            self.disk_bytes - await self.uploads.bytes_of(account_id),
+            await self.storage.left_bytes(account_id),
+        )
         name = upload_id(account_id, template_id, files_hash)
-        await self._uploads.write(name, content, most_bytes=min(self._most_bytes, left))
+        await self.uploads.write(name, content, most_bytes=min(self.most_bytes, left))
 
     def _remove_stale(self) -> None:
-        for each in self._uploads.list_all():
-            if self._clock.now() - each.created_at > _STALE_SEC:
-                self._uploads.delete(each.id)
+        for each in self.uploads.list_all():
+            if self.clock.now() - each.created_at > _STALE_SEC:
+                self.uploads.delete(each.id)
 
     async def _base(self, recipe: Recipe, by: Principal) -> Template:
-        """The template that the build starts from. Raises BuildRefusedError."""
-        if recipe.base is not None:
-            return await self._templates.find(recipe.base, account_id=by.account_id)
-        seen = await self._templates.list(by.account_id)
-        environment = environment_name(recipe.image or "")
-        fitting = [each for each in seen if each.environment == environment and each.is_empty]
-        if not fitting:
+        """The template that the build starts from. An image is an environment of this server with
+        nothing of anybody's builds in it. Raises BuildRefusedError."""
+        if recipe.template is not None:
+            return await self.templates.find(recipe.template, account_id=by.account_id)
+        builtin = builtin_of(recipe.image)
+        official = await self.templates.find_official(builtin or "base", account_id=by.account_id)
+        if builtin is not None and official is not None:
+            return official
+        known = await self.templates.environments()
+        found = next((each for each in environment_names(recipe.image) if each in known), None)
+        if found is None or official is None:
             raise BuildRefusedError(
-                f"This server does not pull images, and has no template for '{recipe.image}'. "
+                f"This server does not pull images, and has no environment for '{recipe.image}'. "
                 "Start with from_base_image() or from_template(); see docs/e2b.md."
             )
-        return fitting[0]
+        return replace(official, name=found, environment=found)
 
-    async def _run(self, build: Build, recipe: Recipe, base: Template, by: Principal) -> None:
+    async def _run(
+        self, build: Build, log: BuildLog, recipe: Recipe, base: Template, by: Principal
+    ) -> None:
         """Its status changes once its sandbox has ended."""
         sandbox: Sandbox | None = None
         step, failure = "base", "The build was cancelled."
         try:
-            self._log(build, f"FROM {base.name}")
-            sandbox = await self._sandboxes.build(_builder_of(build, base, recipe), by=by)
-            at = _workplace(base)
+            self._log(log, f"FROM {base.name}")
+            new = _builder_of(build, base, recipe)
+            sandbox = await self.sandboxes.sandboxes.create_and_start(new, template=base, by=by)
+            builder = await self._builder(build, log, sandbox)
+            at = Workplace.of(base)
             for number, each in enumerate(recipe.steps, 1):
                 step = str(number)
-                at = await self._step(build, sandbox, each, at)
+                at = await builder.run(each, at)
             step = "finalize"
-            await self._check_start(build, recipe, sandbox, at)
+            if recipe.start_command is not None and recipe.ready_command is not None:
+                await builder.check_start(recipe.start_command, recipe.ready_command, at)
             await self._keep(build, recipe, base, sandbox, at, by)
             failure = ""
         except SandyardError as error:
@@ -205,43 +195,33 @@ class Builds:
                 if sandbox is not None:
                     await self._end(sandbox, by)
             finally:
-                self._conclude(build, step, failure)
+                self._conclude(build, log, step, failure)
 
-    def _conclude(self, build: Build, step: str, failure: str) -> None:
-        if failure:
-            self._fail(build, step, failure)
+    def _conclude(self, build: Build, log: BuildLog, step: str, failure: str) -> None:
+        if not failure:
+            log.append(self._entry("Build finished"), is_last=True)
+            self.records.write(replace(build, status="ready"))
         else:
-            self._log(build, "Build finished")
-            build.status = "ready"
+            log.append(self._entry(failure, "error"), is_last=True)
+            last = self.records.entries(build)[-10:]
+            reason = {"message": failure, "step": step, "logEntries": last}
+            self.records.write(replace(build, status="error", reason=reason))
+        log.close()
 
     async def _end(self, sandbox: Sandbox, by: Principal) -> None:
         try:
-            await self._sandboxes.kill(sandbox.sandbox_id, by=by)
+            await self.sandboxes.kill(sandbox.sandbox_id, by=by)
         except SandboxNotFoundError:
             return
         except UnavailableError:
             logger.exception("a build's sandbox ends at its timeout", extra={"action": "build"})
 
-    async def _step(self, build: Build, sandbox: Sandbox, step: Step, at: Workplace) -> Workplace:
-        self._log(build, step.description)
-        builder = await self._builder(build, sandbox)
-        return await builder.run(step, at, lambda line: self._log(build, line))
-
-    async def _check_start(
-        self, build: Build, recipe: Recipe, sandbox: Sandbox, at: Workplace
-    ) -> None:
-        if recipe.start_command is None or recipe.ready_command is None:
-            return
-        self._log(build, f"START {recipe.start_command}")
-        builder = await self._builder(build, sandbox)
-        start, ready = recipe.start_command, recipe.ready_command
-        await builder.check_start(start, ready, at, lambda line: self._log(build, line))
-
-    async def _builder(self, build: Build, sandbox: Sandbox) -> Builder:
+    async def _builder(self, build: Build, log: BuildLog, sandbox: Sandbox) -> Builder:
         return Builder(
-            await self._sessions.into(sandbox),
-            self._uploads,
+            await self.sessions.into(sandbox),
+            self.uploads,
             lambda given: upload_id(build.account_id, build.template_id, given),
+            lambda line: self._log(log, line),
         )
 
     async def _keep(
@@ -253,33 +233,28 @@ class Builds:
         at: Workplace,
         by: Principal,
     ) -> None:
-        archive_id = await self._archives.save(sandbox, build.build_id)
+        archive_id = await self.archives.save(sandbox, build.build_id)
         wanted = replace(_template(build, recipe, base, at), archived_by=sandbox.sandbox_id)
-        await self._templates.keep(
+        await self.templates.keep(
             wanted, archive_id, build.wanted.tags, by=by, new_id=build.template_id
         )
 
-    def _log(self, build: Build, message: str, level: str = "info") -> None:
-        if len(build.entries) < _MOST_ENTRIES:
-            at: datetime = utc_time(self._clock.now())
-            build.entries.append(
-                {"timestamp": iso(at), "level": level, "message": message[:_LONGEST_LINE]}
-            )
+    def _log(self, log: BuildLog, message: str) -> bool:
+        return log.append(self._entry(message))
 
-    def _fail(self, build: Build, step: str, message: str) -> None:
-        self._log(build, message, "error")
-        build.reason = {"message": message, "step": step, "logEntries": build.entries[-10:]}
-        build.status = "error"
+    def _entry(self, message: str, level: str = "info") -> Entry:
+        at = iso(utc_time(self.clock.now()))
+        return {"timestamp": at, "level": level, "message": message[:LONGEST_LINE]}
+
+
+def _age_limit(build: Build) -> float:
+    """Of a build that never began, and of others; one that runs ends before."""
+    return _STALE_SEC if build.status == "waiting" else _KEPT_SEC
 
 
 def upload_id(account_id: str, template_id: str, files_hash: str) -> str:
     named = hashlib.sha256(f"{template_id}/{files_hash}".encode()).hexdigest()
     return f"{account_id}-{named}"
-
-
-def environment_name(image: str) -> str:
-    """The environment name of an image: lower case letters, digits, dots and dashes."""
-    return image.lower().removesuffix(":latest").replace("/", "-").replace(":", "-")
 
 
 def _builder_of(build: Build, base: Template, recipe: Recipe) -> NewSandbox:
@@ -293,14 +268,8 @@ def _builder_of(build: Build, base: Template, recipe: Recipe) -> NewSandbox:
         max_running_seconds=clamped_timeout(_LASTS_SEC),
         network="internet",
         recycle_on_timeout=True,
-        archive_id=archive_of(base, recipe.base or base.name),
+        archive_id=None if recipe.template is None else archive_of(base, recipe.template),
     )
-
-
-def _workplace(base: Template) -> Workplace:
-    """Where the first step runs."""
-    folder, user = base.working_folder or HOME, base.default_user or USER
-    return Workplace(folder, user, base.build_variables or {})
 
 
 def _template(build: Build, recipe: Recipe, base: Template, at: Workplace) -> NewTemplate:

@@ -1,6 +1,7 @@
 """The calls to a machine, by their paths."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -8,14 +9,15 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from sandyard.e2b_api.envd import connect, files, filesystem, processes
-from sandyard.e2b_api.envd.connect import Message, StreamPolicy, json_response
+from sandyard.e2b_api.envd.connect import SANDBOX_ID, Message, StreamPolicy, json_response
 from sandyard.e2b_api.envd.filesystem import FilesystemService
 from sandyard.e2b_api.envd.machine import Credentials, Machine, Machines, UserSession
 from sandyard.e2b_api.envd.paths import user_of
 from sandyard.e2b_api.envd.processes import ProcessService
-from sandyard.e2b_api.envd.responses import SANDBOX_ID
 from sandyard.e2b_api.tokens import FileLink
+from sandyard.kit.concurrency.streams import StreamLimit
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.http.access_watch import watch_access
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Unary = Callable[[UserSession, Message], Awaitable[Message]]
@@ -25,11 +27,24 @@ Stream = Callable[[UserSession, Message, float | None], AsyncIterator[Message]]
 class Envd:
     """An ASGI application. Raises the errors of the machine and its session."""
 
-    def __init__(self, machines: Machines, *, most_bytes: int) -> None:
+    def __init__(
+        self,
+        machines: Machines,
+        *,
+        upload_bytes: int,
+        message_bytes: int,
+        streams: int,
+        has_watchers: bool = True,
+    ) -> None:
+        """The limits of an uploaded file, of a message, and of the open streams of a machine.
+        Without `has_watchers`, changes of files are streamed only: the calls that ask for the
+        events of a watch may come to other processes."""
+        self._streams = StreamLimit(streams)
         self._machines = machines
-        self._most_bytes = most_bytes
+        self._upload_bytes = upload_bytes
+        self._message_bytes = message_bytes
         self._processes = ProcessService()
-        self._filesystem = FilesystemService()
+        self._filesystem = FilesystemService(has_watchers=has_watchers)
         self._router = Router(self._routes(), redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -66,14 +81,13 @@ class Envd:
         ]
 
     async def _enter(self, request: Request, link: FileLink | None = None) -> Machine:
-        sandbox_id, token = request.scope.get(SANDBOX_ID), request.headers.get("x-access-token")
-        credentials = Credentials(sandbox_id, token, link)
-        machine_id = await self._machines.authorize(credentials)
-        request.state.log = {"target_id": machine_id}
-        return await self._machines.enter(machine_id)
+        machine = await self._machines.enter(_credentials(request, link))
+        request.state.log = {"target_id": machine.id}
+        watch_access(request.scope, machine.check_access)
+        return machine
 
     async def _health(self, request: Request) -> Response:
-        await self._machines.enter(request.scope.get(SANDBOX_ID))
+        await self._machines.require_running(_credentials(request))
         return Response(status_code=204)
 
     async def _download(self, request: Request) -> Response:
@@ -81,7 +95,7 @@ class Envd:
 
     async def _upload(self, request: Request) -> Response:
         session = await self._file_session(request)
-        return await files.upload(session, request, most_bytes=self._most_bytes)
+        return await files.upload(session, request, most_bytes=self._upload_bytes)
 
     async def _file_session(self, request: Request) -> UserSession:
         machine = await self._enter(request, _link(request))
@@ -102,8 +116,8 @@ class Envd:
             session = await self._session(request)
             if connect.media_type_of(request) != connect.UNARY:
                 return connect.unsupported()
-            body = await connect.body_of(request, most_bytes=self._most_bytes)
-            return json_response(await call(session, connect.object_of(body)))
+            message = await connect.message_of_request(request, most_bytes=self._message_bytes)
+            return json_response(await call(session, message))
 
         return endpoint
 
@@ -114,10 +128,20 @@ class Envd:
                 return connect.unsupported()
             message: Message = await anext(self._messages(request), {})
             policy = StreamPolicy.of(request, keepalive)
-            events = call(session, message, policy.deadline_sec)
+            machine_id = session.machine.id
+            self._streams.check(machine_id)
+            events = self._counted(machine_id, call(session, message, policy.deadline_sec))
             return StreamingResponse(connect.streamed(events, policy), media_type=connect.STREAM)
 
         return endpoint
+
+    async def _counted(
+        self, machine_id: str, events: AsyncIterator[Message]
+    ) -> AsyncIterator[Message]:
+        with self._streams.opened(machine_id):
+            async with aclosing(events):  # type: ignore[type-var]
+                async for event in events:
+                    yield event
 
     async def _stream_input(self, request: Request) -> Response:
         """Reads all input before the response begins, because sending it waits for the client to
@@ -133,7 +157,12 @@ class Envd:
         return Response(body, media_type=connect.STREAM)
 
     def _messages(self, request: Request) -> AsyncIterator[Message]:
-        return connect.frames_of(request.stream(), most_bytes=self._most_bytes)
+        return connect.frames_of(request.stream(), most_bytes=self._message_bytes)
+
+
+def _credentials(request: Request, link: FileLink | None = None) -> Credentials:
+    sandbox_id, token = request.scope.get(SANDBOX_ID), request.headers.get("x-access-token")
+    return Credentials(sandbox_id, token, link)
 
 
 def _link(request: Request) -> FileLink | None:

@@ -1,14 +1,19 @@
-"""The Connect protocol in JSON, as far as E2B's SDKs speak it: messages, streams and errors."""
+"""The Connect protocol in JSON, as far as E2B's SDKs speak it: messages and streams; and errors, in
+its format or in that of E2B's REST API."""
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sandyard.e2b_api.envd.paths import is_rpc, path_of
 from sandyard.e2b_api.errors import (
     STATUSES,
     DeadlineExceededError,
@@ -18,12 +23,27 @@ from sandyard.e2b_api.errors import (
     Statuses,
     message_of,
 )
-from sandyard.kit.errors import BodyTooLargeError, SandyardError
+from sandyard.kit.errors import (
+    BodyBrokenOffError,
+    BodyTooLargeError,
+    MethodNotAllowedError,
+    NotFoundError,
+    RateLimitedError,
+    SandyardError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from sandyard.kit.http.access_watch import AccessWatch
+from sandyard.kit.http.bodies import parse, parse_json, read_body
 from sandyard.kit.http.error_statuses import status_of
 from sandyard.runtime.errors import CommandRefusedError, NotRunningError
 
+logger = logging.getLogger(__name__)
+
 Message = Mapping[str, Any]
 
+SANDBOX_ID = "e2b.sandbox_id"
+"""The name of the sandbox's id in an ASGI scope."""
 UNARY = "application/json"
 STREAM = "application/connect+json"
 
@@ -31,6 +51,7 @@ _LAST = 2
 _COMPRESSED = 1
 _HEADER_BYTES = 5
 _POLL_SEC = 0.5
+_LARGEST = 10**9
 _CODES = {
     400: "invalid_argument",
     401: "unauthenticated",
@@ -46,6 +67,8 @@ _CODES = {
     507: "resource_exhausted",
 }
 """The protocol's error code for each status."""
+_RETRIED = (RateLimitedError, UnavailableError)
+"""Errors that are worth a retry; SDKs would also resend others with the same status."""
 _STATUS = {
     "invalid_argument": 400,
     "failed_precondition": 400,
@@ -92,25 +115,15 @@ def media_type_of(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def body_of(request: Request, *, most_bytes: int) -> bytes:
-    """Raises BodyTooLargeError."""
-    return b"".join([piece async for piece in limited(request.stream(), most_bytes)])
-
-
-async def limited(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[bytes]:
-    """Raises BodyTooLargeError."""
-    size = 0
-    async for piece in pieces:
-        size += len(piece)
-        if size > most_bytes:
-            raise BodyTooLargeError
-        yield piece
+async def message_of_request(request: Request, *, most_bytes: int) -> Message:
+    """Raises InvalidRequestError, BodyTooLargeError."""
+    return await parse(object_of, await read_body(request, most_bytes=most_bytes))
 
 
 def object_of(body: bytes) -> Message:
-    """Raises InvalidRequestError."""
+    """Raises InvalidRequestError, TooManyKeysError."""
     try:
-        found = json.loads(body.decode() or "{}")
+        found = parse_json(body or b"{}")
     except ValueError as error:
         raise InvalidRequestError from error
     if not isinstance(found, dict):
@@ -135,7 +148,7 @@ def failed(error: SandyardError) -> bytes:
 
 async def frames_of(pieces: AsyncIterator[bytes], *, most_bytes: int) -> AsyncIterator[Message]:
     """The messages of a stream as they arrive. Raises InvalidRequestError, BodyTooLargeError."""
-    waiting = b""
+    waiting = bytearray()
     async for piece in pieces:
         waiting += piece
         while len(waiting) >= _HEADER_BYTES:
@@ -147,10 +160,13 @@ async def frames_of(pieces: AsyncIterator[bytes], *, most_bytes: int) -> AsyncIt
             end = _HEADER_BYTES + size
             if len(waiting) < end:
                 break
-            body, waiting = waiting[_HEADER_BYTES:end], waiting[end:]
+            body = bytes(waiting[_HEADER_BYTES:end])
+            del waiting[:end]
             if flags & _LAST:
                 return
-            yield object_of(body)
+            yield await parse(object_of, body)
+    if waiting:
+        raise InvalidRequestError("The stream ended inside a message.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +192,10 @@ class StreamPolicy:
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() else 0
+    """At most `_LARGEST`; 0 if it is not a number."""
+    if not text or not text.isascii() or not text.isdigit():
+        return 0
+    return int(text) if len(text) < len(str(_LARGEST)) else _LARGEST
 
 
 async def streamed(events: AsyncIterator[Message], policy: StreamPolicy) -> AsyncIterator[bytes]:
@@ -218,3 +237,66 @@ async def _timed(events: AsyncIterator[Message], policy: StreamPolicy) -> AsyncI
         item.cancel()
         await asyncio.wait({item})
         await events.aclose()  # type: ignore[attr-defined]
+
+
+def error_body(error: SandyardError, statuses: Statuses) -> dict[str, Any]:
+    return {"code": status_of(error, statuses), "message": message_of(error)}
+
+
+class ErrorBoundary:
+    """Serves the application, and its errors in E2B's format."""
+
+    def __init__(self, app: ASGIApp, statuses: Statuses = STATUSES) -> None:
+        self._app = app
+        self._statuses = statuses
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start: Mapping[str, Any] | None = None
+
+        async def begin(message: Any) -> None:
+            nonlocal start
+            start = start or message
+            await send(message)
+
+        try:
+            async with AccessWatch(scope):
+                await self._app(scope, receive, begin)
+        except Exception as error:
+            known = _known(error, scope)
+            if start is None:
+                await self._response(known, scope)(scope, receive, send)
+            elif isinstance(known, UnauthorizedError) and _is_stream(start):
+                await send({"type": "http.response.body", "body": failed(known)})
+            else:  # it can only be aborted
+                raise
+
+    def _response(self, error: SandyardError, scope: Scope) -> Response:
+        body = error_body(error, self._statuses)
+        status, sandbox_id = body["code"], scope.get(SANDBOX_ID)
+        if is_rpc(path_of(scope)) and status != 502:
+            return error_response(error, self._statuses)
+        if sandbox_id is not None and status == 502:
+            body["sandboxId"] = sandbox_id
+        headers = {"Should-Retry": "true" if isinstance(error, _RETRIED) else "false"}
+        if error.retry_after is not None:
+            headers["Retry-After"] = str(error.retry_after)
+        return json_response(body, status, headers)
+
+
+def _is_stream(start: Mapping[str, Any]) -> bool:
+    return (b"content-type", STREAM.encode()) in start["headers"]
+
+
+def _known(error: Exception, scope: Scope) -> SandyardError:
+    """The error as reported to callers; an unexpected one is logged with its traceback."""
+    state = scope.setdefault("state", {})
+    if isinstance(error, ClientDisconnect):  # or its body is malformed
+        error = BodyBrokenOffError()
+    if isinstance(error, HTTPException):  # the router's
+        error = MethodNotAllowedError() if error.status_code == 405 else NotFoundError()
+    if not isinstance(error, SandyardError):
+        extra = {"request_id": state.get("request_id")}
+        logger.error("unexpected error", exc_info=error, extra=extra)
+        error = SandyardError()
+    state["outcome"] = error.code
+    return error

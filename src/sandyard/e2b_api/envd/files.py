@@ -6,24 +6,23 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sandyard.e2b_api.envd.connect import json_response, limited, media_type_of
-from sandyard.e2b_api.envd.entries import METADATA
-from sandyard.e2b_api.envd.machine import UserSession
-from sandyard.e2b_api.envd.own_files import OwnFiles
+from sandyard.e2b_api.envd.connect import json_response, media_type_of
+from sandyard.e2b_api.envd.filesystem import METADATA
+from sandyard.e2b_api.envd.machine import OwnFiles, UserSession
+from sandyard.e2b_api.envd.multipart import parts_of
 from sandyard.e2b_api.envd.paths import whole_path
 from sandyard.e2b_api.errors import InvalidRequestError
 from sandyard.kit.errors import InvalidError
+from sandyard.kit.http.bodies import limited
 from sandyard.kit.http.byte_ranges import ByteRange, parse_range
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 
 _PIECE_BYTES = 1 << 20
-_MOST_FILES = 10_000
 _METADATA = "x-metadata-"
+_ONE_OR_NAMED = "Send one file with `path`, or several files named by their paths."
 _MOST_METADATA_BYTES = 2048
 
 
@@ -70,27 +69,16 @@ async def upload(session: UserSession, request: Request, *, most_bytes: int) -> 
 async def _upload_parts(
     session: UserSession, request: Request, path: str | None, *, most_bytes: int
 ) -> list[dict[str, Any]]:
-    metadata = _metadata(request)
-    form = await _form(request, most_bytes=most_bytes)
-    try:
-        parts = [each for _, each in form.multi_items() if path or isinstance(each, UploadFile)]
-        if not parts or (path and len(parts) > 1):
-            raise InvalidRequestError(
-                "Send one file with `path`, or several files named by their paths."
-            )
-        return [
-            await _write(session, path or _name(part), _pieces(part), metadata) for part in parts
-        ]
-    finally:
-        await form.close()
-
-
-async def _form(request: Request, *, most_bytes: int) -> FormData:
-    pieces = limited(_decoded(request), most_bytes)
-    try:
-        return await MultiPartParser(request.headers, pieces, max_files=_MOST_FILES).parse()  # type: ignore[arg-type]
-    except (MultiPartException, KeyError, ValueError) as error:
-        raise InvalidRequestError("The body is not a multipart form.") from error
+    metadata, written = _metadata(request), list[dict[str, Any]]()
+    form = parts_of(request.headers["content-type"], limited(_decoded(request), most_bytes))
+    async for part in form:
+        if path and written:
+            raise InvalidRequestError(_ONE_OR_NAMED)
+        if name := path or part.file_name:
+            written.append(await _write(session, name, part.content, metadata))
+    if not written:
+        raise InvalidRequestError(_ONE_OR_NAMED)
+    return written
 
 
 async def _write(
@@ -139,19 +127,6 @@ async def rejoined(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[
     """The content whose first piece was already read."""
     yield first
     async for piece in pieces:
-        yield piece
-
-
-def _name(part: UploadFile | str) -> str:
-    return (part.filename or "") if isinstance(part, UploadFile) else ""
-
-
-async def _pieces(part: UploadFile | str) -> AsyncIterator[bytes]:
-    """A text part without a file name also counts as a file."""
-    if isinstance(part, str):
-        yield part.encode()
-        return
-    while piece := await part.read(_PIECE_BYTES):
         yield piece
 
 

@@ -1,12 +1,107 @@
 """The machine in which calls act: what each implementation offers, on this server or alone."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from sandyard.e2b_api.envd.own_files import MachineSession, OwnFiles
 from sandyard.e2b_api.envd.paths import ROOT
 from sandyard.e2b_api.tokens import FileLink
+from sandyard.runtime.errors import FileRefusedError
+from sandyard.runtime.sessions.model import EVERYTHING, FileInfo, FileSelection
+from sandyard.runtime.sessions.ports import BasicFiles, Processes
+
+T = TypeVar("T")
+_USER_ID = 1000
+_READ = 0o005
+"""Read and search permission for everybody, on a folder."""
+
+
+class MachineSession(Protocol):
+    """What the calls need of a `Session`."""
+
+    @property
+    def files(self) -> BasicFiles: ...
+
+    @property
+    def processes(self) -> Processes: ...
+
+    def as_root(self, *, for_user: bool = False) -> "MachineSession | None": ...
+
+
+class OwnFiles:
+    """The user's own permissions are tried first: they are usually sufficient, and root's agent
+    need not be started. In a machine without root, there are no others."""
+
+    def __init__(self, session: MachineSession, *, is_root: bool = False) -> None:
+        self._session = session
+        self._is_root = is_root
+
+    async def stat(self, path: str) -> FileInfo:
+        return await self._try(lambda files: files.stat(path))
+
+    async def list(
+        self, path: str, *, depth: int = 1, selection: FileSelection = EVERYTHING
+    ) -> Sequence[FileInfo]:
+        return await self._try(lambda files: files.list(path, depth=depth, selection=selection))
+
+    async def read(
+        self, path: str, offset: int = 0, limit: int | None = None
+    ) -> AsyncIterator[bytes]:
+        async def begin(files: BasicFiles) -> tuple[bytes, AsyncIterator[bytes]]:
+            pieces = files.read(path, offset=offset, limit=limit)
+            return await anext(pieces, b""), pieces
+
+        first, pieces = await self._try(begin)
+        yield first
+        async for piece in pieces:
+            yield piece
+
+    async def write(self, path: str, content: AsyncIterator[bytes]) -> FileInfo:
+        """A refusal comes before any content is read; after that there is no second attempt."""
+        is_begun = False
+
+        async def taken() -> AsyncIterator[bytes]:
+            nonlocal is_begun
+            async for piece in content:
+                is_begun = True
+                yield piece
+
+        async def write(files: BasicFiles) -> FileInfo:
+            if is_begun:
+                raise FileRefusedError
+            return await files.write(path, taken())
+
+        return await self._try(write)
+
+    async def set_attributes(self, path: str, attributes: Mapping[str, str]) -> FileInfo:
+        return await self._try(lambda files: files.set_attributes(path, attributes))
+
+    async def make_folder(self, path: str) -> bool:
+        return await self._try(lambda files: files.make_folder(path))
+
+    async def move(self, source: str, target: str) -> FileInfo:
+        return await self._try(lambda files: files.move(source, target))
+
+    async def remove(self, path: str) -> None:
+        await self._try(lambda files: files.remove(path))
+
+    async def watched(self, path: str) -> BasicFiles:
+        """The files with the permissions needed to watch the folder."""
+        info, as_root = await self.stat(path), self._root()
+        may_read = info.uid in (None, _USER_ID) or info.mode & _READ == _READ
+        return self._session.files if may_read or as_root is None else as_root.files
+
+    async def _try(self, call: Callable[[BasicFiles], Awaitable[T]]) -> T:
+        try:
+            return await call(self._session.files)
+        except FileRefusedError:
+            as_root = self._root()
+            if as_root is None:
+                raise
+            return await call(as_root.files)
+
+    def _root(self) -> MachineSession | None:
+        return None if self._is_root else self._session.as_root(for_user=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +127,20 @@ class Machine(Protocol):
 
     async def metrics(self) -> Mapping[str, Any]: ...
 
-
-class Machines(Protocol):
-    async def authorize(self, credentials: Credentials) -> str:
-        """The id of the machine, which may have ended. Raises AccessTokenMissingError, whether it
-        exists or not, and LinkOverError."""
+    async def check_access(self) -> None:
+        """Raises AccessTokenMissingError if the credentials that it was entered with are no longer
+        valid; those that have only expired meanwhile are."""
         ...
 
-    async def enter(self, machine_id: str | None) -> Machine:
-        """Raises SandboxGoneError if it does not run."""
+
+class Machines(Protocol):
+    """Where there are several, every method raises AccessTokenMissingError, whether the machine
+    exists or not; LinkOverError; SandboxGoneError if it does not run."""
+
+    async def enter(self, credentials: Credentials) -> Machine: ...
+
+    async def require_running(self, credentials: Credentials) -> None:
+        """Has no effect on the machine."""
         ...
 
 

@@ -1,10 +1,9 @@
 """`process.Process`: commands and terminals in a sandbox."""
 
-import asyncio
 import base64
 import binascii
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +11,7 @@ from sandyard.e2b_api.envd.connect import Message
 from sandyard.e2b_api.envd.machine import UserSession
 from sandyard.e2b_api.envd.paths import whole_path
 from sandyard.e2b_api.errors import DeadlineExceededError, InvalidRequestError
+from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.errors import ConflictError, InvalidError, NotFoundError
 from sandyard.runtime.errors import (
     CommandRefusedError,
@@ -19,25 +19,36 @@ from sandyard.runtime.errors import (
     NotRunningError,
     ProcessNotFoundError,
 )
-from sandyard.runtime.sessions.model import Command, Output, Process, TerminalSize
+from sandyard.runtime.sessions.model import (
+    Command,
+    FileSelection,
+    Output,
+    Process,
+    TerminalSize,
+)
 from sandyard.runtime.sessions.ports import Processes
 
+OWN_TAG = "sandyard-code-interpreter"
+"""The tag of the process that serves the code interpreter: nobody's command, so that no call shows
+or finds it."""
 KEEPALIVE: Message = {"event": {"keepalive": {}}}
 _STREAMS = {"stdout": "stdout", "stderr": "stderr", "terminal": "pty"}
 _SIGNALS = {"SIGNAL_SIGTERM": signal.SIGTERM, "SIGNAL_SIGKILL": signal.SIGKILL}
 _WORDS: Mapping[int, str] = {signal.SIGABRT: "aborted"}
 """Signals that E2B's agent names differently than the C library."""
 _DEFAULT_SIZE = TerminalSize()
+_MOST_CELLS = 10_000
+_ONE = FileSelection(limit=1)
 
 
 class ProcessService:
     """Each call takes the request message and returns the response message."""
 
     def __init__(self) -> None:
-        self._limits: set[asyncio.Task[None]] = set()
+        self._limits = Background()
 
     async def list(self, session: UserSession, _message: Message) -> Message:
-        running = [each for each in await session.session.processes.list() if each.is_running]
+        running = await _running(session.session.processes)
         return {"processes": [_process_body(each) for each in running]}
 
     async def start(
@@ -53,7 +64,9 @@ class ProcessService:
                     yield {"event": {"data": _data(each)}}
             elif not is_begun:
                 is_begun = True
-                self._end_after(processes, each, deadline_sec)
+                if deadline_sec is not None:
+                    limit = _kill_after(processes, each.id, deadline_sec)
+                    self._limits.start(limit, action="deadline")
                 yield _started(each)
             else:
                 yield _ended(each)
@@ -96,7 +109,7 @@ class ProcessService:
         processes = session.session.processes
         wanted = message.get("signal")
         number = _SIGNALS.get(wanted) if isinstance(wanted, str) else wanted
-        if not isinstance(number, int):
+        if not isinstance(number, int) or not 0 < number < signal.NSIG:
             raise InvalidRequestError(f"{wanted!r} is not a signal that can be sent.")
         process = await _selected(processes, message)
         await processes.signal(process.id, int(number))
@@ -116,23 +129,17 @@ class ProcessService:
         folder = whole_path(str(config.get("cwd") or session.folder), session.home)
         await _require_folder(session, folder)
         has_terminal = "pty" in message
+        arguments = config.get("args") or []
+        if not isinstance(arguments, list):
+            raise InvalidRequestError("`args` must be a list of strings.")
         return Command(
-            arguments=(str(config.get("cmd", "")), *map(str, config.get("args", ()))),
+            arguments=(str(config.get("cmd", "")), *map(str, arguments)),
             environment=environment,
             folder=folder,
             terminal=_size(_part(message, "pty")) if has_terminal else None,
             has_input=not has_terminal and message.get("stdin") is not False,
             tag=str(message["tag"]) if message.get("tag") else None,
         )
-
-    def _end_after(
-        self, processes: Processes, process: Process, deadline_sec: float | None
-    ) -> None:
-        if deadline_sec is None:
-            return
-        task = asyncio.create_task(_kill_after(processes, process.id, deadline_sec))
-        self._limits.add(task)
-        task.add_done_callback(self._limits.discard)
 
 
 async def _kill_after(processes: Processes, process_id: str, seconds: float) -> None:
@@ -178,17 +185,20 @@ async def _require_folder(session: UserSession, folder: str) -> None:
     if folder == session.home:
         return
     try:
-        await session.session.files.list(folder)
+        await session.session.files.list(folder, selection=_ONE)
     except (NotFoundError, ConflictError, InvalidError) as error:
         raise CommandRefusedError(f"cwd '{folder}' does not exist") from error
+
+
+async def _running(processes: Processes) -> Sequence[Process]:
+    return [each for each in await processes.list() if each.is_running and each.tag != OWN_TAG]
 
 
 async def _selected(processes: Processes, message: Message) -> Process:
     selector = _part(message, "process")
     pid, tag = selector.get("pid"), selector.get("tag")
-    for process in reversed(await processes.list()):
-        is_meant = process.pid == pid if pid is not None else process.tag == tag is not None
-        if process.is_running and is_meant:
+    for process in reversed(await _running(processes)):
+        if process.pid == pid if pid is not None else process.tag == tag is not None:
             return process
     raise ProcessNotFoundError(f"process with {'pid' if pid is not None else 'tag'} not found")
 
@@ -206,10 +216,13 @@ async def _write(processes: Processes, process: Process, sent: Message) -> None:
 
 
 def _size(pty: Message) -> TerminalSize:
-    size = pty.get("size", {})
-    return TerminalSize(
-        int(size.get("cols") or _DEFAULT_SIZE.columns), int(size.get("rows") or _DEFAULT_SIZE.rows)
-    )
+    """Raises InvalidRequestError."""
+    size = _part(pty, "size")
+    columns = size.get("cols") or _DEFAULT_SIZE.columns
+    rows = size.get("rows") or _DEFAULT_SIZE.rows
+    if not all(type(each) is int and 0 < each <= _MOST_CELLS for each in (columns, rows)):
+        raise InvalidRequestError(f"A terminal has 1 to {_MOST_CELLS} columns and rows.")
+    return TerminalSize(columns, rows)
 
 
 def _process_body(process: Process) -> Mapping[str, Any]:

@@ -26,13 +26,14 @@ HOME = "/home/user"
 KERNELS = {
     "python": ("python3",),
     "javascript": ("javascript", "deno", "jslab"),
-    "js": ("javascript", "deno", "jslab"),
     "typescript": ("deno", "tslab"),
-    "ts": ("deno", "tslab"),
     "bash": ("bash",),
     "r": ("ir",),
     "java": ("java", "jjava"),
 }
+ALIASES = {"js": "javascript", "ts": "typescript"}
+PACKAGES = f"{HOME}/.local"
+"""Where code installs packages: the kernels' own folder is read-only."""
 TYPES = {
     "text/plain": "text",
     "text/html": "html",
@@ -218,6 +219,11 @@ def kernel_of(language: str) -> str:
     )
 
 
+def language_of(body: dict[str, Any]) -> str:
+    named = str(body.get("language") or "python").lower()
+    return ALIASES.get(named, named)
+
+
 def event_of(kind: str, content: dict[str, Any]) -> dict[str, Any] | None:
     if kind == "stream":
         return {"type": content["name"], "text": content["text"], "timestamp": time.time_ns()}
@@ -315,7 +321,7 @@ class Handler(BaseHTTPRequestHandler):
             self._post(body)
         except NoKernelError as missing:
             self._json(400, {"message": str(missing)})
-        except (ValueError, KeyError, AttributeError, OSError) as wrong:
+        except (ValueError, TypeError, KeyError, AttributeError, OSError) as wrong:
             self._json(400, {"message": f"The request can't be done: {wrong}"})
 
     def _post(self, body: dict[str, Any]) -> None:
@@ -323,8 +329,8 @@ class Handler(BaseHTTPRequestHandler):
         if parts == ["execute"]:
             self._execute(body)
         elif parts == ["contexts"]:
-            language = str(body.get("language") or "python").lower()
-            self._json(201, contexts.create(language, str(body.get("cwd") or HOME)).to_json())
+            made = contexts.create(language_of(body), str(body.get("cwd") or HOME))
+            self._json(201, made.to_json())
         elif len(parts) == 3 and parts[2] == "restart" and (found := contexts.find(parts[1])):
             found.restart()
             self._json(200, found.to_json())
@@ -332,9 +338,10 @@ class Handler(BaseHTTPRequestHandler):
             self._json(404, {"message": "Context not found."})
 
     def _execute(self, body: dict[str, Any]) -> None:
-        asked = body.get("context_id")
-        language = str(body.get("language") or "python").lower()
-        context = contexts.find(asked) if asked else contexts.default(language)
+        asked, code = body.get("context_id"), body.get("code")
+        if not isinstance(code, str):
+            raise TypeError("`code` must be a string.")
+        context = contexts.find(asked) if asked else contexts.default(language_of(body))
         if context is None:
             self._json(404, {"message": f"Context {asked} not found."})
             return
@@ -344,7 +351,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             variables = body.get("env_vars") or {}
-            for event in context.run(str(body["code"]), variables, self.connection):
+            for event in context.run(code, variables, self.connection):
                 self._chunk(json.dumps(event).encode() + b"\n")
             self._chunk(b"")
         except OSError:
@@ -366,8 +373,22 @@ class Handler(BaseHTTPRequestHandler):
         """Nobody reads the log."""
 
 
+def let_code_install_packages() -> None:
+    """By the pip of the kernels or of Debian. Kernels look only into folders that exist when they
+    start."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    named = (f"lib/{version}/site-packages", f"local/lib/{version}/dist-packages")
+    folders = [Path(PACKAGES, each) for each in named]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    os.environ["PIP_PREFIX"] = PACKAGES
+    os.environ["PYTHONPATH"] = ":".join(map(str, folders))
+
+
 if __name__ == "__main__":
     os.chdir(HOME)
+    os.environ.pop("E2B_PYTHON", None)
+    let_code_install_packages()
     server = ThreadingHTTPServer(("127.0.0.1", PORT), Handler)
     threading.Thread(target=contexts.default, args=("python",), daemon=True).start()
     server.serve_forever()

@@ -1,38 +1,104 @@
-"""The way into a sandbox: by its id and its access token, or a signed link."""
+"""The way into a sandbox: by its token or a signed link; and what its machine uses."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from sandyard.e2b_api.envd.machine import Credentials, UserSession
 from sandyard.e2b_api.envd.paths import HOME, ROOT, ROOT_HOME, USER, known_user
 from sandyard.e2b_api.errors import AccessTokenMissingError, LinkOverError, SandboxGoneError
-from sandyard.e2b_api.model import is_running
-from sandyard.e2b_api.sandboxes.metrics import Sampler
-from sandyard.e2b_api.tokens import FileLink, SandboxTokens
+from sandyard.e2b_api.model import SandboxView, is_running, iso
+from sandyard.e2b_api.templates.finder import TemplateFinder
+from sandyard.e2b_api.tokens import FileLink, Holder, SandboxTokens, key_id_of
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.platform.access.credentials import (
+    AccountCredential,
+    CredentialLookup,
+    KeyCredential,
+)
+from sandyard.platform.access.principal import Scope
+from sandyard.platform.measurements.model import MeasurementBucket, cpu_share, share
+from sandyard.platform.measurements.ports import MeasurementStore
 from sandyard.platform.sandboxes.errors import SandboxRecycledError, SandboxUnknownError
 from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.network.gateway_targets import SandboxTargets
 from sandyard.platform.sandboxes.ports import SandboxVariables
 from sandyard.platform.templates.model import Template
-from sandyard.runtime.errors import NotRunningError
+from sandyard.runtime.errors import NotRunningError, RunNotFoundError
+from sandyard.runtime.model import Sample
 from sandyard.runtime.sessions.ports import Session
+
+_BUCKET_SEC = 5
+_LONGEST = timedelta(days=7)
+Sampler = Callable[[Sandbox], Awaitable[Sample]]
+
+
+class SandboxMetrics:
+    def __init__(self, store: MeasurementStore, sample: Sampler, *, clock: Clock) -> None:
+        self._store = store
+        self._sample = sample
+        self._clock = clock
+
+    async def list(
+        self, view: SandboxView, *, start: float | None, end: float | None
+    ) -> Sequence[dict[str, Any]]:
+        """Oldest first; without a span, of its whole life, but at most of a week."""
+        sandbox = view.sandbox
+        until = utc_time(end) if end else utc_time(self._clock.now()) + timedelta(seconds=1)
+        since = utc_time(start) if start else sandbox.created_at
+        since = max(since, until - _LONGEST)
+        if since >= until:
+            return []
+        found = await self._store.buckets(
+            sandbox.sandbox_id, start=since, end=until, bucket_sec=_BUCKET_SEC
+        )
+        samples = [_sample(view, each) for each in found]
+        latest = await self.latest(view) if end is None else None
+        return samples if latest is None else [*samples, latest]
+
+    async def latest(self, view: SandboxView) -> dict[str, Any] | None:
+        """Its current usage; None if it does not run."""
+        sandbox = view.sandbox
+        try:
+            sample = await self._sample(sandbox)
+        except (NotRunningError, RunNotFoundError):
+            return None
+        began_at = (sandbox.started_at or sandbox.created_at).timestamp()
+        return _sample(
+            view,
+            MeasurementBucket(
+                start=utc_time(sample.at),
+                cpu_utilization=cpu_share(None, sample, started_at=began_at, cpu=sandbox.cpu_spec),
+                memory_utilization=share(sample.memory_bytes, sandbox.memory_spec * (1 << 30)),
+                storage_utilization=share(sample.storage_bytes, view.disk_mb << 20),
+                count=1,
+            ),
+        )
+
+
+def _sample(view: SandboxView, bucket: MeasurementBucket) -> dict[str, Any]:
+    sandbox = view.sandbox
+    memory, disk = int(sandbox.memory_spec * (1 << 30)), view.disk_mb << 20
+    return {
+        "timestamp": iso(bucket.start),
+        "timestampUnix": int(bucket.start.timestamp()),
+        "cpuCount": max(1, int(sandbox.cpu_spec)),
+        "cpuUsedPct": bucket.cpu_utilization,
+        "memUsed": int(memory * bucket.memory_utilization / 100),
+        "memTotal": memory,
+        "memCache": 0,
+        "diskUsed": int(disk * bucket.storage_utilization / 100),
+        "diskTotal": disk,
+    }
 
 
 class Sandboxes(Protocol):
     async def find(self, sandbox_id: str, *, account_id: str | None = None) -> Sandbox | None: ...
 
     async def active_on(self, node: str) -> Sequence[Sandbox]: ...
-
-
-class Waking(Protocol):
-    async def wake(self, target_id: str) -> object:
-        """Start it for a request."""
-        ...
-
-
-class Templates(Protocol):
-    async def find_by_id(self, template_id: str, *, account_id: str) -> Template | None: ...
 
 
 class Sessions(Protocol):
@@ -48,6 +114,7 @@ class SandboxMachine:
     sandbox: Sandbox
     _session: Session
     _entrance: "Entrance"
+    _check: Callable[[], Awaitable[Sandbox]]
 
     @property
     def id(self) -> str:
@@ -76,6 +143,9 @@ class SandboxMachine:
         }
         return own | dict(await self._entrance.variables.of_sandbox(sandbox))
 
+    async def check_access(self) -> None:
+        await self._check()
+
     async def metrics(self) -> Mapping[str, Any]:
         sandbox, sample = self.sandbox, await self._entrance.sample(self.sandbox)
         began = sandbox.started_at.timestamp() if sandbox.started_at else sample.at
@@ -91,85 +161,122 @@ class SandboxMachine:
         }
 
 
+@dataclass(frozen=True, slots=True)
 class Entrance:
     """`Machines` of this server: its sandboxes."""
 
-    def __init__(
-        self,
-        sandboxes: Sandboxes,
-        sessions: Sessions,
-        waking: Waking,
-        variables: SandboxVariables,
-        tokens: SandboxTokens,
-        templates: Templates,
-        sample: Sampler,
-        *,
-        clock: Clock,
-        node: str,
-        disk_bytes: int,
-    ) -> None:
-        self.variables = variables
-        self.sample = sample
-        self.disk_bytes = disk_bytes
-        self._sandboxes = sandboxes
-        self._sessions = sessions
-        self._waking = waking
-        self._tokens = tokens
-        self._templates = templates
-        self._clock = clock
-        self._node = node
+    sandboxes: Sandboxes
+    credentials: CredentialLookup
+    sessions: Sessions
+    targets: SandboxTargets
+    variables: SandboxVariables
+    tokens: SandboxTokens
+    templates: TemplateFinder
+    sample: Sampler
+    clock: Clock
+    node: str
+    disk_bytes: int
 
-    async def authorize(self, credentials: Credentials) -> str:
-        """Links at a single origin do not name the sandbox whose token signed them."""
-        sandbox_id, token, link = credentials.sandbox_id, credentials.token, credentials.link
-        if sandbox_id is None:
-            active = [] if link is None else await self._sandboxes.active_on(self._node)
-            signers = (each.sandbox_id for each in active if self._signs(link, each.sandbox_id))
-            sandbox_id = next(signers, None)
-        elif token is not None and self._tokens.opens(token, sandbox_id):
-            return sandbox_id
-        elif link is not None and not self._signs(link, sandbox_id):
-            raise AccessTokenMissingError("invalid signature")
-        if sandbox_id is None or link is None:
-            raise AccessTokenMissingError
-        return sandbox_id
-
-    async def enter(self, machine_id: str | None) -> SandboxMachine:
+    async def enter(self, credentials: Credentials) -> SandboxMachine:
         """A paused sandbox that wakes on requests is resumed."""
-        sandbox = None if machine_id is None else await self._sandboxes.find(machine_id)
-        if sandbox is None:
-            raise SandboxGoneError
-        if not is_running(sandbox, utc_time(self._clock.now())):
+        came_at = self.clock.now()
+        sandbox = await self._authorized(credentials, came_at)
+        if not is_running(sandbox, utc_time(came_at)):
             sandbox = await self._woken(sandbox)
+        check = partial(
+            self._authorized, replace(credentials, sandbox_id=sandbox.sandbox_id), came_at
+        )
         try:
-            return SandboxMachine(sandbox, await self._sessions.into(sandbox), self)
+            return SandboxMachine(sandbox, await self.sessions.into(sandbox), self, check)
         except NotRunningError as error:
             raise SandboxGoneError from error
+
+    async def require_running(self, credentials: Credentials) -> None:
+        now = self.clock.now()
+        if not is_running(await self._authorized(credentials, now), utc_time(now)):
+            raise SandboxGoneError
+
+    async def _authorized(self, credentials: Credentials, came_at: float) -> Sandbox:
+        """The sandbox that the credentials give access to; they may have expired since the request
+        came."""
+        sandbox_id, token, link = credentials.sandbox_id, credentials.token, credentials.link
+        sandbox = None
+        if sandbox_id is not None and token is not None:
+            sandbox = await self._of_token(sandbox_id, token, came_at)
+        if sandbox is None and link is not None:
+            sandbox = await self._of_link(sandbox_id, link, came_at)
+        if sandbox is None:
+            raise AccessTokenMissingError(None if link is None else "invalid signature")
+        return sandbox
+
+    async def _of_token(self, sandbox_id: str, token: str, came_at: float) -> Sandbox | None:
+        """The key is read beside the sandbox, and not after it."""
+        if (key_id := key_id_of(token)) is not None:
+            sandbox, key = await asyncio.gather(
+                self.sandboxes.find(sandbox_id), self.credentials.find_key_by_id(key_id)
+            )
+            holder = None if key is None else _of_key(sandbox_id, key, utc_time(self.clock.now()))
+        else:
+            sandbox = await self.sandboxes.find(sandbox_id)
+            owner_id = "" if sandbox is None else sandbox.owner_account_id
+            owner = await self.credentials.find_account(owner_id)
+            holder = None if owner is None else _of_login(sandbox_id, owner)
+        if sandbox is None or holder is None or holder.account_id != sandbox.owner_account_id:
+            return None
+        return sandbox if self.tokens.opens(token, holder, at=came_at) else None
+
+    async def _of_link(
+        self, sandbox_id: str | None, link: FileLink, came_at: float
+    ) -> Sandbox | None:
+        """Links at a single origin do not name the sandbox whose token signed them. Raises
+        LinkOverError for a valid link that has expired."""
+        if sandbox_id is None:
+            sandboxes = await self.sandboxes.active_on(self.node)
+        else:
+            found = await self.sandboxes.find(sandbox_id)
+            sandboxes = [] if found is None else [found]
+        owners = {each.owner_account_id for each in sandboxes}
+        known = {each[0].account_id: each for each in await self.credentials.with_keys(owners)}
+        for sandbox in sandboxes:
+            holders = self._holders(sandbox.sandbox_id, *known[sandbox.owner_account_id])
+            if any(self.tokens.signs(link, each, at=came_at) for each in holders):
+                if link.is_over(came_at):
+                    raise LinkOverError
+                return sandbox
+        return None
+
+    def _holders(
+        self, sandbox_id: str, owner: AccountCredential, keys: Sequence[KeyCredential]
+    ) -> Sequence[Holder]:
+        now = utc_time(self.clock.now())
+        holders = [_of_login(sandbox_id, owner), *(_of_key(sandbox_id, each, now) for each in keys)]
+        return [each for each in holders if each is not None]
 
     async def template_of(self, sandbox: Sandbox) -> Template | None:
         """The template, if it was built or is a snapshot, and still exists."""
         if sandbox.archive_id is None:
             return None
-        return await self._templates.find_by_id(
+        return await self.templates.find_by_id(
             sandbox.template_id, account_id=sandbox.owner_account_id
         )
-
-    def _signs(self, link: FileLink | None, sandbox_id: str) -> bool:
-        """Raises LinkOverError for a valid link that has expired."""
-        if link is None or not self._tokens.signs(link, sandbox_id):
-            return False
-        if link.is_over(self._clock.now()):
-            raise LinkOverError
-        return True
 
     async def _woken(self, sandbox: Sandbox) -> Sandbox:
         if not sandbox.wake_on_request or sandbox.recycled_at is not None:
             raise SandboxGoneError
         try:
-            await self._waking.wake(sandbox.sandbox_id)
+            return (await self.targets.wake(sandbox.sandbox_id)).sandbox
         except (SandboxUnknownError, SandboxRecycledError) as error:
             raise SandboxGoneError from error
-        woken = await self._sandboxes.find(sandbox.sandbox_id)
-        if woken is None:
-            raise SandboxGoneError
-        return woken
+
+
+def _of_login(sandbox_id: str, owner: AccountCredential) -> Holder | None:
+    version = owner.token_version
+    return Holder(sandbox_id, owner.account_id, version) if owner.is_active else None
+
+
+def _of_key(sandbox_id: str, key: KeyCredential, now: datetime) -> Holder | None:
+    """None if the key is not valid, or may not enter."""
+    may_enter = key.holds_at(now) and key.scope.includes(Scope.RUN)
+    owner = key.account
+    held = Holder(sandbox_id, owner.account_id, owner.token_version, key.key_id)
+    return held if may_enter else None

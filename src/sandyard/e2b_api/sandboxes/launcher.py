@@ -1,11 +1,14 @@
 """Starts what sandboxes of some templates need: the interpreter, a start command."""
 
 import asyncio
+import posixpath
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib import resources
 
 from sandyard.e2b_api.envd.paths import HOME, ROOT, ROOT_HOME, USER
+from sandyard.e2b_api.envd.processes import OWN_TAG
 from sandyard.e2b_api.errors import NotOfferedError
 from sandyard.e2b_api.model import INTERPRETER_PORT
 from sandyard.e2b_api.sandboxes.entrance import Sessions
@@ -13,13 +16,14 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxVariables
 from sandyard.platform.templates.model import Template
-from sandyard.runtime.sessions.model import Command
-from sandyard.runtime.sessions.ports import Session
+from sandyard.runtime.sessions.model import Command, Process
+from sandyard.runtime.sessions.ports import Processes, Session
 
 _INTERPRETER = "builtin:code-interpreter-v1"
-_TAG = "code-interpreter"
-_AGAIN = 'while :; do "$0" -c "$1"; sleep 0.2; done'
-"""Restarts the interpreter whenever it ends."""
+_RUN = """-c 'import os; exec(os.environ.pop("E2B_CODE"))'"""
+_AGAIN = f'while :; do "$E2B_PYTHON" {_RUN}; sleep 0.2; done'
+"""Restarts the interpreter whenever it ends. Its code is in the environment, so that no command
+line shows or matches it."""
 _START = "start"
 _POLL_SEC = 0.05
 _READY_SEC = 60
@@ -27,36 +31,64 @@ _READY_POLL_SEC = 0.2
 _STARTED_SEC = 30
 
 
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where a script runs, as whom, and with which variables."""
+
+    folder: str = HOME
+    user: str = USER
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, template: Template) -> "Workplace":
+        folder, user = template.working_folder or HOME, template.default_user or USER
+        return cls(folder, user, template.build_variables or {})
+
+    def path(self, text: str) -> str:
+        return posixpath.normpath(posixpath.join(self.folder, text))
+
+    async def start(
+        self, session: Session, script: str, *, tag: str | None = None
+    ) -> tuple[Processes, Process]:
+        """Without root in the sandbox, root's scripts run as the user."""
+        as_root = session.as_root() if self.user == ROOT else None
+        user, home = (USER, HOME) if as_root is None else (ROOT, ROOT_HOME)
+        own = {"HOME": home, "USER": user, "LOGNAME": user, **self.variables}
+        command = Command(("/bin/bash", "-l", "-c", script), own, folder=self.folder, tag=tag)
+        processes = (as_root or session).processes
+        return processes, await processes.start(command)
+
+    async def succeeds(self, session: Session, script: str) -> bool:
+        processes, process = await self.start(session, script)
+        return (await processes.wait(process.id)).exit_code == 0
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxLauncher:
     """Starts the interpreter's server in sandboxes of its template, with the kernels' Python, and
-    the start command of a built template.
+    the start command of a built template."""
 
-    `kernels` is the path of the kernels in sandboxes, None if there are none.
-    """
-
-    def __init__(
-        self, sessions: Sessions, variables: SandboxVariables, kernels: str | None
-    ) -> None:
-        self._sessions = sessions
-        self._variables = variables
-        self._kernels = kernels
+    sessions: Sessions
+    variables: SandboxVariables
+    kernels: str | None
+    """The path of the kernels in sandboxes."""
 
     async def launch(self, sandbox: Sandbox, template: Template | None) -> None:
         """Return when it is ready. Raises NotOfferedError, UnavailableError."""
         if template is None:
             return
         if template.repository_url == _INTERPRETER:
-            variables = await self._variables.of_sandbox(sandbox)
-            await self._interpret(await self._sessions.into(sandbox), variables)
+            variables = await self.variables.of_sandbox(sandbox)
+            await self._interpret(await self.sessions.into(sandbox), variables)
         if template.start_command is not None:
-            await _start(await self._sessions.into(sandbox), template)
+            await _start(await self.sessions.into(sandbox), template)
 
     async def _interpret(self, session: Session, variables: Mapping[str, str]) -> None:
-        if self._kernels is None:
+        if self.kernels is None:
             raise NotOfferedError(
                 "This server has no Jupyter kernels: set SANDBOX_KERNELS (see docs/e2b.md)."
             )
-        await session.processes.start(_interpreter(self._kernels, variables))
+        await session.processes.start(_interpreter(self.kernels, variables))
         try:
             async with asyncio.timeout(_READY_SEC):
                 while INTERPRETER_PORT not in await session.ports.listening():  # noqa: ASYNC110
@@ -67,36 +99,24 @@ class SandboxLauncher:
 
 async def _start(session: Session, template: Template) -> None:
     """If it is not ready in time, the sandbox is used anyway."""
-    user = template.default_user or USER
-    session = (session.as_root() if user == ROOT else None) or session
-    folder = template.working_folder or HOME
-    await session.processes.start(_command(template.start_command or "", folder, user, tag=_START))
+    at = Workplace.of(template)
+    await at.start(session, template.start_command or "", tag=_START)
     if template.ready_command is None:
         return
     with suppress(TimeoutError):
         async with asyncio.timeout(_STARTED_SEC):
-            ready = _command(template.ready_command, folder, user)
-            while not await _succeeds(session, ready):  # noqa: ASYNC110 - a command inside
+            while not await at.succeeds(session, template.ready_command):  # noqa: ASYNC110
                 await asyncio.sleep(_READY_POLL_SEC)
-
-
-async def _succeeds(session: Session, command: Command) -> bool:
-    process = await session.processes.start(command)
-    return (await session.processes.wait(process.id)).exit_code == 0
-
-
-def _command(script: str, folder: str, user: str, *, tag: str | None = None) -> Command:
-    home = ROOT_HOME if user == ROOT else HOME
-    own = {"HOME": home, "USER": user, "LOGNAME": user}
-    return Command(("/bin/bash", "-l", "-c", script), own, folder=folder, tag=tag)
 
 
 def _interpreter(kernels: str, variables: Mapping[str, str]) -> Command:
     program = resources.files("sandyard.e2b_api") / "interpreter" / "server.py"
     return Command(
-        arguments=("/bin/sh", "-c", _AGAIN, f"{kernels}/bin/python", program.read_text()),
+        arguments=("/bin/sh", "-c", _AGAIN),
         environment={
             **variables,
+            "E2B_PYTHON": f"{kernels}/bin/python",
+            "E2B_CODE": program.read_text(),
             "HOME": HOME,
             "USER": "user",
             "PATH": f"{kernels}/bin:/usr/local/bin:/usr/bin:/bin",
@@ -105,5 +125,5 @@ def _interpreter(kernels: str, variables: Mapping[str, str]) -> Command:
             "JUPYTER_RUNTIME_DIR": "/tmp/jupyter",  # noqa: S108
         },
         folder=HOME,
-        tag=_TAG,
+        tag=OWN_TAG,
     )

@@ -1,24 +1,130 @@
 """Bodies and queries of the calls about sandboxes."""
 
+import ipaddress
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from sandyard.e2b_api.requests import Body, Number, PageQuery, Query, Refused, Texts
-from sandyard.e2b_api.sandboxes.networks import NetworkBody
+from sandyard.e2b_api.control import Body, NoEffect, Number, PageQuery, Query, Refused, Texts
+from sandyard.e2b_api.errors import InvalidRequestError
+from sandyard.e2b_api.hosts import ENVD_PORT
+from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
-from sandyard.runtime.network_model import Network
+from sandyard.runtime.network_model import EVERYTHING, Network
 
+ALL = "0.0.0.0/0"
+MOST_FORKS = 100
+_NAME = re.compile(
+    r"(\*\.)?([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+)
+_HOST = r"^[A-Za-z0-9.-]{1,253}(:(\d{1,5}|\$\{PORT\}))?$"
 _YEAR_10000 = 253_402_300_800
 """In seconds since 1970: the first second beyond the range of `datetime`."""
 State = Literal["running", "paused"]
 BOTH: frozenset[State] = frozenset({"running", "paused"})
 
 
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def _network(text: str) -> str:
+    if not _is_network(text):
+        raise ValueError(f"'{text[:64]}' is not an address or network")
+    return text
+
+
+def _allowed(text: str) -> str:
+    if _is_network(text):
+        return text
+    name = text.lower().removesuffix(".")
+    if not _NAME.fullmatch(name) or re.fullmatch(r"[\d.]+(/\d+)?", name):
+        raise ValueError(f"'{text[:64]}' is not an address, network or name")
+    return name
+
+
+def _server(text: str) -> str:
+    if not _is_network(text) or ":" in text or "/" in text:
+        raise ValueError(f"'{text[:64]}' is not an IPv4 address")
+    return text
+
+
+def _port(number: int) -> int:
+    if number == ENVD_PORT:
+        raise ValueError(f"{ENVD_PORT} is the port of the sandbox's own API")
+    return number
+
+
+Allowed = Annotated[str, AfterValidator(_allowed)]
+Denied = Annotated[str, AfterValidator(_network)]
+NameServer = Annotated[str, AfterValidator(_server)]
+Port = Annotated[int, Field(ge=1, le=65535), AfterValidator(_port)]
+
+
+class NetworkBody(Body):
+    """Rules that can't be enforced are refused rather than ignored."""
+
+    allow_out: list[Allowed] | None = Field(default=None, max_length=1000)
+    deny_out: list[Denied] | None = Field(default=None, max_length=1000)
+    dns_servers: list[NameServer] | None = Field(default=None, max_length=10)
+    https_ports: list[Port] | None = None
+    mask_request_host: Annotated[str, Field(pattern=_HOST)] | None = None
+    allow_public_traffic: bool | None = None
+    rules: Refused = None
+    egress_proxy: Refused = None
+    allow_in: Refused = None
+    deny_in: Refused = None
+
+    def outgoing(self, *, has_internet: bool) -> tuple[Network, TrafficRules]:
+        """Raises InvalidRequestError."""
+        allowed, denied = list(self.allow_out or ()), list(self.deny_out or ())
+        denied += [] if has_internet or ALL in denied else [ALL]
+        has_names = not all(map(_is_network, allowed))
+        is_closed = not EVERYTHING.isdisjoint(denied)
+        if has_names and not is_closed:
+            raise InvalidRequestError(f"If `allowOut` has names, `denyOut` must have {ALL}.")
+        if is_closed and not allowed:
+            return "none", TrafficRules()
+        return "internet", TrafficRules(allowed, denied, self.dns_servers if has_names else None)
+
+    def incoming(self) -> dict[str, Any]:
+        """Fields of the `TrafficRules`."""
+        return {
+            "mask_request_host": self.mask_request_host,
+            "https_ports": self.https_ports or [],
+            "tells_of_token": self.allow_public_traffic is False,
+        }
+
+
+def network_body(sandbox: Sandbox) -> dict[str, Any]:
+    """As requested."""
+    rules = TrafficRules.of(sandbox)
+    denied = [ALL] if sandbox.network == "none" else list(rules.deny_out)
+    body: dict[str, Any] = {
+        "allowPublicTraffic": sandbox.is_public,
+        "allowOut": list(rules.allow_out),
+        "denyOut": denied,
+        "httpsPorts": list(rules.https_ports),
+        "dnsServers": None if rules.dns_servers is None else list(rules.dns_servers),
+        "maskRequestHost": rules.mask_request_host,
+    }
+    return {name: value for name, value in body.items() if value not in (None, [])}
+
+
 class TimeoutBody(Body):
     timeout: Number | None = None
+
+
+class ConnectBody(TimeoutBody):
+    memory: NoEffect = None
+    auto_pause: NoEffect = None
 
 
 class RefreshBody(Body):
@@ -37,7 +143,10 @@ class NewSandboxBody(TimeoutBody):
     auto_resume: AutoResume | None = None
     network: NetworkBody | None = None
     allow_internet_access: bool | None = Field(default=None, alias="allow_internet_access")
+    auto_pause_memory: NoEffect = None
+    secure: NoEffect = None
     iam: Refused = None
+    mcp: Refused = None
     volume_mounts: Refused = None
 
     @property
@@ -49,6 +158,20 @@ class NewSandboxBody(TimeoutBody):
         sent = self.network or NetworkBody()
         network, rules = sent.outgoing(has_internet=self.allow_internet_access is not False)
         return network, replace(rules, **sent.incoming())
+
+
+class NewSnapshotBody(Body):
+    name: str | None = None
+    memory: NoEffect = None
+
+
+class ForkBody(TimeoutBody):
+    count: int = Field(default=1, ge=1, le=MOST_FORKS)
+
+
+class SnapshotQuery(PageQuery):
+    sandbox_id: str | None = Field(default=None, alias="sandboxID")
+    name: str | None = None
 
 
 class NewNetworkBody(NetworkBody):

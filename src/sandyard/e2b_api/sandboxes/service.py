@@ -3,10 +3,11 @@
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
-from typing import Protocol
+from functools import partial
+from typing import Any
 
 from sandyard.e2b_api.errors import AlreadyPausedError, SandboxNotFoundError
 from sandyard.e2b_api.model import (
@@ -17,15 +18,20 @@ from sandyard.e2b_api.model import (
     sandbox_id_of,
     state_of,
 )
-from sandyard.e2b_api.paging import matching
+from sandyard.e2b_api.sandboxes.launcher import SandboxLauncher
 from sandyard.e2b_api.sandboxes.schemas import NewSandboxBody
-from sandyard.e2b_api.templates.finder import TemplateFinder, archive_of
+from sandyard.e2b_api.templates.finder import TemplateFinder, archive_of, matching
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.concurrency.keyed_locks import KeyedLocks
+from sandyard.kit.concurrency.tasks import KeyedLocks
+from sandyard.kit.errors import ConflictError
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.listings.model import Listing
-from sandyard.platform.sandboxes.errors import SandboxNameTakenError, SandboxUnknownError
+from sandyard.platform.entities.model import Listing
+from sandyard.platform.sandboxes.errors import (
+    SandboxNameTakenError,
+    SandboxRecycledError,
+    SandboxUnknownError,
+)
 from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox, SandboxFilter, Status
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
@@ -38,14 +44,9 @@ from sandyard.runtime.network_model import Network
 
 BUILDER = "e2b-build-"
 """The name prefix of sandboxes in which templates are built."""
+Create = Callable[[], Coroutine[Any, Any, SandboxView]]
 _CPU = 1.0
 _MEMORY_GB = 1.0
-
-
-class Launcher(Protocol):
-    async def launch(self, sandbox: Sandbox, template: Template | None) -> None:
-        """Start what the template needs in a running sandbox."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,34 +65,53 @@ class SandboxSelection:
             not is_gone(sandbox, now)
             and not sandbox.name.startswith(BUILDER)
             and state_of(sandbox, now) in self.states
-            and (self.started_after is None or began_at > self.started_after)
+            and (self.started_after is None or began_at >= self.started_after)
             and self.metadata.items() <= (sandbox.metadata or {}).items()
         )
 
 
+@dataclass(slots=True)
+class _SharedCreate:
+    task: "asyncio.Task[SandboxView]"
+    callers: int = 0
+
+
+class SharedCreates:
+    """Concurrent creates with one key are one, which is cancelled once all its callers are gone."""
+
+    def __init__(self) -> None:
+        self._creates: dict[str, _SharedCreate] = {}
+
+    async def run(self, key: str, work: Create) -> SandboxView:
+        while (create := self._creates.get(key)) is not None and not create.callers:
+            await asyncio.wait({create.task})  # it is being cancelled
+        if create is None:
+            create = self._creates[key] = _SharedCreate(asyncio.create_task(work()))
+            create.task.add_done_callback(lambda _: self._creates.pop(key))
+        create.callers += 1
+        try:
+            return await asyncio.shield(create.task)
+        finally:
+            create.callers -= 1
+            if not create.callers:
+                create.task.cancel()
+                await asyncio.wait({create.task})
+
+
+@dataclass(frozen=True, slots=True)
 class E2bSandboxes:
     """Every use case concerns the principal's own sandboxes; those of others do not exist for
     it."""
 
-    def __init__(
-        self,
-        sandboxes: Sandboxes,
-        deadlines: Deadlines,
-        variables: Variables,
-        templates: TemplateFinder,
-        launcher: Launcher,
-        *,
-        clock: Clock,
-        disk_mb: int,
-    ) -> None:
-        self._sandboxes = sandboxes
-        self._deadlines = deadlines
-        self._variables = variables
-        self._templates = templates
-        self._launcher = launcher
-        self._clock = clock
-        self._disk_mb = disk_mb
-        self._resuming = KeyedLocks()
+    sandboxes: Sandboxes
+    deadlines: Deadlines
+    variables: Variables
+    templates: TemplateFinder
+    launcher: SandboxLauncher
+    clock: Clock
+    disk_mb: int
+    resuming: KeyedLocks = field(default_factory=KeyedLocks)
+    creates: SharedCreates = field(default_factory=SharedCreates)
 
     async def create(
         self,
@@ -104,7 +124,7 @@ class E2bSandboxes:
         """A running sandbox; the same one again for the same idempotency key. If the start fails,
         nothing is left behind."""
         network, rules = wanted.traffic()
-        template = await self._templates.find(wanted.template, account_id=by.account_id)
+        template = await self.templates.find(wanted.template, account_id=by.account_id)
         new = NewSandbox(
             name=_name(idempotency_key),
             template_id=template.template_id,
@@ -121,11 +141,10 @@ class E2bSandboxes:
             recycle_on_timeout=not wanted.auto_pause,
             archive_id=archive_of(template, wanted.template),
         )
-        return await self._start(new, template, wanted.env_vars or {}, by=by)
-
-    async def build(self, new: NewSandbox, *, by: Principal) -> Sandbox:
-        """A running sandbox to build a template in."""
-        return (await self._start(new, None, {}, by=by)).sandbox
+        create = partial(self._start, new, template, wanted.env_vars or {}, by=by)
+        if idempotency_key is None:
+            return await create()
+        return await self.creates.run(f"{by.account_id} {new.name}", create)
 
     async def copy(
         self, sandbox: Sandbox, archive_id: str, *, timeout_sec: int, by: Principal
@@ -133,7 +152,7 @@ class E2bSandboxes:
         """A sandbox like this one that starts with these files."""
         template = await self.template_of(sandbox, by=by)
         new = _like(sandbox, archive_id, timeout_sec)
-        return await self._start(new, template, await self._variables.of_sandbox(sandbox), by=by)
+        return await self._start(new, template, await self.variables.of_sandbox(sandbox), by=by)
 
     async def _start(
         self,
@@ -143,20 +162,20 @@ class E2bSandboxes:
         *,
         by: Principal,
     ) -> SandboxView:
-        try:
-            made = await self._sandboxes.create(new, template=template, by=by)
-        except SandboxNameTakenError:
-            return await self._made_before(new.name, by=by)
-        sandbox_id = made.sandbox.sandbox_id
-        try:
-            for variable, value in variables.items():
-                await self._variables.set(sandbox_id, variable, value, is_secret=True, by=by)
-            started = await self._sandboxes.start(sandbox_id, facts=made, by=by)
-            await self._launcher.launch(started, template)
-        except BaseException:  # also if the caller has gone
-            await asyncio.shield(self._sandboxes.recycle(sandbox_id, by=by))
-            raise
-        return SandboxView(started, None if template is None else template.name, self._disk_mb)
+        while True:
+            try:
+                started = await self.sandboxes.create_and_start(
+                    new,
+                    template=template,
+                    secrets=variables,
+                    prepare=lambda sandbox: self.launcher.launch(sandbox, template),
+                    by=by,
+                )
+            except SandboxNameTakenError:
+                if (made := await self._made_before(new.name, by=by)) is None:
+                    continue  # it has ended meanwhile
+                started = made
+            return self._view(started, template)
 
     async def running(self, name: str, *, by: Principal) -> Sandbox:
         """Raises SandboxNotFoundError if it does not run."""
@@ -179,13 +198,13 @@ class E2bSandboxes:
 
         async def fetch(count: int, after: str | None) -> Page[Sandbox]:
             wanted = Listing(only, sort, count, after)
-            return await self._sandboxes.list(wanted, account_id=by.account_id)
+            return await self.sandboxes.list(wanted, account_id=by.account_id)
 
         found, following = await matching(
             fetch, lambda each: selection.has(each, now), limit=limit, cursor=cursor
         )
-        names = {each.template_id: each.name for each in await self._templates.list(by.account_id)}
-        view = [SandboxView(each, names.get(each.template_id), self._disk_mb) for each in found]
+        names = {each.template_id: each.name for each in await self.templates.list(by.account_id)}
+        view = [SandboxView(each, names.get(each.template_id), self.disk_mb) for each in found]
         return view, following
 
     async def _filter(self, selection: SandboxSelection, by: Principal) -> SandboxFilter | None:
@@ -193,7 +212,7 @@ class E2bSandboxes:
         if selection.template is None:
             return SandboxFilter(is_recycled=False)
         try:
-            found = await self._templates.find(selection.template, account_id=by.account_id)
+            found = await self.templates.find(selection.template, account_id=by.account_id)
         except TemplateNotFoundError:
             return None
         return SandboxFilter(is_recycled=False, template_id=found.template_id)
@@ -201,7 +220,7 @@ class E2bSandboxes:
     async def kill(self, name: str, *, by: Principal) -> None:
         """Permanently, with its files."""
         sandbox = await self._own(name, by)
-        await self._sandboxes.recycle(sandbox.sandbox_id, by=by)
+        await self.sandboxes.recycle(sandbox.sandbox_id, by=by)
 
     async def pause(self, name: str, *, by: Principal) -> None:
         """Its files, metadata and variables are kept; its processes end. Raises
@@ -209,24 +228,27 @@ class E2bSandboxes:
         sandbox = await self._own(name, by)
         if not is_running(sandbox, self._now()):
             raise AlreadyPausedError
-        await self._sandboxes.stop(sandbox.sandbox_id, by=by)
+        await self.sandboxes.stop(sandbox.sandbox_id, by=by)
 
     async def connect(
-        self, name: str, *, timeout_sec: int, by: Principal
+        self, name: str, *, timeout_sec: int, by: Principal, must_be_paused: bool = False
     ) -> tuple[SandboxView, bool]:
         """The sandbox, resumed if it was paused, and whether it was. It runs for at least this long
-        from now on. Of concurrent callers one resumes it, and the others wait."""
+        from now on. Of concurrent callers one resumes it, and the others wait. Raises ConflictError
+        if it must be paused and runs."""
         seen = await self._own(name, by)
         was_running = seen.status is Status.RUNNING and is_running(seen, self._now())
-        async with self._resuming.of(seen.sandbox_id):
+        if was_running and must_be_paused:
+            raise ConflictError(f"sandbox {name} is running")
+        async with self.resuming.of(seen.sandbox_id):
             sandbox = await self._own(name, by)
             if sandbox.status is Status.STARTING:
-                sandbox = await self._sandboxes.start(sandbox.sandbox_id, by=by)
+                sandbox = await self.sandboxes.start(sandbox.sandbox_id, by=by)
             if is_running(sandbox, self._now()):
-                await self.lengthen(name, seconds=timeout_sec, by=by)
+                await self._lengthen(sandbox, seconds=timeout_sec, by=by)
             else:
                 await self._resume(sandbox, timeout_sec=timeout_sec, by=by)
-        return await self.get(name, by=by), not was_running
+        return await self._described(sandbox, by), not was_running
 
     async def set_network(
         self, name: str, network: Network, rules: TrafficRules, *, by: Principal
@@ -239,42 +261,45 @@ class E2bSandboxes:
             now, allow_out=rules.allow_out, deny_out=rules.deny_out, dns_servers=rules.dns_servers
         )
         changes = Changes({"network": network, "traffic_rules": rules.recorded()})
-        await self._sandboxes.change(sandbox.sandbox_id, changes, by=by)
+        await self.sandboxes.change(sandbox.sandbox_id, changes, by=by)
 
     async def set_timeout(self, name: str, *, seconds: int, by: Principal) -> None:
         """It ends this many seconds from now. Raises SandboxNotFoundError if it does not run."""
-        sandbox = await self._own(name, by)
-        deadline = self._now() + timedelta(seconds=min(seconds, clamped_timeout(seconds)))
-        try:
-            await self._deadlines.set(sandbox.sandbox_id, deadline.timestamp(), by=by)
-        except NotRunningError as error:
-            raise SandboxNotFoundError from error
+        await self._end_in(await self._own(name, by), seconds, by)
 
     async def lengthen(self, name: str, *, seconds: int, by: Principal) -> None:
         """The same, unless it would then end earlier than planned."""
-        sandbox = await self._own(name, by)
+        await self._lengthen(await self._own(name, by), seconds=seconds, by=by)
+
+    async def _lengthen(self, sandbox: Sandbox, *, seconds: int, by: Principal) -> None:
         wanted = self._now() + timedelta(seconds=seconds)
         if sandbox.timeout_at is None or sandbox.timeout_at < wanted:
-            await self.set_timeout(name, seconds=seconds, by=by)
+            await self._end_in(sandbox, seconds, by)
+
+    async def _end_in(self, sandbox: Sandbox, seconds: int, by: Principal) -> None:
+        deadline = self._now() + timedelta(seconds=min(seconds, clamped_timeout(seconds)))
+        try:
+            await self.deadlines.set(sandbox.sandbox_id, deadline.timestamp(), by=by)
+        except NotRunningError as error:
+            raise SandboxNotFoundError from error
 
     async def logs(self, name: str, *, by: Principal, lines: int) -> tuple[Sandbox, Sequence[str]]:
         """The sandbox and its program's last lines."""
         sandbox = await self._own(name, by)
         if not sandbox.attempt:
             return sandbox, []
-        return sandbox, await self._sandboxes.tail_logs(
+        return sandbox, await self.sandboxes.tail_logs(
             sandbox.sandbox_id, account_id=by.account_id, lines=lines
         )
 
     async def _resume(self, sandbox: Sandbox, *, timeout_sec: int, by: Principal) -> None:
         sandbox_id = sandbox.sandbox_id
         if sandbox.is_active:  # its time is over, but that is not recorded yet
-            await self._sandboxes.stop(sandbox_id, by=by)
-        changes = Changes({"max_running_seconds": clamped_timeout(timeout_sec)})
-        await self._sandboxes.change(sandbox_id, changes, by=by)
-        started = await self._sandboxes.start(sandbox_id, by=by)
+            await self.sandboxes.stop(sandbox_id, by=by)
+        run_seconds = clamped_timeout(timeout_sec)
+        started = await self.sandboxes.start(sandbox_id, by=by, run_seconds=run_seconds)
         template = await self.template_of(sandbox, by=by)
-        await self._launcher.launch(started, template)
+        await self.launcher.launch(started, template)
 
     async def _own(self, name: str, by: Principal) -> Sandbox:
         sandbox_id = sandbox_id_of(name)
@@ -282,31 +307,37 @@ class E2bSandboxes:
         if sandbox_id is None:
             raise missing
         try:
-            found = await self._sandboxes.get(sandbox_id, account_id=by.account_id)
+            found = await self.sandboxes.get(sandbox_id, account_id=by.account_id)
         except SandboxUnknownError as error:
             raise missing from error
         if is_gone(found, self._now()):
             raise missing
         return found
 
-    async def _made_before(self, name: str, *, by: Principal) -> SandboxView:
+    async def _made_before(self, name: str, *, by: Principal) -> Sandbox | None:
+        """The sandbox of this name, once it runs; None if there is none any more."""
         only = SandboxFilter(search=name, is_recycled=False)
         wanted = Listing(only, "-created_at", limit=1, cursor=None)
-        page = await self._sandboxes.list(wanted, account_id=by.account_id)
-        if not page.items:
-            raise SandboxNotFoundError
-        return await self._described(page.items[0], by)
+        found = (await self.sandboxes.list(wanted, account_id=by.account_id)).items
+        if not found or found[0].status not in (Status.CREATED, Status.STARTING):
+            return found[0] if found else None
+        try:
+            return await self.sandboxes.start(found[0].sandbox_id, by=by)
+        except SandboxRecycledError:
+            return None
 
     async def _described(self, sandbox: Sandbox, by: Principal) -> SandboxView:
-        template = await self.template_of(sandbox, by=by)
-        return SandboxView(sandbox, None if template is None else template.name, self._disk_mb)
+        return self._view(sandbox, await self.template_of(sandbox, by=by))
+
+    def _view(self, sandbox: Sandbox, template: Template | None) -> SandboxView:
+        return SandboxView(sandbox, None if template is None else template.name, self.disk_mb)
 
     async def template_of(self, sandbox: Sandbox, *, by: Principal) -> Template | None:
         """None if it was deleted."""
-        return await self._templates.find_by_id(sandbox.template_id, account_id=by.account_id)
+        return await self.templates.find_by_id(sandbox.template_id, account_id=by.account_id)
 
     def _now(self) -> datetime:
-        return utc_time(self._clock.now())
+        return utc_time(self.clock.now())
 
 
 def _name(idempotency_key: str | None) -> str:
@@ -316,19 +347,12 @@ def _name(idempotency_key: str | None) -> str:
 
 
 def _like(sandbox: Sandbox, archive_id: str, timeout_sec: int) -> NewSandbox:
-    return NewSandbox(
-        name=_name(None),
-        template_id=sandbox.template_id,
-        project_id=sandbox.project_id,
-        description=None,
-        cpu_spec=sandbox.cpu_spec,
-        memory_spec=sandbox.memory_spec,
-        max_running_seconds=clamped_timeout(timeout_sec),
-        network=sandbox.network,
-        traffic_rules=sandbox.traffic_rules,
-        metadata=sandbox.metadata or {},
-        is_public=sandbox.is_public,
-        wake_on_request=sandbox.wake_on_request,
-        recycle_on_timeout=sandbox.recycle_on_timeout,
-        archive_id=archive_id,
-    )
+    same = {each.name: getattr(sandbox, each.name) for each in fields(NewSandbox)}
+    own = {
+        "name": _name(None),
+        "description": None,
+        "max_running_seconds": clamped_timeout(timeout_sec),
+        "metadata": sandbox.metadata or {},
+        "archive_id": archive_id,
+    }
+    return NewSandbox(**same | own)

@@ -1,16 +1,16 @@
 """The calls about templates and their tags."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sandyard.e2b_api.control import Endpoint
+from sandyard.e2b_api.control import Body, Endpoint, body_of
 from sandyard.e2b_api.envd.connect import json_response
 from sandyard.e2b_api.model import build_id_of, iso, tags_body, template_body
-from sandyard.e2b_api.requests import Body, body_of
 from sandyard.e2b_api.templates.finder import TemplateFinder
 from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.templates.model import Template
@@ -33,10 +33,10 @@ class TemplateChangesBody(Body):
     public: bool
 
 
+@dataclass(frozen=True, slots=True)
 class TemplateCalls:
-    def __init__(self, templates: TemplateFinder, *, disk_mb: int) -> None:
-        self._templates = templates
-        self._disk_mb = disk_mb
+    templates: TemplateFinder
+    disk_mb: int
 
     def endpoints(self) -> Sequence[Endpoint]:
         read, run, admin = Scope.READ, Scope.RUN, Scope.ADMIN
@@ -56,8 +56,8 @@ class TemplateCalls:
         )
 
     async def _list(self, _request: Request, by: Principal) -> Response:
-        found = await self._templates.list(by.account_id)
-        return json_response([template_body(each, self._disk_mb) for each in found])
+        found = await self.templates.list(by.account_id)
+        return json_response([template_body(each, self.disk_mb) for each in found])
 
     async def _get(self, request: Request, by: Principal) -> Response:
         return json_response(self._with_builds(await self._find(request, by)))
@@ -72,27 +72,27 @@ class TemplateCalls:
 
     async def _assign_tags(self, request: Request, by: Principal) -> Response:
         body = await body_of(request, AssignTagsBody)
-        build_id = await self._templates.assign(body.target, body.tags, by=by)
+        build_id = await self.templates.assign(body.target, body.tags, by=by)
         return json_response({"buildID": build_id, "tags": body.tags}, 201)
 
     async def _remove_tags(self, request: Request, by: Principal) -> None:
         body = await body_of(request, RemoveTagsBody)
-        await self._templates.remove_tags(body.name, body.tags, by=by)
+        await self.templates.remove_tags(body.name, body.tags, by=by)
 
     async def _delete(self, request: Request, by: Principal) -> None:
-        await self._templates.delete(request.path_params["template"], by=by)
+        await self.templates.delete(request.path_params["template"], by=by)
 
     async def _change(self, request: Request, by: Principal) -> Response:
         name, body = request.path_params["template"], await body_of(request, TemplateChangesBody)
-        await self._templates.publish(name, is_public=body.public, by=by)
+        await self.templates.publish(name, is_public=body.public, by=by)
         return json_response({"names": [name]})
 
     async def _find(self, request: Request, by: Principal) -> Template:
         name = request.path_params["template"]
-        return await self._templates.find(name, account_id=by.account_id)
+        return await self.templates.find(name, account_id=by.account_id)
 
     def _with_builds(self, template: Template) -> Mapping[str, Any]:
-        body = template_body(template, self._disk_mb)
+        body = template_body(template, self.disk_mb)
         at = {"createdAt": iso(template.created_at), "updatedAt": iso(template.updated_at)}
         size = {name: body[name] for name in ("cpuCount", "memoryMB", "diskSizeMB", "envdVersion")}
         known = dict.fromkeys((template.archives or {}).values()) or {build_id_of(template): None}

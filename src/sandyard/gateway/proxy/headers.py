@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sandyard.gateway.credentials import of_one_host, sets_cookie, without_credentials
 from sandyard.gateway.errors import TunnelRefusedError
-from sandyard.kit.http.requests import RawHeaders, values_of
+from sandyard.kit.http.security import RawHeaders, values_of
 
 _HOP_BY_HOP = frozenset(
     {
@@ -65,9 +65,9 @@ def request_headers(
     """The headers for the program, without the gateway's credentials. `host` is the name that it
     expects, None for the requested one."""
     dropped = _REPLACED | _connection_headers(headers)
-    kept = [each for each in without_credentials(headers) if _goes_on(each[0], dropped)]
-    asked = forwarded.host if host is None else host.encode()
-    return [(b"host", asked), *kept, *forwarded.headers()]
+    own = [each for each in without_credentials(headers) if _goes_on(each[0], dropped)]
+    host_name = forwarded.host if host is None else host.encode()
+    return [(b"host", host_name), *own, *forwarded.headers()]
 
 
 def _goes_on(name: bytes, dropped: frozenset[bytes]) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from starlette.types import Receive, Send
 from websockets.client import ClientProtocol
@@ -209,7 +209,7 @@ async def pass_messages(
     socket: ProgramSocket,
     receive: Receive,
     send: Send,
-    until_refused: Callable[[], Coroutine[Any, Any, None]],
+    until_refused: Callable[[], Coroutine[Any, Any, NoReturn]],
 ) -> None:
     """Both ways, until one side closes (the other is closed with the same code), or until the
     client's access ends."""

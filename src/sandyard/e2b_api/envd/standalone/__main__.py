@@ -6,17 +6,25 @@ import os
 import sys
 
 from sandyard.e2b_api.envd.app import Envd
-from sandyard.e2b_api.envd.responses import ErrorBoundary
+from sandyard.e2b_api.envd.connect import ErrorBoundary
 from sandyard.e2b_api.envd.standalone.machine import ThisMachine
 from sandyard.e2b_api.envd.standalone.server import serve
+from sandyard.kit.sizes import MESSAGE_BYTES
 
 _TOKEN = "ENVD_ACCESS_TOKEN"  # noqa: S105 - the name of a variable
 _MOST_BYTES = 1 << 40
+_MOST_STREAMS = 1000
 
 
 async def run(host: str, port: int, token: str) -> None:
     """Prints `ready PORT` once it serves."""
-    app = ErrorBoundary(Envd(ThisMachine(token), most_bytes=_MOST_BYTES))
+    envd = Envd(
+        ThisMachine(token),
+        upload_bytes=_MOST_BYTES,
+        message_bytes=MESSAGE_BYTES,
+        streams=_MOST_STREAMS,
+    )
+    app = ErrorBoundary(envd)
     server = await serve(app, host, port)
     sys.stdout.write(f"ready {server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()

@@ -1,1 +1,0 @@
-"""Snapshots and forks of running sandboxes."""
