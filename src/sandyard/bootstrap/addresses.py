@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from sandyard.gateway.domains import share_cookies
+from sandyard.gateway.credentials import share_cookies
 from sandyard.gateway.model import SandboxDomain
 from sandyard.gateway.tokens import AccessTokens
 from sandyard.settings import Settings, SettingsError

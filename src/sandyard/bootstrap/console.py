@@ -1,16 +1,17 @@
-"""The console, wired to the API of the same process and to the parts' events."""
+"""The console, wired to the server's API and to the parts' events."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp
+import orjson
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandyard.console.api import ApiPaths, Credentials, OwnTokens
-from sandyard.console.api_proxy import ApiProxy
-from sandyard.console.app import Console
+from sandyard.bootstrap.other_logs import MainProcess
+from sandyard.bootstrap.registry import selected_parts
+from sandyard.console.api import ApiPaths, OwnTokens
+from sandyard.console.app import Console, PartHealth
 from sandyard.console.assets import Assets
-from sandyard.console.health import PartHealth
 from sandyard.console.live import LiveChanges
 from sandyard.console.operator_logins import OperatorLogins
 from sandyard.console.pages import Pages
@@ -18,85 +19,81 @@ from sandyard.console.screens import (
     account,
     admin,
     devices,
-    integrations,
-    lab_jobs,
     labs,
     login,
-    login_oidc,
     overview,
     projects,
-    reservations,
     sandboxes,
 )
 from sandyard.console.session import Cookies
 from sandyard.console.viewer import Viewers
-from sandyard.kit.errors import UnavailableError
 from sandyard.kit.http.client_address import ClientAddress
+from sandyard.kit.http.inner_calls import get
 from sandyard.kit.rotation import AnyOf
-from sandyard.platform.wiring.shared import PREFIX
+from sandyard.platform.wiring import PREFIX
 from sandyard.settings import Settings
 from sandyard.wiring.part import Part
-
-_CHECK_SEC = 2.0
 
 SCREENS = tuple(
     screen
     for screens in (
-        *(overview, login, login_oidc, reservations, lab_jobs, labs, sandboxes, projects, devices),
-        *(account, admin, integrations),
+        *(overview, login, labs, sandboxes, projects, devices),
+        *(account, admin),
     )
     for screen in screens.SCREENS
 )
 
 
-def build_console(settings: Settings, parts: Sequence[Part], api: ASGIApp) -> Console:
-    credentials = Credentials(
-        ApiPaths(platform=PREFIX, broker=settings.broker.api_base_path),
-        OwnTokens(
-            broker_admin=settings.secret("broker_admin_token"),
-            broker_track=settings.secret("broker_api_token"),
-            telemetry_admin=settings.secret("telemetry_admin_token"),
-        ),
+def build_console(
+    settings: Settings, parts: Sequence[Part], api: ASGIApp, *, main: MainProcess | None = None
+) -> Console:
+    """`main` is the process that serves the other parts, if there is one."""
+    api = api if main is None else partial(_call, api, main.app)
+    logs = [part.events for part in parts if part.events is not None]
+    engines = {spec.name: spec.engine_of(settings) for spec in selected_parts(settings)}
+    paths = ApiPaths(platform=PREFIX, broker=settings.broker.api_base_path)
+    tokens = OwnTokens(
+        broker_admin=settings.secret("broker_admin_token"),
+        broker_track=settings.secret("broker_api_token"),
+        telemetry_admin=settings.secret("telemetry_admin_token"),
     )
-    operators = AnyOf(
-        settings.secret("broker_admin_token"), settings.secret("telemetry_admin_token")
-    )
+    operators = AnyOf(tokens.broker_admin, tokens.telemetry_admin)
     assets = Assets()
     pages = Pages(
         assets,
         base_path=urlsplit(settings.platform.public_url or "").path.rstrip("/"),
         frames=_frames(settings),
-        parts={part.name: part.engine for part in parts},
+        parts=engines,
         currency=settings.sandboxes.currency,
         identity_provider=urlsplit(settings.platform.oidc_issuer or "").hostname,
     )
     return Console(
-        SCREENS,
+        screens=SCREENS,
         pages=pages,
         assets=assets,
         cookies=Cookies(_secrets(settings, operators)),
-        viewers=Viewers(api, credentials, operators),
+        viewers=Viewers(api, paths, tokens),
         operator_logins=OperatorLogins(
             ClientAddress(settings.server.proxy_networks),
             failures_per_network=settings.platform.auth_rate_limit_per_account,
             storage_url=settings.broker.rate_limit_storage_url,
         ),
-        api_proxy=ApiProxy(api, credentials),
-        live=LiveChanges([part.events for part in parts if part.events is not None]),
-        check_health=lambda: asyncio.gather(*map(_health, parts)),
+        live=LiveChanges([*logs, *(main.logs if main else ())]),
+        check_health=partial(_health, api, engines),
     )
 
 
-async def _health(part: Part) -> PartHealth:
-    try:
-        async with asyncio.timeout(_CHECK_SEC):
-            await part.check()
-            await part.check_writes()
-    except UnavailableError as error:
-        return PartHealth(part.name, part.engine, error.message)
-    except TimeoutError:
-        return PartHealth(part.name, part.engine, "It does not respond.")
-    return PartHealth(part.name, part.engine, None)
+async def _health(api: ASGIApp, engines: Mapping[str, str]) -> Sequence[PartHealth]:
+    _, body = await get(api, "/readyz")
+    details = orjson.loads(body).get("error", {}).get("details") or {}
+    troubles = details.get("parts", {})
+    return [PartHealth(name, engine, troubles.get(name)) for name, engine in engines.items()]
+
+
+async def _call(own: ASGIApp, main: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """A call of the Platform's API here; any other in the main process."""
+    is_own = scope["path"].startswith(f"{PREFIX}/")
+    await (own if is_own else main)(scope, receive, send)
 
 
 def _secrets(settings: Settings, operators: Sequence[str]) -> Sequence[str]:

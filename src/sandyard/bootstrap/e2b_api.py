@@ -1,5 +1,6 @@
 """E2B's API, wired to the Platform's sandboxes."""
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
@@ -8,28 +9,29 @@ from starlette.types import ASGIApp
 from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
 from sandyard.e2b_api.app import E2bApi
 from sandyard.e2b_api.builds.http import BuildCalls
+from sandyard.e2b_api.builds.records import BuildFolder
 from sandyard.e2b_api.builds.service import Builds
 from sandyard.e2b_api.control import ControlApi
 from sandyard.e2b_api.envd.app import Envd
 from sandyard.e2b_api.hosts import E2bHosts
+from sandyard.e2b_api.links import UnnamedLinks
 from sandyard.e2b_api.model import MAX_TIMEOUT_SEC
-from sandyard.e2b_api.sandboxes.access import SandboxAccess
-from sandyard.e2b_api.sandboxes.entrance import Entrance
-from sandyard.e2b_api.sandboxes.http import SandboxCalls
+from sandyard.e2b_api.sandboxes.entrance import Entrance, SandboxMetrics
+from sandyard.e2b_api.sandboxes.http import SandboxAccess, SandboxCalls
 from sandyard.e2b_api.sandboxes.launcher import SandboxLauncher
-from sandyard.e2b_api.sandboxes.metrics import SandboxMetrics
 from sandyard.e2b_api.sandboxes.service import E2bSandboxes
-from sandyard.e2b_api.snapshots.http import SnapshotCalls
-from sandyard.e2b_api.snapshots.service import Snapshots
+from sandyard.e2b_api.sandboxes.snapshots import Snapshots
 from sandyard.e2b_api.templates.finder import TemplateFinder
 from sandyard.e2b_api.templates.http import TemplateCalls
 from sandyard.e2b_api.tokens import SandboxTokens, UploadTokens
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.service import TokenIssue
+from sandyard.kit.http.client_address import ClientAddress
+from sandyard.kit.rate_limit import RateLimit
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.sandboxes.model import Sandbox
-from sandyard.platform.sandboxes.runs.recorder import run_id_of
+from sandyard.platform.sandboxes.node import run_id_of
 from sandyard.platform.wiring.part import PlatformPart
 from sandyard.runtime.local.supervisor.machine_process import KERNELS_INSIDE
 from sandyard.runtime.model import Sample
@@ -44,14 +46,20 @@ def build_e2b_api(
     """For a process that serves sandboxes; `ports` serves the programs that listen inside them."""
     platform = get_part(parts, PlatformPart)
     issued = SandboxTokens(settings.secret("gateway_secret"))
-    templates = _templates(platform)
+    templates = TemplateFinder(platform.templates, platform.wired.archives)
     control = _control(settings, platform, issued, templates)
     envd = _envd(settings, platform, issued, templates)
-    return E2bApi(control, envd, hosts=hosts, ports=ports)
+    return E2bApi(control, _with_link_limit(settings, envd), hosts=hosts, ports=ports)
 
 
-def _templates(platform: PlatformPart) -> TemplateFinder:
-    return TemplateFinder(platform.templates, platform.wired.archives)
+def _with_link_limit(settings: Settings, envd: Envd) -> UnnamedLinks:
+    rate, storage_url = (
+        settings.platform.auth_rate_limit_per_address,
+        settings.broker.rate_limit_storage_url,
+    )
+    refusals = RateLimit(rate, storage_url, name="unnamed links", is_sliding=False)
+    address_of = ClientAddress(settings.server.proxy_networks).of
+    return UnnamedLinks(envd, refusals, address_of=address_of)
 
 
 def _control(
@@ -65,37 +73,36 @@ def _control(
         platform.variables,
         templates,
         SandboxLauncher(wired.sessions, platform.variables, _kernels(settings.sandboxes)),
-        clock=clock,
-        disk_mb=disk_mb,
+        clock,
+        disk_mb,
     )
     access = _access(settings, platform, issued)
     uploads = UploadTokens(settings.secret("gateway_secret"))
-    builds = _builds(settings, platform, sandboxes, templates)
-    metrics = SandboxMetrics(wired.measurements, _sampler(platform), clock=clock)
-    snapshots = Snapshots(sandboxes, templates, wired.archives)
-    build_calls = BuildCalls(builds, templates, uploads)
-    endpoints = (
-        *SandboxCalls(sandboxes, metrics, access, clock=clock).endpoints(),
-        *TemplateCalls(templates, disk_mb=disk_mb).endpoints(),
-        *build_calls.endpoints(),
-        *SnapshotCalls(snapshots, templates, access).endpoints(),
-    )
-    return ControlApi(platform.guard, endpoints, build_calls.public_routes())
-
-
-def _builds(
-    settings: Settings, platform: PlatformPart, sandboxes: E2bSandboxes, templates: TemplateFinder
-) -> Builds:
-    wired = platform.wired
-    return Builds(
+    builds = Builds(
         sandboxes,
         templates,
         wired.archives,
         wired.sessions,
         wired.uploads,
-        clock=platform.clock,
-        most_bytes=settings.server.max_upload_bytes,
-        disk_bytes=int(settings.sandboxes.sandbox_storage_gb * GIGABYTE),
+        BuildFolder(wired.builds),
+        clock,
+        settings.server.max_upload_bytes,
+        int(settings.sandboxes.sandbox_storage_gb * GIGABYTE),
+        wired.storage,
+    )
+    metrics = SandboxMetrics(wired.measurements, _sampler(platform), clock=clock)
+    snapshots = Snapshots(sandboxes, templates, wired.archives)
+    build_calls = BuildCalls(builds, templates, uploads)
+    endpoints = (
+        *SandboxCalls(sandboxes, metrics, snapshots, access, clock).endpoints(),
+        *TemplateCalls(templates, disk_mb).endpoints(),
+        *build_calls.endpoints(),
+    )
+    return ControlApi(
+        platform.guard,
+        endpoints,
+        build_calls.public_routes(),
+        most_bytes=settings.server.max_body_bytes,
     )
 
 
@@ -109,23 +116,15 @@ def _access(settings: Settings, platform: PlatformPart, issued: SandboxTokens) -
         domain,
         clock=platform.clock,
     )
-    return SandboxAccess(issued, _TrafficTokens(issue), domain=authority)
 
+    async def traffic_token(sandbox_id: str, account_id: str) -> str:
+        """The gateway's, valid for as long as a sandbox may last."""
+        lasts = timedelta(seconds=MAX_TIMEOUT_SEC)
+        scopes = [PageScope.VIEW]
+        made = await issue.issue(sandbox_id, account_id=account_id, scopes=scopes, lasts=lasts)
+        return made.token
 
-class _TrafficTokens:
-    """The gateway's tokens, valid for as long as a sandbox may last."""
-
-    def __init__(self, issue: TokenIssue) -> None:
-        self._issue = issue
-
-    async def issue(self, sandbox_id: str, *, account_id: str) -> str:
-        issued = await self._issue.issue(
-            sandbox_id,
-            account_id=account_id,
-            scopes=[PageScope.VIEW],
-            lasts=timedelta(seconds=MAX_TIMEOUT_SEC),
-        )
-        return issued.token
+    return SandboxAccess(issued, traffic_token, authority, platform.clock)
 
 
 def _kernels(chosen: SandboxSettings) -> str | None:
@@ -145,14 +144,21 @@ def _envd(
     wired = platform.wired
     entrance = Entrance(
         wired.store,
+        SqlCredentialLookup(platform.database),
         wired.sessions,
         wired.targets,
         platform.variables,
         issued,
         templates,
         _sampler(platform),
-        clock=platform.clock,
-        node=wired.node,
-        disk_bytes=int(settings.sandboxes.sandbox_storage_gb * GIGABYTE),
+        platform.clock,
+        wired.node,
+        int(settings.sandboxes.sandbox_storage_gb * GIGABYTE),
     )
-    return Envd(entrance, most_bytes=settings.server.max_upload_bytes)
+    return Envd(
+        entrance,
+        upload_bytes=settings.server.max_upload_bytes,
+        message_bytes=settings.server.max_body_bytes,
+        streams=settings.platform.streams_per_account,
+        has_watchers="PROMETHEUS_MULTIPROC_DIR" not in os.environ,  # which all workers share
+    )

@@ -1,8 +1,6 @@
 """The gateway, wired to the sandboxes of the Platform and to previews."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from starlette.types import ASGIApp
@@ -12,29 +10,20 @@ from sandyard.bootstrap.previews import PreviewsPart
 from sandyard.gateway.http.router import create_tokens_router
 from sandyard.gateway.service import TokenIssue
 from sandyard.kit.http.client_address import ClientAddress
-from sandyard.kit.http.on_demand_app import OnDemandApp
+from sandyard.kit.http.on_demand import OnDemandApp
 from sandyard.platform.access.guard import ACCOUNT_SECURITY
 from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.sandboxes.network.gateway_targets import SandboxTargets
+from sandyard.platform.wiring import PREFIX
 from sandyard.platform.wiring.part import PlatformPart
-from sandyard.platform.wiring.shared import PREFIX
 from sandyard.previews.gateway_targets import PreviewTargets
 from sandyard.settings import Settings
 from sandyard.wiring.part import Part
 from sandyard.wiring.spec import get_part
 
-if TYPE_CHECKING:
-    from sandyard.gateway.app import GatewayPolicy
 
-
-@dataclass(frozen=True, slots=True)
-class GatewayWired:
-    app: OnDemandApp
-    router: APIRouter
-
-
-def build_gateway(settings: Settings, parts: Sequence[Part]) -> GatewayWired:
-    """For a process that serves sandboxes."""
+def build_gateway(settings: Settings, parts: Sequence[Part]) -> tuple[OnDemandApp, APIRouter]:
+    """The gateway and the endpoints for its tokens, for a process that serves sandboxes."""
     platform = get_part(parts, PlatformPart)
     previews = next((each for each in parts if isinstance(each, PreviewsPart)), None)
     targets: dict[str, SandboxTargets | PreviewTargets] = {"sbx": platform.wired.targets}
@@ -52,19 +41,14 @@ def build_gateway(settings: Settings, parts: Sequence[Part]) -> GatewayWired:
 
     def make() -> ASGIApp:
         from sandyard.gateway.access import GatewayAccess
-        from sandyard.gateway.app import Gateway
+        from sandyard.gateway.app import Gateway, GatewayLimits
 
         access = GatewayAccess(issued, accounts, domain, clock=clock)
         address = ClientAddress(settings.server.proxy_networks).of
-        return Gateway(targets, access, domain, _policy(settings), client_address=address)
+        limits = GatewayLimits(
+            timeout_sec=settings.sandboxes.gateway_timeout_sec,
+            connections_per_target=settings.sandboxes.gateway_connections,
+        )
+        return Gateway(targets, access, domain, limits, client_address=address)
 
-    return GatewayWired(OnDemandApp(make), router)
-
-
-def _policy(settings: Settings) -> "GatewayPolicy":
-    from sandyard.gateway.app import GatewayPolicy
-
-    return GatewayPolicy(
-        timeout_sec=settings.sandboxes.gateway_timeout_sec,
-        connections_per_target=settings.sandboxes.gateway_connections,
-    )
+    return OnDemandApp(make), router

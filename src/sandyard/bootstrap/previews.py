@@ -13,7 +13,6 @@ from sandyard.bootstrap.addresses import (
     access_tokens,
     sandbox_domain,
 )
-from sandyard.bootstrap.specs import previews as specs
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.page_access import PageAccess
 from sandyard.kit.changes.events import EventLog
@@ -25,16 +24,17 @@ from sandyard.kit.sql.events import SqlEventLog
 from sandyard.platform.access.guard import ACCOUNT_SECURITY
 from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.quotas.model import ResourceQuota
+from sandyard.platform.sandboxes.errors import QuotaExceededError
+from sandyard.platform.wiring import PREFIX
 from sandyard.platform.wiring.part import PlatformPart
-from sandyard.platform.wiring.shared import PREFIX
 from sandyard.previews.attempts import Attempts
 from sandyard.previews.files import FileLimits
 from sandyard.previews.gateway_targets import PreviewTargets
 from sandyard.previews.http.router import PreviewChecks, create_previews_router
 from sandyard.previews.http.web import create_web_router
 from sandyard.previews.jobs import EndPreviews, SweepPreviews
+from sandyard.previews.ports import PreviewProvider
 from sandyard.previews.providers.local import LocalPreviewProvider
-from sandyard.previews.providers.ports import PreviewProvider
 from sandyard.previews.providers.remote import REPEATS, RemotePreviewProvider, translation
 from sandyard.previews.service import PreviewPolicy, Previews
 from sandyard.previews.stores import tables
@@ -54,6 +54,7 @@ from sandyard.wiring.engines import (
     prune_job,
     verification_of,
 )
+from sandyard.wiring.job_specs import PreviewsJobSpecs as Specs
 from sandyard.wiring.part import Part
 from sandyard.wiring.spec import Counting, Verification
 
@@ -94,11 +95,9 @@ def build_previews(
     data_dir: Path,
     clock: Clock | None = None,
     provider: PreviewProvider | None = None,
-    engine: SqlEngine | None = None,
 ) -> PreviewsPart:
-    """`engine` is its own, if already open."""
     clock = clock or SystemClock()
-    engine = engine or SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
+    engine = SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
     database = engine.database
     store = SqlPreviewStore(database, reads=settings.previews.preview_reads)
     provider = provider or open_provider(settings, platform)
@@ -109,7 +108,10 @@ def build_previews(
         platform.administration,
         clock=clock,
         policy=_policy(settings.previews),
+        require_storage=_storage_check(provider, platform),
     )
+    if isinstance(provider, LocalPreviewProvider):
+        platform.wired.storage.add(partial(_stored_bytes, previews, provider.limits))
     file_bytes = settings.previews.file_bytes_per_account
     platform.quotas.add(partial(_preview_quotas, previews, store, file_bytes))
     log = open_log(database)
@@ -129,34 +131,49 @@ def build_previews(
         runner=engine.runner,
         schedule=[
             *_schedule(settings.previews, platform, store, provider, clock),
-            prune_job(settings, specs.EVENTS, log, clock),
+            prune_job(settings, Specs.EVENTS, log, clock),
         ],
         embedded=engine.embedded,
         sql=engine,
         database=database,
         previews=previews,
         log=log,
-        targets=_targets(store, platform, provider, clock),
+        targets=PreviewTargets(
+            store,
+            platform.projects,
+            provider if isinstance(provider, LocalPreviewProvider) else None,
+            clock,
+            PROGRAM_PORT,
+        ),
         count_running=lambda: store.count_running(at=utc_time(clock.now())),
     )
 
 
-def _targets(
-    store: SqlPreviewStore, platform: PlatformPart, provider: PreviewProvider, clock: Clock
-) -> PreviewTargets:
-    reachable = provider if isinstance(provider, LocalPreviewProvider) else None
-    return PreviewTargets(
-        store, platform.projects, reachable, clock=clock, program_port=PROGRAM_PORT
-    )
-
-
 def _checks(settings: Settings, platform: PlatformPart, clock: Clock) -> PreviewChecks:
-    account = platform.guard.account
+    account = platform.guard.runner
     accounts = SqlCredentialLookup(platform.database)
     pages = PageAccess(account, access_tokens(settings), accounts, clock=clock)
     return PreviewChecks(
         account, status=pages.check_for(PageScope.STATUS), sync=pages.check_for(PageScope.SYNC)
     )
+
+
+def _storage_check(
+    provider: PreviewProvider, platform: PlatformPart
+) -> Callable[[str], Awaitable[None]] | None:
+    """Previews elsewhere store nothing here."""
+    if not isinstance(provider, LocalPreviewProvider):
+        return None
+    return partial(
+        platform.wired.storage.require,
+        size_bytes=provider.limits.storage_bytes,
+        error=QuotaExceededError,
+    )
+
+
+async def _stored_bytes(previews: Previews, limits: Limits, account_id: str) -> int:
+    """A running preview counts with all that it may store."""
+    return (await previews.quota(account_id)).in_use * limits.storage_bytes
 
 
 async def _preview_quotas(
@@ -206,17 +223,17 @@ def _schedule(
 ) -> Sequence[Job[Any]]:
     every = chosen.preview_sweep_interval_sec
     accounts = platform.administration
-    attempts = Attempts(store, provider, accounts, clock=clock, ttl=_policy(chosen).ttl)
-    ending = EndPreviews(store, attempts, platform.projects, accounts, clock=clock)
-    removal = specs.DELETED_PROJECTS.job(_REMOVAL_INTERVAL_SEC, ending.run_over_deleted)
+    attempts = Attempts(store, provider, accounts, clock, _policy(chosen).ttl)
+    ending = EndPreviews(store, attempts, platform.projects, accounts, clock)
+    removal = Specs.DELETED_PROJECTS.job(_REMOVAL_INTERVAL_SEC, ending.run_over_deleted)
     if not isinstance(provider, LocalPreviewProvider):
-        return (specs.END_PREVIEWS.job(every, ending.run_over_running), removal)
+        return (Specs.END_PREVIEWS.job(every, ending.run_over_running), removal)
     node = platform.wired.node  # each node ends its own previews
-    sweep = SweepPreviews(provider, store, clock=clock)
+    sweep = SweepPreviews(provider, store, clock)
     return (
-        specs.END_PREVIEWS.job(every, ending.run_over_running, node=node),
+        Specs.END_PREVIEWS.job(every, ending.run_over_running, node=node),
         removal,
-        specs.SWEEP.job(every, sweep.run, node=node),
+        Specs.SWEEP.job(every, sweep.run, node=node),
     )
 
 
@@ -237,7 +254,6 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
         limits,
         node=platform.wired.node,
         url_of=lambda running: domain.url_of(running.run_id.id, running.port),
-        clock=SystemClock(),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sandyard.bootstrap.copies import is_copy
 from sandyard.broker.wiring.provider import ProviderAddress, provider_policy
 from sandyard.kit.clock import SystemClock
 from sandyard.settings import ProviderSettings, Settings
@@ -15,7 +16,7 @@ from sandyard.wiring.spec import Listen
 
 if TYPE_CHECKING:
     from sandyard.broker.provider.binding import PoolProvider
-    from sandyard.tools.provider.check import Target
+    from sandyard.tools.provider.check import ProviderCheck
 
 SIMULATED_SANDBOXES = 25
 
@@ -24,6 +25,9 @@ SIMULATED_SANDBOXES = 25
 async def open_provider(
     settings: Settings, data_dir: Path, listen: Listen
 ) -> AsyncIterator[ProviderAddress]:
+    if is_copy(data_dir):
+        yield ProviderAddress("http://copy.invalid", "", "not called: this data dir is a copy")
+        return
     url = settings.provider.csp_base_url
     if url is not None:
         yield ProviderAddress(url, settings.secret("csp_api_token"), url)
@@ -31,20 +35,25 @@ async def open_provider(
     from sandyard.tools.provider.simulator import Simulator, create_simulator_app
 
     token = secrets.token_urlsafe(16)
-    simulator = Simulator(token=token, state_file=data_dir / "simulated-provider.json")
+    simulator = Simulator(
+        token=token,
+        accepts_control=settings.secret("broker_admin_token").accepts,
+        state_file=data_dir / "simulated-provider.json",
+    )
     simulator.load_or_create(SIMULATED_SANDBOXES)
     async with listen(create_simulator_app(simulator)) as url:
         about = (
-            f"simulated ({SIMULATED_SANDBOXES} sandboxes); faults and more sandboxes at {url}/_sim"
+            f"simulated ({SIMULATED_SANDBOXES} sandboxes); with the Broker's admin token, "
+            f"faults and more sandboxes at {url}/_sim"
         )
         yield ProviderAddress(url, token, about)
 
 
-def provider_target(settings: ProviderSettings) -> "Target":
-    """The configured provider, for a conformance check."""
-    from sandyard.tools.provider.check import Target
+def provider_check(settings: ProviderSettings) -> "ProviderCheck":
+    """The conformance check of the configured provider."""
+    from sandyard.tools.provider.check import ProviderCheck
 
-    return Target(
+    return ProviderCheck(
         base_url=settings.csp_base_url or "",
         token=secret(settings.csp_api_token) or "",
         dialect=settings.csp_dialect,

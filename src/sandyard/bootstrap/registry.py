@@ -3,10 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from sandyard.bootstrap.specs.broker import BROKER
-from sandyard.bootstrap.specs.platform import PLATFORM
-from sandyard.bootstrap.specs.previews import PREVIEWS
-from sandyard.bootstrap.specs.telemetry import TELEMETRY
+from sandyard.bootstrap.specs import BROKER, PLATFORM, PREVIEWS, TELEMETRY
 from sandyard.wiring.spec import PartSpec
 
 if TYPE_CHECKING:
@@ -43,11 +40,11 @@ def _mistake(names: tuple[str, ...]) -> str | None:
     return None
 
 
-def late_parts(settings: "Settings") -> tuple[PartSpec, ...]:
-    """The parts that are built after the port is open: none if there is nothing else to serve."""
+def tenant_parts(settings: "Settings") -> tuple[PartSpec, ...]:
+    """The parts of the tenants' process: none if there is nothing else to serve."""
     chosen = selected_parts(settings)
-    late = tuple(spec for spec in chosen if spec.engine is not None)
-    return late if len(late) < len(chosen) else ()
+    apart = tuple(spec for spec in chosen if spec.is_for_tenants)
+    return apart if len(apart) < len(chosen) else ()
 
 
 def embedded_parts(settings: "Settings") -> tuple[PartSpec, ...]:

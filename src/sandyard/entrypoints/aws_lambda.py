@@ -5,7 +5,6 @@ event, from the same settings as a server. It needs a shared engine, as its proc
 """
 
 import asyncio
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import gettempdir
@@ -28,25 +27,19 @@ if TYPE_CHECKING:  # imported only if a collector is configured
     from sandyard.kit.observability.tracing_otel import OtelTracing
 
 
-@dataclass(frozen=True, slots=True)
-class _Function:
-    application: Mangum
-    tracing: "OtelTracing | None"
-
-
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """Handle one event. Its spans are sent before the response: after it, AWS suspends the process
     until the next event."""
-    function = _function()
+    application, tracing = _function()
     try:
-        return function.application(event, context)
+        return application(event, context)
     finally:
-        if function.tracing is not None:
-            function.tracing.flush()
+        if tracing is not None:
+            tracing.flush()
 
 
 @cache
-def _function() -> _Function:
+def _function() -> "tuple[Mangum, OtelTracing | None]":
     settings = load_settings().only("telemetry")
     if embedded_parts(settings):
         raise SettingsError("TELEMETRY_STORE: must be dynamodb, or DATABASE_URL must be set")
@@ -65,4 +58,4 @@ def _function() -> _Function:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(scope, receive, send)
 
-    return _Function(Mangum(application, lifespan="off"), tracing)
+    return Mangum(application, lifespan="off"), tracing

@@ -1,10 +1,11 @@
 """Settings, read once from the environment and passed in; nothing here is a module-level instance.
 
-Each section is frozen and belongs to one part. `describe` lists every variable for the docs.
+Each section is frozen and belongs to one part. `describe` lists every variable.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, cast, get_type_hints
 
@@ -17,13 +18,12 @@ from sandyard.kit.rotation import Secret
 from sandyard.settings.broker import BrokerSettings, OAuthSettings, ProviderSettings
 from sandyard.settings.delivery import DeliverySettings
 from sandyard.settings.fields import Section, tokens
-from sandyard.settings.otel import OtelSettings
 from sandyard.settings.platform import PlatformSettings, SandboxSettings
 from sandyard.settings.previews import PreviewSettings
 from sandyard.settings.references import references
 from sandyard.settings.secrets import Secrets
 from sandyard.settings.server import ServerSettings
-from sandyard.settings.services import DynamoSettings, E2bSettings
+from sandyard.settings.services import DynamoSettings, E2bSettings, OtelSettings
 from sandyard.settings.telemetry import TelemetrySettings
 
 __all__ = [
@@ -42,10 +42,17 @@ __all__ = [
     "Settings",
     "SettingsError",
     "TelemetrySettings",
+    "at_database",
+    "close_variables",
     "describe",
+    "list_in_force",
     "load_settings",
     "tokens",
 ]
+
+_CLOSE = 0.88
+_OF_LIBRARIES = ("AWS_", "OTEL_", "SANDYARD_")
+"""Prefixes of variables that others read."""
 
 
 class SettingsError(SandyardError):
@@ -103,13 +110,45 @@ def load_settings() -> Settings:
     return Settings(**sections, secrets=secrets)  # type: ignore[arg-type]
 
 
-def describe() -> Iterator[tuple[str, str, str, str]]:
-    """Section, variable, default and meaning of every setting."""
+def at_database(settings: Settings, url: str) -> Settings:
+    """The same with another DATABASE_URL, which has its password in it."""
+    server = settings.server.model_copy(
+        update={"database_url": SecretStr(url), "database_password": None}
+    )
+    secrets = Secrets(
+        {},
+        _validate,
+        refresh_sec=server.secrets_refresh_sec,
+        overlap_sec=server.secrets_overlap_sec,
+    )
+    return replace(settings, server=server, secrets=secrets)
+
+
+def describe() -> Iterator[tuple[str, str]]:
+    """Variable and default of every setting."""
     for section in _sections().values():
         for name, field in section.model_fields.items():
-            default = "" if field.default is None else str(field.default)
-            title = " ".join((section.__doc__ or "").split()).rstrip(".")
-            yield title, name.upper(), default, field.description or ""
+            yield name.upper(), "" if field.default is None else str(field.default)
+
+
+def list_in_force(settings: Settings) -> Iterator[tuple[str, Any, str]]:
+    """Every variable, its value, and where it comes from: the environment, a reference in it, or
+    the default."""
+    pointers = references()
+    for part in _sections():
+        section: Section = getattr(settings, part)
+        for name in type(section).model_fields:
+            is_set = name in section.model_fields_set
+            source = pointers.get(name, "environment") if is_set else "default"
+            yield name.upper(), getattr(section, name), source
+
+
+def close_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Variables that are not settings but closely resemble one, each with that setting."""
+    known = [name for name, _ in describe()]
+    for name in sorted(environment.keys() - set(known)):
+        if not name.startswith(_OF_LIBRARIES):
+            yield from ((name, each) for each in get_close_matches(name, known, 1, _CLOSE))
 
 
 def _sections() -> dict[str, type[Section]]:

@@ -1,6 +1,6 @@
 """Building blocks of sections: field types, and the base of all sections."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any, Self
@@ -19,12 +19,28 @@ def _rate(text: str) -> str:
     return text
 
 
+def long_enough(characters: int) -> Callable[[SecretStr | None], SecretStr | None]:
+    """Requires this length of each of the comma-separated values."""
+
+    def check(value: SecretStr | None) -> SecretStr | None:
+        if any(len(each) < characters for each in tokens(value)):
+            raise ValueError(f"must have at least {characters} characters")
+        return value
+
+    return check
+
+
 def networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
     """The comma-separated networks of a variable; ValueError if one is invalid."""
     try:
-        return tuple(ip_network(each.strip()) for each in text.split(",") if each.strip())
+        return tuple(ip_network(each) for each in words(text))
     except ValueError as error:
         raise ValueError("must be networks such as 10.0.0.0/8, comma-separated") from error
+
+
+def _networks(text: str) -> str:
+    networks(text)
+    return text
 
 
 def _url(text: str) -> str:
@@ -45,7 +61,11 @@ Hours = Annotated[float, Field(gt=0, le=24 * 365)]
 Positive = Annotated[int, Field(gt=0)]
 Price = Annotated[Decimal, Field(ge=0, max_digits=18, decimal_places=6)]
 Rate = Annotated[str, AfterValidator(_rate)]
+Networks = Annotated[str, AfterValidator(_networks)]
 Token = SecretStr | None
+AcceptedToken = Annotated[Token, AfterValidator(long_enough(16))]
+"""Whoever sends one of these is let in."""
+SigningKey = Annotated[Token, AfterValidator(long_enough(32))]
 
 
 class Section(BaseSettings):
@@ -71,9 +91,7 @@ class Section(BaseSettings):
 
 def tokens(value: SecretStr | None) -> tuple[str, ...]:
     """The comma-separated tokens of a variable, so that an old and a new one may both be valid."""
-    if value is None:
-        return ()
-    return tuple(token.strip() for token in value.get_secret_value().split(",") if token.strip())
+    return () if value is None else tuple(words(value.get_secret_value()))
 
 
 def words(text: str) -> list[str]:

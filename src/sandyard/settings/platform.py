@@ -17,12 +17,11 @@ from sandyard.settings.fields import (
     Rate,
     Seconds,
     Section,
+    SigningKey,
     Token,
-    tokens,
     words,
 )
 
-_MIN_SIGNING_KEY = 32
 _HOST = r"(\*\.)?[A-Za-z0-9._-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?"
 _DOMAIN = pattern(
     r"^(https?://)?([a-zA-Z0-9][a-zA-Z0-9-]*\.)*[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?(:\d{1,5})?$",
@@ -46,75 +45,55 @@ PACKAGE_HOSTS = ",".join(
 class PlatformSettings(Section):
     """The Platform."""
 
-    jwt_secret: Token = Field(
-        None, description="Keys for login tokens, comma-separated: the first signs, all verify."
-    )
-    gateway_secret: Token = Field(
-        None,
-        description="Keys for access tokens of sandboxes, comma-separated: the first signs, all "
-        "verify.",
-    )
-    login_hours: Hours = Field(24, description="Lifetime of a login token.")
-    public_url: URL | None = Field(
-        None,
-        description="Public URL of this server, for links in mails and the addresses of "
-        "sandboxes. Unset: the address it listens on.",
-    )
-    smtp_url: SecretStr | None = Field(
-        None,
-        description="`smtp://`, `smtps://` or `smtp+starttls://`, with user and password if "
-        "needed. Unset: mails are written to `outbox` in the data dir.",
-    )
+    jwt_secret: SigningKey = None
+    """Keys for login tokens, comma-separated: the first signs, all verify."""
+    gateway_secret: SigningKey = None
+    """Keys for access tokens of sandboxes, comma-separated: the first signs, all verify."""
+    login_hours: Hours = 24
+    """Lifetime of a login token."""
+    public_url: URL | None = None
+    """Public URL of this server, for links in mails and the addresses of sandboxes. Unset: the
+    address it listens on."""
+    smtp_url: SecretStr | None = None
+    """`smtp://`, `smtps://` or `smtp+starttls://`, with user and password if needed. Unset: mails
+    are written to `outbox` in the data dir."""
     mail_from: str = Field(
         "Sandyard <sandyard@localhost>",
         pattern=pattern(r"^[^\x00-\x1f\x7f]+$", "must have no control characters"),
-        description="Sender of mails.",
     )
-    auth_rate_limit_per_account: Rate = Field(
-        "10 per 15 minutes",
-        description="Rate limit of failed logins per account and client address, of wrong operator "
-        "tokens in the console per client address, and of mails per e-mail address.",
-    )
-    auth_rate_limit_per_address: Rate = Field(
-        "100 per 15 minutes",
-        description="Rate limit of failed logins and of mails per client address.",
-    )
-    failed_logins_per_account: Rate = Field(
-        "1000 per hour",
-        description="Rate limit of failed logins per account, from addresses where it has not "
-        "logged in before.",
-    )
+    """Sender of mails."""
+    auth_rate_limit_per_account: Rate = "10 per 15 minutes"
+    """Rate limit of failed logins per account and client address, of wrong operator tokens in the
+    console per client address, and of mails per e-mail address."""
+    auth_rate_limit_per_address: Rate = "100 per 15 minutes"
+    """Rate limit of failed logins and of mails per client address."""
+    failed_logins_per_account: Rate = "1000 per hour"
+    """Rate limit of failed logins per account, from addresses where it has not logged in before."""
 
-    requests_per_account: Rate = Field(
-        "12000 per minute", description="Rate limit of requests per account."
-    )
-    projects_per_account: Positive = Field(1000, description="Quota of projects per account.")
-    variables_per_account: Positive = Field(
-        1000, description="Quota of variables and secrets per account."
-    )
-    secrets_key: Token = Field(
-        None,
-        description="Keys for variables and secrets at rest, comma-separated: the first encrypts,"
-        " all decrypt.",
-    )
-    signup: Literal["open", "invite", "closed"] = Field(
-        "open", description="Who may sign up: everybody, people whom an admin invites, or nobody."
-    )
-    oidc_issuer: URL | None = Field(
-        None,
-        description="Identity provider for logins with OpenID Connect, such as "
-        "`https://id.example.com`. Unset: passwords only.",
-    )
-    oidc_client_id: str | None = Field(None, description="Client id at the identity provider.")
-    oidc_client_secret: Token = Field(None, description="Client secret at the identity provider.")
-    templates_per_account: Positive = Field(1000, description="Quota of templates per account.")
-
-    @field_validator("jwt_secret", "gateway_secret", "secrets_key")
-    @classmethod
-    def _is_long(cls, secret: Token) -> Token:
-        if any(len(each) < _MIN_SIGNING_KEY for each in tokens(secret)):
-            raise ValueError(f"must have at least {_MIN_SIGNING_KEY} characters")
-        return secret
+    requests_per_account: Rate = "12000 per minute"
+    """Rate limit of requests per account."""
+    writes_per_account: Rate = "1200 per minute"
+    """Rate limit of requests per account that change something, other than inside sandboxes."""
+    streams_per_account: Positive = 100
+    """Maximum number of logs and command outputs that an account follows at a time, per process;
+    also of the streams of E2B's API into one sandbox."""
+    projects_per_account: Positive = 1000
+    """Quota of projects per account."""
+    variables_per_account: Positive = 1000
+    """Quota of variables and secrets per account."""
+    secrets_key: SigningKey = None
+    """Keys for variables and secrets at rest, comma-separated: the first encrypts, all decrypt."""
+    signup: Literal["open", "invite", "closed"] = "open"
+    """Who may sign up: everybody, people whom an admin invites, or nobody."""
+    oidc_issuer: URL | None = None
+    """Identity provider for logins with OpenID Connect, such as `https://id.example.com`. Unset:
+    passwords only."""
+    oidc_client_id: str | None = None
+    """Client id at the identity provider."""
+    oidc_client_secret: Token = None
+    """Client secret at the identity provider."""
+    templates_per_account: Positive = 1000
+    """Quota of templates per account."""
 
     @field_validator("oidc_issuer")
     @classmethod
@@ -137,93 +116,63 @@ class PlatformSettings(Section):
 class SandboxSettings(Section):
     """Sandboxes, usage and bills."""
 
-    sandbox_runtime: Literal["local", "e2b"] = Field(
-        "local", description="Where sandboxes run: this machine, or E2B."
-    )
-    sandbox_isolation: Literal["bubblewrap", "none"] = Field(
-        "bubblewrap",
-        description="`none` runs programs without isolation: only for code that you trust.",
-    )
-    sandbox_domain: str | None = Field(
-        None,
-        pattern=_DOMAIN,
-        description="Domain of sandboxes: each port has the host `{port}-{sandbox_id}` below it. "
-        "It may have a scheme and a port; default are those of PUBLIC_URL. Unset: "
-        "`localhost`.",
-    )
-    gateway_timeout_sec: Seconds = Field(
-        120, description="Timeout for a program in a sandbox to begin its response."
-    )
-    gateway_connections: Positive = Field(
-        500,
-        description="Maximum number of concurrent requests and WebSockets to one sandbox, per "
-        "process.",
-    )
-    sandbox_processes: Positive = Field(
-        128, description="Maximum number of processes and threads per sandbox."
-    )
-    sandbox_storage_gb: float = Field(
-        2, gt=0, le=1000, description="Maximum size of a sandbox's files and logs."
-    )
-    sandbox_root: Literal["auto", "none"] = Field(
-        default="auto",
-        description="Whether sandboxes have their own root user with `sudo`, who can change files"
-        " outside the workspace, for that sandbox only and within its storage. "
-        "`auto`: if possible (Linux, server is root, files in an image or in memory, "
-        "id-mapped mounts).",
-    )
-    sandbox_volume: Literal["auto", "image", "tmpfs", "folder"] = Field(
-        "auto",
-        description="Where the files of a sandbox are stored: in an image with its own file "
-        "system, in memory (`tmpfs`, lost if the host fails), or in a folder. `auto`:"
-        " an image if possible (Linux, root, loop devices), else a folder.",
-    )
+    sandbox_runtime: Literal["local", "e2b"] = "local"
+    """Where sandboxes run: this machine, or E2B."""
+    sandbox_isolation: Literal["bubblewrap", "none"] = "bubblewrap"
+    """`none` runs programs without isolation: only for code that you trust."""
+    sandbox_domain: str | None = Field(None, pattern=_DOMAIN)
+    """Domain of sandboxes: each port has the host `{port}-{sandbox_id}` below it. It may have a
+    scheme and a port; default are those of PUBLIC_URL. Unset: `localhost`."""
+    gateway_timeout_sec: Seconds = 120
+    """Timeout for a program in a sandbox to begin its response."""
+    gateway_connections: Positive = 500
+    """Maximum number of concurrent requests and WebSockets to one sandbox, per process."""
+    sandbox_processes: Positive = 128
+    """Maximum number of processes and threads per sandbox."""
+    sandbox_storage_gb: float = Field(2, gt=0, le=1000)
+    """Maximum size of a sandbox's files and logs."""
+    disk_reserve_gb: float | None = Field(None, ge=0, le=100_000)
+    """Part of the data dir's disk that sandboxes, builds and previews never use: with less free,
+    nothing is started or stored, and what keeps writing is ended. Unset: the larger of 1 GB and 5 %
+    of the disk."""
+    sandbox_root: Literal["auto", "none"] = "auto"
+    """Whether sandboxes have their own root user with `sudo`, who can change files outside the
+    workspace, for that sandbox only and within its storage. `auto`: if possible (Linux, server is
+    root, files in an image or in memory, id-mapped mounts)."""
+    sandbox_volume: Literal["auto", "image", "tmpfs", "folder"] = "auto"
+    """Where the files of a sandbox are stored: in an image with its own file system, in memory
+    (`tmpfs`, lost if the host fails), or in a folder. `auto`: an image if possible (Linux, root,
+    loop devices), else a folder."""
     sandbox_cgroup_root: str | None = Field(
-        None,
-        pattern=pattern("^/.+", "must be an absolute path"),
-        description="cgroup v2 folder, delegated to the server, in which each sandbox gets a "
-        "control group. Unset: a watchdog limits memory.",
+        None, pattern=pattern("^/.+", "must be an absolute path")
     )
-    sandbox_git_networks: str = Field(
-        "",
-        description="Private networks from which templates may be cloned, such as 10.0.0.0/8.",
-    )
-    sandbox_git_ca_file: str | None = Field(
-        None, description="CA certificates for cloning templates, in addition to the system's."
-    )
-    sandbox_kernels: str | None = Field(
-        None,
-        description="Virtual environment with Jupyter kernels (ipykernel) for E2B's code "
-        "interpreter, which sandboxes see read-only; its Python must be below `/usr`.",
-    )
-    sandbox_egress_networks: str = Field(
-        "",
-        description="Private networks that sandboxes may reach and from which templates may be "
-        "cloned, such as 10.0.0.0/8.",
-    )
-    sandbox_package_hosts: str = Field(
-        PACKAGE_HOSTS,
-        description="Hosts that sandboxes with the network `packages` can reach: names, or "
-        "`*.name` for all subdomains, optionally with `:port`.",
-    )
-    sandbox_pip_index_url: URL | None = Field(
-        None, description="Package index for pip in sandboxes. Unset: PyPI."
-    )
-    sandbox_npm_registry: URL | None = Field(
-        None, description="Registry for npm in sandboxes. Unset: npm's own."
-    )
-    sandbox_debian_mirror: URL | None = Field(
-        None, description="Mirror for apt in sandboxes. Unset: Debian's own."
-    )
-    sandbox_ca_file: str | None = Field(
-        None, description="CA certificates that sandboxes trust, in addition to the system's."
-    )
-    sandbox_git_timeout_sec: Seconds = Field(
-        60, description="Timeout for cloning a template's repository."
-    )
-    sandbox_listen_timeout_sec: Seconds = Field(
-        120, description="Timeout for a program to listen on its PORT."
-    )
+    """cgroup v2 folder, delegated to the server, in which each sandbox gets a control group. Unset:
+    the limit of memory is advisory."""
+    sandbox_git_networks: str = ""
+    """Private networks from which templates may be cloned, such as 10.0.0.0/8."""
+    sandbox_git_ca_file: str | None = None
+    """CA certificates for cloning templates, in addition to the system's."""
+    sandbox_kernels: str | None = None
+    """Virtual environment with Jupyter kernels (ipykernel) for E2B's code interpreter, which
+    sandboxes see read-only; its Python must be below `/usr`."""
+    sandbox_egress_networks: str = ""
+    """Private networks that sandboxes may reach and from which templates may be cloned, such as
+    10.0.0.0/8."""
+    sandbox_package_hosts: str = PACKAGE_HOSTS
+    """Hosts that sandboxes with the network `packages` can reach: names, or `*.name` for all
+    subdomains, optionally with `:port`."""
+    sandbox_pip_index_url: URL | None = None
+    """Package index for pip in sandboxes. Unset: PyPI."""
+    sandbox_npm_registry: URL | None = None
+    """Registry for npm in sandboxes. Unset: npm's own."""
+    sandbox_debian_mirror: URL | None = None
+    """Mirror for apt in sandboxes. Unset: Debian's own."""
+    sandbox_ca_file: str | None = None
+    """CA certificates that sandboxes trust, in addition to the system's."""
+    sandbox_git_timeout_sec: Seconds = 60
+    """Timeout for cloning a template's repository."""
+    sandbox_listen_timeout_sec: Seconds = 120
+    """Timeout for a program to listen on its PORT."""
 
     @field_validator("sandbox_egress_networks", "sandbox_git_networks")
     @classmethod
@@ -240,38 +189,43 @@ class SandboxSettings(Section):
                 raise ValueError(f"{each!r} is not a host")
         return hosts
 
-    quota_sandboxes: Positive = Field(5, description="Quota of running sandboxes per account.")
-    sandboxes_per_account: Positive = Field(
-        1000, description="Quota of sandboxes per account, running or not, until they are recycled."
-    )
-    quota_cpu: float = Field(
-        8, gt=0, description="Quota of vCPU per account, for all its running sandboxes."
-    )
-    quota_memory_gb: float = Field(
-        16, gt=0, description="Quota of memory per account, for all its running sandboxes."
-    )
-    snapshot_days: float = Field(
-        30, gt=0, le=3650, description="Retention of a stopped sandbox's files."
-    )
-    snapshot_warning_hours: Hours = Field(
-        24, description="How long before these files expire the owner is notified."
-    )
+    quota_sandboxes: Positive = 5
+    """Quota of running sandboxes per account."""
+    sandboxes_per_account: Positive = 1000
+    """Quota of sandboxes per account, running or not, until they are recycled."""
+    quota_cpu: float = Field(8, gt=0)
+    """Quota of vCPU per account, for all its running sandboxes."""
+    quota_memory_gb: float = Field(16, gt=0)
+    """Quota of memory per account, for all its running sandboxes."""
+    quota_storage_gb: float | None = Field(None, gt=0)
+    """Quota of stored files per account: workspaces of running sandboxes and previews, by their
+    limit, snapshots, builds and uploads. Unset: twice what its running sandboxes may store:
+    QUOTA_SANDBOXES times SANDBOX_STORAGE_GB."""
+    snapshot_days: float = Field(30, gt=0, le=3650)
+    """Retention of a stopped sandbox's files."""
+    snapshot_warning_hours: Hours = 24
+    """How long before these files expire the owner is notified."""
     currency: str = Field(
-        "USD",
-        pattern=pattern(r"^[A-Z]{3}$", "must be three capital letters, such as EUR"),
-        description="Currency of the prices, by its code of ISO 4217.",
+        "USD", pattern=pattern(r"^[A-Z]{3}$", "must be three capital letters, such as EUR")
     )
-    price_vcpu_hour: Price = Field(Decimal("0.05"), description="Price of one vCPU for an hour.")
-    price_memory_gb_hour: Price = Field(
-        Decimal("0.01"), description="Price of one GB of memory for an hour."
-    )
-    price_storage_gb_hour: Price = Field(
-        Decimal("0.0001"), description="Price of one GB of stored files for an hour."
-    )
-    reconcile_interval_sec: Seconds = Field(60, description="Interval of the job `reconcile`.")
-    ends_interval_sec: Seconds = Field(2, description="Interval of the job `ends`.")
-    warm_interval_sec: Seconds = Field(5, description="Interval of the job `warm`.")
-    metrics_interval_sec: Seconds = Field(15, description="Interval of the job `measure`.")
-    metrics_days: float = Field(30, gt=0, description="Retention of samples.")
-    billing_interval_sec: Seconds = Field(3600, description="Interval of the job `billing`.")
-    snapshots_interval_sec: Seconds = Field(3600, description="Interval of the job `snapshots`.")
+    """Currency of the prices, by its code of ISO 4217."""
+    price_vcpu_hour: Price = Decimal("0.05")
+    """Price of one vCPU for an hour."""
+    price_memory_gb_hour: Price = Decimal("0.01")
+    """Price of one GB of memory for an hour."""
+    price_storage_gb_hour: Price = Decimal("0.0001")
+    """Price of one GB of stored files for an hour."""
+    reconcile_interval_sec: Seconds = 60
+    """Interval of the job `reconcile`."""
+    ends_interval_sec: Seconds = 2
+    """Interval of the job `ends`."""
+    warm_interval_sec: Seconds = 5
+    """Interval of the job `warm`."""
+    metrics_interval_sec: Seconds = 15
+    """Interval of the job `measure`."""
+    metrics_days: float = Field(30, gt=0)
+    """Retention of samples."""
+    billing_interval_sec: Seconds = 3600
+    """Interval of the job `billing`."""
+    snapshots_interval_sec: Seconds = 3600
+    """Interval of the job `snapshots`."""

@@ -7,106 +7,80 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
 
-from sandyard.settings.fields import Positive, Seconds, Section, Token, networks
+from sandyard.settings.fields import (
+    AcceptedToken,
+    Networks,
+    Positive,
+    Seconds,
+    Section,
+    networks,
+    words,
+)
 
 
 class ServerSettings(Section):
     """The process as a whole."""
 
-    parts: str | None = Field(
-        None, description="Parts that this process serves, comma-separated. Unset: all."
-    )
-    database_url: SecretStr | None = Field(
-        None, description="PostgreSQL URL. Unset: SQLite files in the data dir."
-    )
-    database_password: SecretStr | None = Field(
-        None, description="Password for DATABASE_URL, in place of one in it."
-    )
-    database_pool_size: Positive = Field(16, description="Connections to PostgreSQL per process.")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        "INFO", description="Lowest level that is logged."
-    )
-    log_format: Literal["auto", "json", "text"] = Field(
-        "auto", description="`auto` is `text` on a terminal and `json` elsewhere."
-    )
-    metrics_port: int | None = Field(
-        None, ge=1, le=65535, description="Also serve `/metrics` on this port, without a token."
-    )
-    metrics_token: Token = Field(
-        None,
-        description="Tokens for `/metrics`, comma-separated. Unset: open if the server listens on"
-        " loopback only, closed otherwise.",
-    )
-    secrets_refresh_sec: Seconds = Field(
-        60, description="How often secrets in files or at AWS are read again."
-    )
-    secrets_overlap_sec: float = Field(
-        86_400,
-        ge=0,
-        description="How long the old value of a rotated secret stays valid.",
-    )
-    enable_request_id: bool = Field(
-        default=True, description="Send `X-Request-ID` with each response."
-    )
-    job_lease_sec: Seconds = Field(60, description="How long a job's lease lasts without renewal.")
-    event_retention_days: float = Field(
-        90,
-        gt=0,
-        le=36_500,
-        description="Retention of events; longer if a current state depends on them.",
-    )
-    event_prune_interval_sec: Seconds = Field(
-        86_400, description="How often old events are removed."
-    )
-    max_body_bytes: Positive = Field(1_048_576, description="Maximum size of a request body.")
-    body_timeout_sec: Seconds = Field(30, description="Timeout for receiving a request body.")
-    max_upload_bytes: Positive = Field(
-        10 * 1024**3, description="Maximum size of a file or archive that is uploaded to a sandbox."
-    )
-    upload_timeout_sec: Seconds = Field(
-        60, description="Timeout between two chunks of such an upload."
-    )
-    max_connections: Positive = Field(
-        10_000,
-        description="Maximum number of client connections per process. Beyond it, the longest "
-        "idle ones are closed.",
-    )
-    max_connections_per_address: Positive = Field(
-        2_000,
-        description="The same per client address. A whole class may share one address; trusted "
-        "proxies have no limit.",
-    )
-    keep_alive_sec: Seconds = Field(
-        75,
-        description="How long a connection may be idle, or take to send its headers. Set it "
-        "longer than the idle timeout of a load balancer in front.",
-    )
-    write_timeout_sec: Seconds = Field(
-        30,
-        description="How long a client may read nothing of its response before the connection is "
-        "closed.",
-    )
-    cors_origins: str | None = Field(
-        None,
-        description="Allowed CORS origins, comma-separated, such as `https://editor.example.com`.",
-    )
-    trusted_proxies: str | None = Field(
-        None,
-        description="Networks of the proxies in front of this server, comma-separated, such as "
-        "`10.0.0.0/8`. Their `X-Forwarded-For` is trusted.",
-    )
-    drain_sec: float = Field(
-        1.0,
-        ge=0,
-        le=10,
-        description="How long `/readyz` returns 503 after SIGTERM before the listener closes.",
-    )
+    parts: str | None = None
+    """Parts that this process serves, comma-separated. Unset: all."""
+    database_url: SecretStr | None = None
+    """PostgreSQL URL. Unset: SQLite files in the data dir."""
+    database_password: SecretStr | None = None
+    """Password for DATABASE_URL, in place of one in it."""
+    database_pool_size: Positive = 16
+    """Connections to PostgreSQL per part of a process."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Lowest level that is logged."""
+    log_format: Literal["auto", "json", "text"] = "auto"
+    """`auto` is `text` on a terminal and `json` elsewhere."""
+    metrics_port: int | None = Field(None, ge=1, le=65535)
+    """Also serve `/metrics` on this port, without a token."""
+    metrics_token: AcceptedToken = None
+    """Tokens for `/metrics`, comma-separated, each of at least 16 characters. Unset: open if the
+    server listens on loopback only, closed otherwise."""
+    secrets_refresh_sec: Seconds = 60
+    """How often secrets in files or at AWS are read again."""
+    secrets_overlap_sec: float = Field(86_400, ge=0)
+    """How long the old value of a rotated secret stays valid."""
+    enable_request_id: bool = True
+    """Send `X-Request-ID` with each response."""
+    job_lease_sec: Seconds = 60
+    """How long a job's lease lasts without renewal."""
+    event_retention_days: float = Field(90, gt=0, le=36_500)
+    """Retention of events; longer if a current state depends on them."""
+    event_prune_interval_sec: Seconds = 86_400
+    """How often old events are removed."""
+    max_body_bytes: Positive = 1_048_576
+    """Maximum size of a request body."""
+    body_timeout_sec: Seconds = 30
+    """Timeout for receiving a request body."""
+    max_upload_bytes: Positive = 10 * 1024**3
+    """Maximum size of a file or archive that is uploaded to a sandbox."""
+    upload_timeout_sec: Seconds = 60
+    """Timeout between two chunks of such an upload."""
+    max_connections: Positive = 10_000
+    """Maximum number of client connections per process. Beyond it, the longest idle ones are
+    closed."""
+    max_connections_per_address: Positive = 2_000
+    """The same per client address. A whole class may share one address; trusted proxies have no
+    limit."""
+    keep_alive_sec: Seconds = 75
+    """How long a connection may be idle, or take to send its headers. Set it longer than the idle
+    timeout of a load balancer in front."""
+    write_timeout_sec: Seconds = 30
+    """How long a client may read nothing of its response before the connection is closed."""
+    cors_origins: str | None = None
+    """Allowed CORS origins, comma-separated, such as `https://editor.example.com`."""
+    trusted_proxies: Networks | None = None
+    """Networks of the proxies in front of this server, comma-separated, such as `10.0.0.0/8`. Their
+    `X-Forwarded-For` is trusted."""
+    drain_sec: float = Field(1.0, ge=0, le=10)
+    """How long `/readyz` returns 503 after SIGTERM before the listener closes."""
 
     @property
     def part_names(self) -> tuple[str, ...]:
         """The words of PARTS; the registry of parts knows which are valid."""
-        names = (name.strip() for name in (self.parts or "").split(","))
-        return tuple(name for name in names if name)
+        return tuple(words(self.parts or ""))
 
     @property
     def event_retention(self) -> timedelta:
@@ -114,22 +88,16 @@ class ServerSettings(Section):
 
     @property
     def allowed_origins(self) -> tuple[str, ...]:
-        return tuple(filter(None, (self.cors_origins or "").split(",")))
+        return tuple(words(self.cors_origins or ""))
 
     @property
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
         return networks(self.trusted_proxies or "")
 
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _are_networks(cls, text: str | None) -> str | None:
-        networks(text or "")
-        return text
-
     @field_validator("cors_origins")
     @classmethod
     def _are_origins(cls, text: str | None) -> str | None:
-        origins = [origin.strip() for origin in (text or "").split(",") if origin.strip()]
+        origins = words(text or "")
         if not all(re.fullmatch(r"https?://[^/\s*]+", origin) for origin in origins):
             raise ValueError("must be origins such as https://editor.example.com, comma-separated")
         return ",".join(origins) or None

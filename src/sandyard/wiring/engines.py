@@ -1,41 +1,48 @@
 """Which engine each part uses, and how it is opened."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from pydantic import SecretStr
 
 from sandyard.kit import ids
-from sandyard.kit.changes.events import EventLog
-from sandyard.kit.changes.pruning import PruneEvents, PruneReport
+from sandyard.kit.changes.events import EventLog, PruneReport, prune_events
 from sandyard.kit.changes.verification import HistoryReport
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import Job, JobLeases, JobRunner
-from sandyard.kit.observability import tracing
-from sandyard.kit.sql.database import Database, open_database
-from sandyard.kit.sql.embedded import EmbeddedDatabase
+from sandyard.kit.observability.tracing import About, traced
+from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.job_leases import SqlJobLeases
-from sandyard.kit.sql.migrations import Migrations
-from sandyard.kit.sql.postgres_login import PostgresLogin
+from sandyard.kit.sql.migrations import EmbeddedDatabase, Migrations
+from sandyard.kit.sql.store_states import FencedDatabase, SqlStoreStates
+from sandyard.kit.store_states import needs_right
 from sandyard.settings import E2bSettings, Settings, SettingsError
-from sandyard.wiring import spans
 from sandyard.wiring.spec import JobSpec, Verification
+from sandyard.wiring.stores import (
+    Store,
+    dynamo_options,
+    event_table,
+    open_dynamo,
+    open_sql,
+    write_right,
+)
 
-if TYPE_CHECKING:  # imported where it is used: most installations don't need it
+if TYPE_CHECKING:
     from sandyard.kit.dynamo.client import Dynamo
 
 
 def open_part_database(settings: Settings, data_dir: Path, part: str) -> Database:
-    database = open_database(
-        _login(settings),
-        data_dir=data_dir,
-        part=part,
-        pool_size=settings.server.database_pool_size,
-    )
-    return tracing.traced(database, spans.database(database.name, part))
+    """Used only while the store's state allows it, unless opened `in_any_state`."""
+    database: Database = open_sql(settings, data_dir, part)
+    if needs_right():
+        store = Store(settings, data_dir, part, database.name)
+        states = SqlStoreStates(database, part)
+        database = FencedDatabase(database, write_right(store, states))
+    return traced(database, _database_span(database.name, part))
 
 
 @asynccontextmanager
@@ -48,15 +55,8 @@ async def opened_database(settings: Settings, data_dir: Path, part: str) -> Asyn
         await database.close()
 
 
-def _login(settings: Settings) -> PostgresLogin | None:
-    if settings.server.database_url is None:
-        return None
-    return PostgresLogin(settings.secret("database_url"), settings.secret("database_password"))
-
-
 class SqlEngine:
-    """A part's SQL engine, opened. A server is ready when it is usable, also if the part itself is
-    built later."""
+    """A part's SQL engine, opened."""
 
     def __init__(
         self,
@@ -74,17 +74,9 @@ class SqlEngine:
             self.embedded = EmbeddedDatabase(self.database, migrations, jobs)
         self._migrations = migrations
 
-    async def upgrade(self) -> None:
-        """Upgrade an embedded engine to the newest schema."""
-        if self.embedded is not None:
-            await self.embedded.upgrade()
-
     async def check(self) -> None:
         await self.database.check()
         await self._migrations.require_head(self.database)
-
-    async def check_writes(self) -> None:
-        await self.runner.check_writes()
 
 
 @asynccontextmanager
@@ -104,8 +96,9 @@ def job_runner(settings: Settings, leases: JobLeases, clock: Clock) -> JobRunner
 
 
 def prune_job(settings: Settings, spec: JobSpec, log: EventLog, clock: Clock) -> Job[PruneReport]:
-    prune = PruneEvents(log, clock=clock, retention=settings.server.event_retention)
-    return spec.job(settings.server.event_prune_interval_sec, prune.run)
+    retention = settings.server.event_retention
+    run = partial(prune_events, log, clock=clock, retention=retention)
+    return spec.job(settings.server.event_prune_interval_sec, run)
 
 
 def verification_of(what: str, report: HistoryReport) -> Verification:
@@ -114,15 +107,17 @@ def verification_of(what: str, report: HistoryReport) -> Verification:
     )
 
 
-def open_dynamo(settings: Settings) -> "Dynamo":
-    from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy
+def open_part_dynamo(settings: Settings, data_dir: Path | None, part: str) -> "Dynamo":
+    """The same for a part on DynamoDB. Without a data dir, nothing is looked for in it."""
+    from sandyard.kit.dynamo.items import Table
+    from sandyard.kit.dynamo.store_states import DynamoStoreStates, FencedDynamo
 
-    dynamo = Dynamo(
-        region=settings.dynamo.aws_region,
-        endpoint_url=settings.dynamo.ddb_endpoint_url,
-        policy=DynamoPolicy(circuit_threshold=settings.provider.circuit_breaker_threshold),
-    )
-    return tracing.traced(dynamo, spans.DYNAMO)
+    if not needs_right():
+        return traced(open_dynamo(settings), _DYNAMO_SPAN)
+    states = DynamoStoreStates(Table(open_dynamo(settings), event_table(settings, part)))
+    store = Store(settings, data_dir, part, "dynamodb")
+    dynamo = FencedDynamo(write_right(store, states), states, **dynamo_options(settings))
+    return traced(dynamo, _DYNAMO_SPAN)
 
 
 def e2b_key(settings: E2bSettings, *, needed_for: str) -> str:
@@ -134,3 +129,26 @@ def e2b_key(settings: E2bSettings, *, needed_for: str) -> str:
 
 def secret(value: SecretStr | None) -> str | None:
     return None if value is None else value.get_secret_value()
+
+
+def _database_span(engine: str, part: str) -> About:
+    """A part's transactions. One that several calls share is shown in the trace of one of them."""
+    return About(
+        engine,
+        kind="client",
+        attributes={"db.system.name": engine, "db.namespace": part},
+        calls=frozenset({"read", "write", "run_statement", "hold"}),
+    )
+
+
+def _action(arguments: Sequence[Any]) -> str:
+    return f"dynamodb {arguments[0]}"
+
+
+_DYNAMO_SPAN = About(
+    "dynamodb",
+    kind="client",
+    attributes={"db.system.name": "aws.dynamodb"},
+    label=_action,
+    calls=frozenset({"call"}),
+)

@@ -1,39 +1,35 @@
 """A part that is wired and runs; what is known of it before is its spec."""
 
+import asyncio
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from fastapi import APIRouter
 
 from sandyard.kit.changes.events import EventListing
+from sandyard.kit.errors import UnavailableError
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.observability.metrics import Gauges, Labelled
-from sandyard.kit.sql.embedded import EmbeddedDatabase
+from sandyard.kit.sql.migrations import EmbeddedDatabase
 
 _JOB_LABELS = ("part", "job")
+_CHECK_SEC = 2
 
 
-class Readiness(Protocol):
-    """A part, or the engine of one that is built later, as the readiness check needs it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def engine(self) -> str:
-        """The engine's name, for people."""
-        ...
-
-    async def check(self) -> None:
-        """Return if the engine responds and is usable; else raise UnavailableError."""
-        ...
-
-    async def check_writes(self) -> None:
-        """Return if the engine accepts writes; else raise UnavailableError."""
-        ...
+async def find_trouble(part: "Part") -> UnavailableError | None:
+    """Why the part is not ready; None if its engine responds and accepts writes."""
+    try:
+        async with asyncio.timeout(_CHECK_SEC):
+            await part.check()
+            await part.check_writes()
+    except UnavailableError as error:
+        return error
+    except TimeoutError:
+        return UnavailableError("It does not respond.")
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +84,9 @@ class Part(ABC):
 
     async def _job_successes(self) -> Gauges:
         jobs = {job.name: (self.name, job.plain_name) for job in self.schedule}
-        finished = await self.runner.finished(list(jobs))
-        ended = Labelled(_JOB_LABELS, {jobs[name]: at for name, at in finished.items()})
+        runs = await self.runner.runs(list(jobs))
+        finished = {jobs[name]: run.finished_at for name, run in runs.items()}
+        ended = Labelled(_JOB_LABELS, {job: at for job, at in finished.items() if at is not None})
         about = "When a job last came to its end"
         return {"sandyard_job_last_success_timestamp_seconds": (about, ended)}
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+    from sqlalchemy import MetaData
 
     from sandyard.kit.changes.events import EventLog
     from sandyard.kit.clock import Clock
     from sandyard.kit.jobs import Job
     from sandyard.kit.sql.migrations import Migrations
     from sandyard.settings import Section, Settings
-    from sandyard.wiring.engines import SqlEngine
+    from sandyard.wiring.contents import Collection
     from sandyard.wiring.part import Part
 
 Listen = Callable[[Any], AbstractAsyncContextManager[str]]
@@ -69,8 +70,6 @@ class BuildContext:
     """Closed after the part."""
     parts: Sequence["Part"]
     """The parts built before it."""
-    engines: Mapping[str, "SqlEngine"]
-    """Engines that were opened before their part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +109,10 @@ class Tables(Protocol):
         """Raise unless each has the required layout."""
         ...
 
+    async def empty(self) -> None:
+        """Delete everything but the store's state."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -135,20 +138,20 @@ class PartSpec:
     name: str
     """Also its name in PARTS and of its database file."""
     build: Callable[[BuildContext], Awaitable["Part"]]
-    """Builds the part, with the routers and jobs listed here."""
+    """Builds the part, with the jobs listed here."""
     settings: tuple[str, ...]
     """The settings sections it reads besides `server`, its own one first."""
-    routers: tuple[str, ...]
-    """The modules of its endpoints, in the order of its routers: busiest first."""
     jobs: tuple[JobSpec, ...]
     migrations: Callable[[], "Migrations"]
     verify: Callable[["Settings", Path, Counting], Awaitable[Verification]]
     """Reads all data, also while in use, and checks all invariants."""
     log: Callable[["Settings", Path], AbstractAsyncContextManager["EventLog"]]
     """Opens its event log."""
-    engine: Callable[["Settings", Path], "SqlEngine"] | None = None
-    """Opens only its engine, or raises if the settings are unsuitable. Such a part is imported and
-    built after the port is open; earlier calls to it wait."""
+    metadata: Callable[[], "MetaData"]
+    """Its SQL tables."""
+    is_for_tenants: bool = False
+    """Whether it does what tenants ask for: it runs in the tenants' process, so that their work
+    delays no claim and no reading."""
     needs: tuple[str, ...] = ()
     """The parts that it is built on."""
     secrets: tuple[str, ...] = ()
@@ -157,6 +160,10 @@ class PartSpec:
     """The setting of its own section that selects SQL or DynamoDB; None: always SQL."""
     tables: Callable[["Settings"], Tables] | None = None
     """Its DynamoDB tables."""
+    contents: (
+        Callable[["Settings", Path], AbstractAsyncContextManager[Sequence["Collection"]]] | None
+    ) = None
+    """Opens all that its stores have, if it supports DynamoDB."""
     check_settings: Callable[["Settings", Path], Awaitable[None]] | None = None
     """Raises if the stored data must not be served with these settings."""
     one_process: Callable[["Settings"], str | None] = lambda _settings: None
@@ -181,6 +188,12 @@ class PartSpec:
     def is_embedded(self, settings: "Settings") -> bool:
         """Whether its data is in the data dir, and so belongs to one process."""
         return settings.server.database_url is None and not self.is_on_dynamodb(settings)
+
+    def engine_of(self, settings: "Settings") -> str:
+        """The name of the engine that these settings select."""
+        if self.is_on_dynamodb(settings):
+            return "dynamodb"
+        return "sqlite" if self.is_embedded(settings) else "postgresql"
 
     def has_data(self, settings: "Settings", data_dir: Path) -> bool:
         """Whether there is something to open: a shared engine, or its file in the data dir."""

@@ -75,7 +75,8 @@ class ArchiveWriter:
         self._files[name] = Entry(info.size, reader.sha256.hexdigest())
 
     def finish(self, about: Mapping[str, Any]) -> None:
-        content = {"format": FORMAT, "about": about, "files": _plain(self._files)}
+        files = {name: asdict(entry) for name, entry in self._files.items()}
+        content = {"format": FORMAT, "about": about, "files": files}
         encoded = json.dumps(content).encode()
         info = tarfile.TarInfo(_MANIFEST)
         info.size, info.mode = len(encoded), 0o600
@@ -253,7 +254,3 @@ def _parse(manifest: bytes) -> Manifest:
         return Manifest(dict(found["about"]), files)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ArchiveInvalidError("The file has no manifest: it is not a backup.") from error
-
-
-def _plain(files: Mapping[str, Entry]) -> dict[str, dict[str, Any]]:
-    return {name: asdict(entry) for name, entry in files.items()}

@@ -7,9 +7,10 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from sandyard.bootstrap.copies import MARKER
 from sandyard.entrypoints.backup.errors import BackupError
 
-FILES = ("node", "simulated-provider.json")
+FILES = ("node", "simulated-provider.json", MARKER)
 ARCHIVES = ("runtime/archives", "runtime-e2b/archives")
 """The files that templates from builds and snapshots start with."""
 RECORDS = (*FILES, "runtime/snapshots", "runtime-e2b/snapshots", *ARCHIVES)

@@ -1,5 +1,6 @@
 """Makes a backup of a data dir, also while it is in use."""
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -64,7 +65,7 @@ def write_backup(
     file that may be replaced.
     """
     _require_target(source, file, replace=replace)
-    with _folder_beside(file) as folder, _alone(source.data_dir) as links:
+    with _naming(file), _folder_beside(file) as folder, _alone(source.data_dir) as links:
         draft = folder / "archive"
         _write(source, draft, links, folder, counting)
         with draft.open("rb") as written, counting("check", draft.stat().st_size) as on_progress:
@@ -73,6 +74,22 @@ def write_backup(
         draft.replace(file)
         sync_folder(file.parent)
     return manifest
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """A full disk is told with the file that does not fit on it."""
+    try:
+        yield
+    except (OSError, BackupError) as error:
+        is_full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+        code = getattr(error.__cause__, "sqlite_errorcode", None)
+        if not is_full and code != sqlite3.SQLITE_FULL:
+            raise
+        raise BackupError(
+            f"{file} can't be written: the disk of {file.parent} is full. Free some space, or "
+            "choose another file."
+        ) from error
 
 
 def _require_target(source: Source, file: Path, *, replace: bool) -> None:

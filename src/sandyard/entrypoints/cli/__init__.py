@@ -10,7 +10,7 @@ import click
 
 from sandyard import __version__
 from sandyard.entrypoints.cli.exit_codes import CallFailedError
-from sandyard.kit.errors import SandyardError
+from sandyard.kit.errors import SandyardError, with_reason
 
 EXAMPLES = """\b
 Examples:
@@ -35,8 +35,9 @@ class _Commands(click.Group):
         "jobs": "server.jobs",
         "csp-sim": "tools.csp_sim",
         "gameday": "tools.gameday",
-        "db": "server.db",
-        "tables": "server.tables",
+        "settings": "server.settings",
+        "db": "server.schemas:db",
+        "tables": "server.schemas:tables",
         "login": "accounts.login",
         "lease": "leases.lease",
         "sandbox": "sandboxes.sandbox",
@@ -47,9 +48,10 @@ class _Commands(click.Group):
         "clients": "broker.clients",
         "provider": "broker.provider",
         "verify": "server.verify",
-        "backup": "server.backup",
-        "restore": "server.restore",
-        "events": "event_log.events",
+        "move": "server.move",
+        "backup": "server.backup:backup",
+        "restore": "server.backup:restore",
+        "events": "events",
         "devices": "telemetry.devices",
         "users": "accounts.users",
         "environments": "server.environments",
@@ -65,11 +67,17 @@ class _Commands(click.Group):
             return None
         from importlib import import_module
 
-        command: click.Command = import_module(f"sandyard.entrypoints.cli.{module}").command
+        path, _, attribute = module.partition(":")
+        loaded = import_module(f"sandyard.entrypoints.cli.{path}")
+        command: click.Command = getattr(loaded, attribute or "command")
         return command
 
 
-@click.command(cls=_Commands, epilog=EXAMPLES, context_settings={"max_content_width": 100})
+@click.command(
+    cls=_Commands,
+    epilog=EXAMPLES,
+    context_settings={"max_content_width": 100, "show_default": True},
+)
 @click.version_option(__version__, prog_name="sandyard")
 def sandyard() -> None:
     """A control plane for short-lived environments."""
@@ -84,9 +92,10 @@ def main() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code; `arguments` default to the process's own."""
     try:
-        sandyard.main(arguments, prog_name="sandyard", standalone_mode=False)
+        code = sandyard.main(arguments, prog_name="sandyard", standalone_mode=False)
     except click.UsageError as error:
-        error.show()
+        path = error.ctx.command_path if error.ctx else "sandyard"
+        click.echo(f"sandyard: {error.format_message()} See `{path} --help`.", err=True)
         return 2
     except click.Abort:
         return 130
@@ -99,13 +108,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except SandyardError as error:
-        for line in error.message.splitlines():
+        for line in with_reason(error).splitlines():
             click.echo(f"sandyard: {line}", err=True)
         return 1
     except OSError as error:
         click.echo(f"sandyard: {error}", err=True)
         return 1
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 def _exit(code: int) -> NoReturn:

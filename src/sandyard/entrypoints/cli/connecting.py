@@ -3,14 +3,17 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from sandyard.entrypoints.cli.exit_codes import call_failed
+from sandyard.entrypoints.cli.showing import View, view_options
 
 if TYPE_CHECKING:
-    from sandyard_client import Client
+    from sandyard_client import Client, Request
 
 _PATIENCE_SEC = 10.0
 _REPORT_AFTER_SEC = 1.0
@@ -36,29 +39,58 @@ def _profiles(_context: click.Context, _parameter: click.Parameter, typed: str) 
         return []
 
 
-def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--profile`, `--url` and `--patience`, and passes them as `target`."""
-    from functools import wraps
-
-    @wraps(function)
-    def with_target(
-        *, profile: str | None, url: str | None, patience: float | None, **arguments: Any
-    ) -> Any:
-        return function(target=ServerChoice(profile, url, patience), **arguments)
-
-    url = click.option("--url", help="URL of the server; overrides the profile.")
-    profile = click.option(
-        "--profile",
+_OPTIONS = (
+    click.Option(
+        ["--profile"],
         envvar="SANDYARD_PROFILE",
         shell_complete=_profiles,
         help="Profile with the server and credentials, stored by `sandyard login`.",
-    )
-    patience = click.option(
-        "--patience",
+    ),
+    click.Option(["--url"], help="URL of the server; overrides the profile."),
+    click.Option(
+        ["--patience"],
         type=click.FloatRange(0),
         help="Seconds to retry while the server is unavailable.",
-    )
-    return profile(url(patience(with_target)))
+    ),
+)
+
+
+def server_command(
+    name: str, *, watch: bool = False, **attributes: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command that calls a server. It gets `--profile`, `--url` and `--patience` as `target`; if
+    it takes a `view`, also `-o` and optionally `--watch`."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        has_view = "view" in signature(function).parameters
+
+        @wraps(function)
+        def call(
+            *, profile: str | None, url: str | None, patience: float | None, **arguments: Any
+        ) -> Any:
+            if has_view:
+                arguments["view"] = View(arguments.pop("output"), arguments.pop("watch", False))
+            return function(target=ServerChoice(profile, url, patience), **arguments)
+
+        made = click.command(name, cls=click.Command, **attributes)(call)
+        made.params += [*(view_options(watch=watch) if has_view else ()), *_OPTIONS]
+        return made
+
+    return decorate
+
+
+class ServerCommands(click.Group):
+    """Commands of one subject, some of which call a server. All show the same examples."""
+
+    def server_command(
+        self, name: str, *, watch: bool = False
+    ) -> Callable[[Callable[..., Any]], click.Command]:
+        def decorate(function: Callable[..., Any]) -> click.Command:
+            made = server_command(name, watch=watch, epilog=self.epilog)(function)
+            self.add_command(made)
+            return made
+
+        return decorate
 
 
 def report_retries() -> Callable[[str], None]:
@@ -73,6 +105,14 @@ def report_retries() -> Callable[[str], None]:
             click.echo(f"sandyard: {reason}; trying again …", err=True)
 
     return report
+
+
+def operator_call(method: str, path: str, **more: Any) -> "Request":
+    """A call with the admin token. Reads may be retried; changes may not, or the retry would be
+    refused as already done."""
+    from sandyard_client import Credential, Request
+
+    return Request(method, path, Credential.ADMIN, is_repeatable=method == "GET", **more)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -73,22 +72,13 @@ def show_lines(lines: Iterable[str]) -> None:
         sys.stdout.flush()
 
 
-def output_options(*, watch: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds `-o` and optionally `--watch`, and passes them as `view`."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def with_view(*, output: str, watch: bool = False, **arguments: Any) -> Any:
-            return function(view=View(output, watch), **arguments)
-
-        choice = click.Choice(["json", "table", "wide"])
-        option = click.option("-o", "--output", type=choice, default="table", show_default=True)
-        if not watch:
-            return option(with_view)
-        help_text = "Show it again whenever it changes, until interrupted."
-        return option(click.option("--watch", is_flag=True, help=help_text)(with_view))
-
-    return decorate
+def view_options(*, watch: bool) -> list[click.Option]:
+    output = click.Choice(["json", "table", "wide"])
+    options = [click.Option(["-o", "--output"], type=output, default="table")]
+    if watch:
+        text = "Show it again whenever it changes, until interrupted."
+        options.append(click.Option(["--watch"], is_flag=True, help=text))
+    return options
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
@@ -124,13 +114,36 @@ def local_iso(text: str | None) -> str | None:
     return local_time(datetime.fromisoformat(text).timestamp())
 
 
+EVENT_COLUMNS = (
+    Column("time", lambda event: local_iso(event["at"])),
+    field("kind", "kind"),
+    field("subject", "subject"),
+    field("by", "actor"),
+    field("reason", "reason"),
+    field("part", "part", is_wide=True),
+    field("id", "event_id", is_wide=True),
+)
+
+
+def event_line(event: Mapping[str, Any]) -> str:
+    words = [local_iso(event["at"]), event["kind"], event["subject"], "by", event["actor"]]
+    if event["reason"]:
+        words += ["because", event["reason"]]
+    line = " ".join(str(word) for word in words)
+    return _printable(line)
+
+
 def _cell(value: Any) -> str:
     """On one line of limited length (`-o json` has all of it), without terminal control
     characters."""
     if value is None or value == "":
         return "-"
-    text = "".join(char if char.isprintable() else "�" for char in " ".join(str(value).split()))
+    text = _printable(" ".join(str(value).split()))
     return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "�" for char in text)
 
 
 def show_live(render: Callable[[], "RenderableType"], every_sec: float) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
 from typing import Any
 
 import orjson
@@ -11,34 +10,32 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Scope
 
 from sandyard import __version__
-from sandyard.entrypoints.http.answers import BodyLimits, ErrorResponses
-from sandyard.entrypoints.http.docs_page import create_bare_app
-from sandyard.entrypoints.http.errors import install_error_handlers
+from sandyard.bootstrap.other_logs import MainProcess
+from sandyard.entrypoints.http.answers import ErrorResponses
+from sandyard.entrypoints.http.documentation import create_bare_app, joined, openapi_document
+from sandyard.entrypoints.http.errors import WebSocketErrors, install_error_handlers
 from sandyard.entrypoints.http.hosted import HostedApps
-from sandyard.entrypoints.http.literal_paths import with_closed_paths
 from sandyard.entrypoints.http.middleware import (
     Applications,
     InFlight,
     RequestMetrics,
     RequestMiddleware,
 )
-from sandyard.entrypoints.http.openapi import openapi_document
 from sandyard.entrypoints.http.operations import MetricsAccess, create_operations_router
-from sandyard.entrypoints.http.query_parameters import refuse_unknown_parameters
-from sandyard.entrypoints.http.websockets import WebSocketErrors
+from sandyard.entrypoints.http.other_parts import OtherParts
+from sandyard.entrypoints.http.route_checks import refuse_unknown_parameters, with_closed_paths
 from sandyard.kit import ids
-from sandyard.kit.http.direct import DirectRoute, DirectRoutes, JsonResponse
-from sandyard.kit.http.routes import StreamedRoute
+from sandyard.kit.http.bodies import BodyLimit, BodyLimits
+from sandyard.kit.http.on_demand import OnDemandRoute
+from sandyard.kit.http.routes import DirectRoute, DirectRoutes, JsonResponse, StreamedRoute
 from sandyard.settings import ServerSettings, Settings
-from sandyard.wiring.part import Part, Readiness
+from sandyard.wiring.part import Part
 
 _DOCUMENT = "/openapi.json"
-_OF_ALL_PARTS = (_DOCUMENT, "/metrics")
-"""Paths that cover all parts, and so wait for all."""
 _CORS: Mapping[str, Any] = {
     "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
     "allow_headers": ["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
@@ -53,31 +50,35 @@ def create_app(
     registry: CollectorRegistry,
     in_flight: InFlight,
     is_exposed: bool = False,
-    awaited: Sequence[Readiness] = (),
-    requests: RequestMetrics | None = None,
+    tenants: OtherParts | None = None,
+    main: MainProcess | None = None,
 ) -> FastAPI:
     """`is_exposed`: reachable from other machines, so that `/metrics` needs a token.
 
-    `awaited` are parts that will be added later: requests for anything but `parts` wait until the
-    application is `complete`. `requests` are the metrics of an application that this one completes.
+    With two processes, the main process's application knows `tenants`, the parts of the other
+    one; the tenants' application knows the `main` process.
     """
     app = create_bare_app(
         title="Sandyard",
         version=__version__,
         summary="One control plane for short-lived environments.",
     )
-    metrics = MetricsAccess(settings.secret("metrics_token"), is_open=not is_exposed)
-    operations = create_operations_router(parts, registry, in_flight, metrics, awaited)
-    hosted = HostedApps(settings, parts)
-    routes = [_document_route(app), *_routes(parts, operations, hosted.routers)]
+    tokens = settings.secret("metrics_token") if main is None else ()
+    metrics = MetricsAccess(tokens, is_open=not is_exposed)
+    operations = create_operations_router(
+        parts, registry, in_flight, metrics, tenants, is_inner=main is not None
+    )
+    hosted = HostedApps(settings, parts, main=main)
+    routes = [_document_route(app, tenants), *_routes(parts, operations, hosted.routers)]
     apps = _api(app, routes, settings.server)
-    apps = replace(apps, hosted=hosted.apps(apps.call_api))
-    if awaited:
-        apps = replace(apps, early=_are_for(routes, hosted))
+    if tenants is None:
+        apps = replace(apps, hosted=hosted.apps(apps.call_api))
+    else:
+        apps = replace(apps, hosted=(tenants.unavailable,))
     app.state.hosted = hosted
     app.middleware_stack = RequestMiddleware(
         apps,
-        metrics=requests or RequestMetrics(registry),
+        metrics=RequestMetrics(registry),
         in_flight=in_flight,
         make_request_id=ids.request_id,
         send_request_id=settings.server.enable_request_id,
@@ -97,9 +98,7 @@ def _routes(
 
 def _api(app: FastAPI, routes: Sequence[BaseRoute], settings: ServerSettings) -> Applications:
     """Adds the routes and their middleware to the application."""
-    with_limits = partial(ErrorResponses, limits=_body_limits(settings))
-    streamed = [route for route in routes if isinstance(route, StreamedRoute)]
-    app.add_middleware(with_limits, streamed=streamed)
+    app.add_middleware(ErrorResponses, limits=_body_limits(settings, routes))
     if settings.allowed_origins:
         app.add_middleware(CORSMiddleware, allow_origins=settings.allowed_origins, **_CORS)
     install_error_handlers(app)
@@ -110,20 +109,21 @@ def _api(app: FastAPI, routes: Sequence[BaseRoute], settings: ServerSettings) ->
     # Cross-origin browsers need headers that only the ordinary path adds.
     direct = DirectRoutes(routes, with_origin=not settings.allowed_origins)
     api = app.build_middleware_stack()
-    return Applications(app, api, direct, with_limits(direct), WebSocketErrors(api))
+    limits = _body_limits(settings)
+    return Applications(
+        app, api, direct, ErrorResponses(direct, limits=limits), WebSocketErrors(api)
+    )
 
 
-def _are_for(routes: Sequence[BaseRoute], hosted: HostedApps) -> Callable[[Scope], bool]:
-    """Matches requests for these routes that are neither for hosted applications nor about all
-    parts."""
-    own = [each for each in routes if isinstance(each, Route) and each.path not in _OF_ALL_PARTS]
-
-    def are_for(scope: Scope) -> bool:
-        if hosted.have_host_of(scope):
-            return False
-        return any(route.matches(scope)[0] is Match.FULL for route in own)
-
-    return are_for
+def _body_limits(settings: ServerSettings, routes: Sequence[BaseRoute] = ()) -> BodyLimits:
+    return BodyLimits(
+        BodyLimit(settings.max_body_bytes, settings.body_timeout_sec),
+        streamed=BodyLimit(
+            settings.max_upload_bytes, settings.upload_timeout_sec, is_streamed=True
+        ),
+        streamed_routes=[each for each in routes if isinstance(each, StreamedRoute)],
+        open_routes=[each for each in routes if isinstance(each, OnDemandRoute) and each.is_open],
+    )
 
 
 async def prepare_on_demand(app: FastAPI) -> None:
@@ -131,29 +131,42 @@ async def prepare_on_demand(app: FastAPI) -> None:
     await app.state.hosted.prepare()
 
 
-def _body_limits(settings: ServerSettings) -> BodyLimits:
-    return BodyLimits(
-        settings.max_body_bytes,
-        settings.body_timeout_sec,
-        settings.max_upload_bytes,
-        settings.upload_timeout_sec,
-    )
-
-
-def _document_route(app: FastAPI) -> BaseRoute:
+def _document_route(app: FastAPI, others: OtherParts | None) -> BaseRoute:
     """The OpenAPI document, constant for the life of the process. Building it takes a while; other
     requests are not blocked."""
     making = asyncio.Lock()
+    made: list[bytes] = []
 
-    @cache
-    def encoded() -> bytes:
-        return orjson.dumps(app.openapi())
+    async def make() -> bytes:
+        own = asyncio.to_thread(app.openapi)
+        if others is None:
+            return await asyncio.to_thread(orjson.dumps, await own)
+        document = joined(*await asyncio.gather(own, others.document()))
+        return await asyncio.to_thread(orjson.dumps, document)
 
     async def get_document(_request: Request) -> Response:
         async with making:
-            return JsonResponse(await asyncio.to_thread(encoded))
+            if not made:
+                made.append(await make())
+            return JsonResponse(made[0])
 
     return DirectRoute(_DOCUMENT, get_document, methods=["GET"], include_in_schema=False)
+
+
+def own_requests(app: FastAPI) -> Callable[[Scope], bool]:
+    """Matches requests for paths of this application that name no host of a sandbox."""
+    routes = [each for each in app.router.routes if isinstance(each, Route | Mount)]
+    literal = {route.path for route in routes if isinstance(route, Route) and "{" not in route.path}
+    patterns = [route.path_regex for route in routes if route.path not in literal]
+    hosted: HostedApps = app.state.hosted
+
+    def are_own(scope: Scope) -> bool:
+        path = scope["path"]
+        if path not in literal and not any(pattern.match(path) for pattern in patterns):
+            return False
+        return not hosted.have_host_of(scope)
+
+    return are_own
 
 
 def entry_of(app: FastAPI) -> RequestMiddleware:

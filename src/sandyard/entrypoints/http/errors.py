@@ -1,4 +1,4 @@
-"""The format of error responses; their statuses are in `kit/http/error_statuses.py`."""
+"""Error responses, also before a WebSocket opens; statuses are in `kit/http/error_statuses.py`."""
 
 import logging
 import re
@@ -11,8 +11,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sandyard.entrypoints.http.literal_paths import RefusedMethods
+from sandyard.entrypoints.http.route_checks import RefusedMethods
 from sandyard.kit.errors import (
     InvalidError,
     MethodNotAllowedError,
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 _TYPE_NAME = re.compile(r"constrained-\w+|list\[.*\]")
 """Pydantic's names for the alternatives of a union field."""
+_MOST_MISTAKES = 10
+_LONGEST_FIELD = 100
 
 
 def error_response(
@@ -90,10 +93,11 @@ def log_error(request: HTTPConnection, error: SandyardError) -> None:
 
 async def _malformed(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class only
-    if any(m["type"] == "json_invalid" for m in error.errors()):
+    found = error.errors()
+    if any(m["type"] == "json_invalid" for m in found):
         return await respond(request, InvalidError("The body is not JSON. Send well-formed JSON."))
     sent = request.headers.get("content-type", "")
-    is_body = any(m["loc"][0] == "body" for m in error.errors())
+    is_body = any(m["loc"][0] == "body" for m in found)
     if is_body and "json" not in sent and int(_length(request)):
         return await respond(
             request,
@@ -103,9 +107,11 @@ async def _malformed(request: Request, error: Exception) -> Response:
         )
     mistakes = [
         {"in": str(m["loc"][0]), "field": _field(m["loc"]), "message": in_words(m)}
-        for m in error.errors()
+        for m in found[:_MOST_MISTAKES]
     ]
     where = ", ".join(sorted({m["field"] or m["in"] for m in mistakes}))
+    if len(found) > _MOST_MISTAKES:
+        where += f" and {len(found) - _MOST_MISTAKES} more"
     return await respond(
         request,
         InvalidError(f"Malformed: {where}. See details.", details={"mistakes": mistakes}),
@@ -115,13 +121,15 @@ async def _malformed(request: Request, error: Exception) -> Response:
 def _field(location: Sequence[int | str]) -> str:
     """Without the names of union alternatives."""
     parts = (str(part) for part in location[1:])
-    return ".".join(part for part in parts if not _TYPE_NAME.fullmatch(part))
+    return ".".join(part for part in parts if not _TYPE_NAME.fullmatch(part))[:_LONGEST_FIELD]
 
 
 async def _from_framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class only
     known: SandyardError
     match error.status_code:
+        case _ if isinstance(error.__cause__, SandyardError):  # raised while a body was read
+            known = error.__cause__
         case 404:
             known = NotFoundError("There is no such path. /docs lists all paths.")
         case 405:
@@ -154,3 +162,38 @@ def _length(request: Request) -> str:
 
 def _id(request: HTTPConnection) -> str:
     return str(request.state.request_id)
+
+
+_INTERNAL_ERROR = 1011
+
+
+async def deny(response: Response, send: Send) -> None:
+    """Refuse a handshake with an HTTP response."""
+    start = {"status": response.status_code, "headers": response.raw_headers}
+    await send({"type": "websocket.http.response.start", **start})
+    await send({"type": "websocket.http.response.body", "body": response.body})
+
+
+class WebSocketErrors:
+    """Handles errors of a WebSocket endpoint: with an error response before the handshake, with a
+    close after it. A path without an endpoint closes at once, which is reported as 404."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_or_deny(message: Message) -> None:
+            is_refusal = message["type"] == "websocket.close" and not scope["state"]["status"]
+            if is_refusal:
+                raise NotFoundError("There is no WebSocket at this path.")
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_or_deny)
+        except Exception as error:
+            known = known_error(HTTPConnection(scope), error)
+            if scope["state"]["status"]:
+                close = {"type": "websocket.close", "code": _INTERNAL_ERROR, "reason": known.code}
+                await send(close)
+            else:
+                await deny(error_response(known, scope["state"]["request_id"]), send)

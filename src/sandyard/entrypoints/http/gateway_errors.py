@@ -10,8 +10,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard.entrypoints.http.answers import BROKEN_OFF
-from sandyard.entrypoints.http.errors import error_response, known_error
-from sandyard.entrypoints.http.websockets import deny
+from sandyard.entrypoints.http.errors import deny, error_response, known_error
 from sandyard.gateway.errors import (
     AddressUnknownError,
     PortNotListeningError,
@@ -21,8 +20,9 @@ from sandyard.gateway.errors import (
 )
 from sandyard.gateway.model import SandboxDomain
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.http.access_watch import AccessWatch
 from sandyard.kit.http.error_statuses import status_of
-from sandyard.kit.http.requests import values_of
+from sandyard.kit.http.security import values_of
 
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh auto;padding:0 1rem}
 small{color:#666}"""
@@ -65,7 +65,8 @@ class GatewayErrors:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._gateway(scope, receive, send)
+            async with AccessWatch(scope):
+                await self._gateway(scope, receive, send)
         except Exception as error:
             request = HTTPConnection(scope)
             known = known_error(request, error)

@@ -2,41 +2,44 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from starlette.types import ASGIApp, Scope
 
 from sandyard.bootstrap.addresses import sandbox_domain
+from sandyard.bootstrap.other_logs import MainProcess
 from sandyard.console.paths import is_for_console
 from sandyard.e2b_api.hosts import E2bHosts
 from sandyard.entrypoints.http.gateway_errors import GatewayErrors, names_host_below
 from sandyard.entrypoints.http.middleware import CONSOLE, E2B, GATEWAY, HostedApp
-from sandyard.kit.http.on_demand_app import OnDemandApp
+from sandyard.kit.http.on_demand import OnDemandApp
 from sandyard.settings import Settings
 from sandyard.wiring.part import Part
 from sandyard.wiring.spec import lazy
-
-if TYPE_CHECKING:  # imported with the Platform, which uses most of it
-    from sandyard.bootstrap.gateway import GatewayWired
 
 
 class HostedApps:
     """Each is created on first use, or by `prepare`."""
 
-    def __init__(self, settings: Settings, parts: Sequence[Part]) -> None:
+    def __init__(
+        self, settings: Settings, parts: Sequence[Part], *, main: MainProcess | None = None
+    ) -> None:
+        """`main` is the process that serves the other parts, if there is one."""
         self._settings = settings
+        self._main = main
         self._parts = parts
         self._on_demand: list[OnDemandApp] = []
         domain = sandbox_domain(settings)
         self._e2b_hosts = E2bHosts(domain.name)
         self._is_for_sandbox = partial(names_host_below, domain)
-        self._gateway = _gateway(settings, parts)
-
-    @property
-    def routers(self) -> Sequence[APIRouter]:
+        self._gateway: OnDemandApp | None = None
+        self.routers: Sequence[APIRouter] = ()
         """Routers that they add to the API."""
-        return [] if self._gateway is None else [self._gateway.router]
+        if any(part.name == "platform" for part in parts):  # else it serves no sandboxes
+            from sandyard.bootstrap.gateway import build_gateway
+
+            self._gateway, tokens = build_gateway(settings, parts)
+            self.routers = (tokens,)
 
     def have_host_of(self, scope: Scope) -> bool:
         """Whether the request names a host of E2B's API or of a sandbox."""
@@ -45,14 +48,15 @@ class HostedApps:
     def apps(self, api: ASGIApp) -> Sequence[HostedApp]:
         """E2B's API uses a reserved port of each sandbox, so it is checked before the gateway."""
         build = lazy("sandyard.bootstrap.console:build_console")
-        pages = self._added(OnDemandApp(partial(build, self._settings, self._parts, api)))
+        own = partial(build, self._settings, self._parts, api, main=self._main)
+        pages = self._added(OnDemandApp(own))
         console = HostedApp(is_for_console, GatewayErrors(pages), CONSOLE, has_own_headers=False)
         if self._gateway is None:
             return (console,)
         build = lazy("sandyard.bootstrap.e2b_api:build_e2b_api")
-        options = {"hosts": self._e2b_hosts, "ports": self._gateway.app}
+        options = {"hosts": self._e2b_hosts, "ports": self._gateway}
         e2b = self._added(OnDemandApp(partial(build, self._settings, self._parts, **options)))
-        gateway = self._added(self._gateway.app)
+        gateway = self._added(self._gateway)
         return (
             HostedApp(self._e2b_hosts.accepts, e2b, E2B),
             HostedApp(self._is_for_sandbox, GatewayErrors(gateway), GATEWAY),
@@ -67,12 +71,3 @@ class HostedApps:
     def _added(self, app: OnDemandApp) -> OnDemandApp:
         self._on_demand.append(app)
         return app
-
-
-def _gateway(settings: Settings, parts: Sequence[Part]) -> "GatewayWired | None":
-    """None if this process serves no sandboxes."""
-    if not any(part.name == "platform" for part in parts):
-        return None
-    from sandyard.bootstrap.gateway import build_gateway
-
-    return build_gateway(settings, parts)

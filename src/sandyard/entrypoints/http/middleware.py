@@ -1,20 +1,20 @@
-"""Handles every request and WebSocket: its id, log line and timing."""
+"""Handles every request and WebSocket: its id, headers, log line and timing."""
 
-import asyncio
 import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandyard.entrypoints.http.answers import BROKEN_OFF
-from sandyard.entrypoints.http.security_headers import with_security_headers
 from sandyard.entrypoints.server.websocket_intake import WebSocketIntake
-from sandyard.kit.http.direct import DirectRoutes
+from sandyard.kit.http.routes import DirectRoutes
+from sandyard.kit.http.security import RawHeaders
 from sandyard.kit.observability.log import log_info
 
 logger = logging.getLogger("sandyard.access")
@@ -78,12 +78,6 @@ class Applications:
     websockets: ASGIApp
     hosted: Sequence[HostedApp] = ()
     """The first that accepts a request gets it; other requests go to the API."""
-    early: Callable[[Scope], bool] | None = None
-    """Matches requests that can be served before all parts are built; None once they are."""
-
-    def can_serve(self, scope: Scope) -> bool:
-        """Whether the application for the request is available."""
-        return self.early is None or self.early(scope)
 
     def app_for(self, scope: Scope) -> ASGIApp:
         """The application for a request to the API itself."""
@@ -115,22 +109,15 @@ class RequestMiddleware:
         send_request_id: bool,
     ) -> None:
         self.apps = apps
-        self._complete = asyncio.Event()
         self.metrics = metrics
         self._in_flight = in_flight
         self._make_request_id = make_request_id
         self._send_request_id = send_request_id
 
-    def complete(self, whole: "RequestMiddleware") -> None:
-        """Serve requests that wait for other parts, and all later ones, with that one's
-        applications."""
-        self.apps = whole.apps
-        self._complete.set()
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             with self._in_flight.websockets.opened(scope, receive, send) as socket:
-                await self._connect(scope, socket.receive, socket.send)
+                await self._answer(scope, socket.receive, socket.send)
             return
         if scope["type"] != "http":
             await self.apps.api(scope, receive, send)
@@ -143,8 +130,6 @@ class RequestMiddleware:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
-        if not self.apps.can_serve(scope):
-            await self._complete.wait()
         state = self._begin(scope)
         hosted = self.apps.find_hosted(scope)
 
@@ -157,23 +142,7 @@ class RequestMiddleware:
                 if self._send_request_id:
                     headers.append((b"x-request-id", state["request_id"].encode()))
                 message["headers"] = headers
-            await send(message)
-
-        try:
-            await self._app_of(scope, hosted)(scope, receive, send_with_id)
-        finally:
-            seconds = time.perf_counter() - started
-            self._measure(scope, state["status"], seconds)
-            self._log(scope, state, seconds)
-
-    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = time.perf_counter()
-        if not self.apps.can_serve(scope):
-            await self._complete.wait()
-        state = self._begin(scope)
-
-        async def send_noting(message: Message) -> None:
-            if message["type"] == "websocket.accept":
+            elif message["type"] == "websocket.accept":
                 state["status"] = 101
             elif message["type"] == "websocket.http.response.start":
                 state["status"] = message["status"]
@@ -181,11 +150,25 @@ class RequestMiddleware:
                 message["headers"] = [*message["headers"], identified]
             await send(message)
 
-        hosted = self.apps.find_hosted(scope)
         try:
-            await self._app_of(scope, hosted)(scope, receive, send_noting)
+            await self._app_of(scope, hosted)(scope, receive, send_with_id)
         finally:
-            self._log(scope, state, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            if scope["type"] == "http":
+                self._measure(scope, state["status"], seconds)
+            self._log(scope, state, seconds)
+
+    async def call_inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A call of the API that another process makes for a request of its own, which has the log
+        line and the timing."""
+        state = self._begin(scope)
+
+        async def send_noting_status(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                state["status"] = message["status"]
+            await send(message)
+
+        await self.apps.call_api(scope, receive, send_noting_status)
 
     def _begin(self, scope: Scope) -> dict[str, Any]:
         scope["app"] = self.apps.root
@@ -233,9 +216,30 @@ class _Template:
 GATEWAY = _Template("gateway")
 """The route of all requests to sandboxes, whose paths are their own."""
 E2B = _Template("e2b")
+TENANTS = _Template("tenants")
+"""The route of requests for the tenants' process while it does not run."""
 CONSOLE = _Template("console")
 """The route of all pages of the console."""
 
 
 def _template(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "unmatched")
+
+
+_UNLESS_SET = {
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+}
+"""Defaults; pages and public files set their own values."""
+
+
+def with_security_headers(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    return [*headers, *_missing(tuple([name for name, _ in headers]))]
+
+
+@lru_cache
+def _missing(own: tuple[bytes, ...]) -> list[tuple[bytes, bytes]]:
+    return [each for each in _UNLESS_SET.items() if each[0] not in own]

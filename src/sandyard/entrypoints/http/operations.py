@@ -9,13 +9,21 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client import CollectorRegistry
 
 from sandyard.entrypoints.http.middleware import InFlight
-from sandyard.entrypoints.http.query_parameters import require_known_parameters
+from sandyard.entrypoints.http.other_parts import OtherParts
+from sandyard.entrypoints.http.route_checks import require_known_parameters
 from sandyard.kit.errors import MetricsTokenError, UnauthorizedError, UnavailableError
-from sandyard.kit.http.direct import DirectRoute, Endpoint, JsonResponse
-from sandyard.kit.http.error_answers import errors
+from sandyard.kit.http.routes import DirectRoute, Endpoint, JsonResponse
+from sandyard.kit.http.schemas import errors
 from sandyard.kit.http.security import BearerGuard, SecurityScheme, secured_by
-from sandyard.kit.observability.metrics import CONTENT_TYPE, Gauges, merged, render
-from sandyard.wiring.part import Part, Readiness
+from sandyard.kit.observability.metrics import (
+    CONTENT_TYPE,
+    Gauges,
+    joined_pages,
+    merged,
+    render,
+    render_own,
+)
+from sandyard.wiring.part import Part, find_trouble
 
 _CHECK_SEC = 2
 _SCRAPE_TIMEOUT = "X-Prometheus-Scrape-Timeout-Seconds"
@@ -58,9 +66,11 @@ def create_operations_router(
     registry: CollectorRegistry,
     in_flight: InFlight,
     metrics: MetricsAccess,
-    awaited: Sequence[Readiness] = (),
+    others: OtherParts | None = None,
+    *,
+    is_inner: bool = False,
 ) -> APIRouter:
-    """`awaited` are parts that are built later, but must be ready."""
+    """`is_inner`: only the main process calls it, and joins the metrics to its own."""
     router = APIRouter(tags=["operations"])
 
     async def get_health(_request: Request) -> Response:
@@ -69,12 +79,14 @@ def create_operations_router(
     async def get_readiness(_request: Request) -> Response:
         if in_flight.draining:
             raise UnavailableError("This process is stopping. Use another.", retry_after=1)
-        await asyncio.gather(*(_require_ready(part) for part in (*parts, *awaited)))
+        await _require_ready(parts, others)
         return JsonResponse(b'{"status":"ready"}')
 
     async def get_metrics(request: Request) -> Response:
         await metrics.require(request)
-        return await metrics_response(request, parts, registry)
+        if is_inner:
+            return Response(render_own(registry, await read_gauges(parts)))
+        return await metrics_response(request, parts, registry, others)
 
     alive, ready = {200: _status("ok"), **errors()}, {200: _status("ready"), **errors(503)}
     measured = {200: _METRICS_ANSWER, **errors(401)}
@@ -128,10 +140,19 @@ def _without_query(call: Endpoint) -> Endpoint:
 
 
 async def metrics_response(
-    request: Request, parts: Sequence[Part], registry: CollectorRegistry
+    request: Request,
+    parts: Sequence[Part],
+    registry: CollectorRegistry,
+    others: OtherParts | None = None,
 ) -> Response:
-    gauges = await read_gauges(parts, within_sec=_time_for_engines(request))
-    return Response(render(registry, gauges), media_type=CONTENT_TYPE)
+    within_sec = _time_for_engines(request)
+    if others is None:
+        gauges = await read_gauges(parts, within_sec=within_sec)
+        return Response(render(registry, gauges), media_type=CONTENT_TYPE)
+    gauges, page = await asyncio.gather(
+        read_gauges(parts, within_sec=within_sec), others.metrics(within_sec=within_sec)
+    )
+    return Response(joined_pages(render(registry, gauges), page), media_type=CONTENT_TYPE)
 
 
 def _time_for_engines(request: Request) -> float:
@@ -153,18 +174,40 @@ async def read_gauges(parts: Sequence[Part], *, within_sec: float = _CHECK_SEC) 
     return merged([*own, *readings, {"sandyard_clock_timestamp_seconds": clock}])
 
 
-async def _require_ready(part: Readiness) -> None:
-    try:
-        async with asyncio.timeout(_CHECK_SEC):
-            await part.check()
-            await part.check_writes()
-    except (UnavailableError, TimeoutError) as error:
-        raise UnavailableError(
-            f"Not ready: the {part.name}'s {part.engine} engine. "
-            + (error.message if isinstance(error, UnavailableError) else "It does not respond."),
-            details={"engine": part.engine, "part": part.name},
-            reason=getattr(error, "reason", None),
-        ) from error
+async def find_troubles(
+    parts: Sequence[Part], others: OtherParts | None = None
+) -> dict[str, UnavailableError]:
+    """The parts that are not ready, and why."""
+    found, elsewhere = await asyncio.gather(
+        asyncio.gather(*map(find_trouble, parts)), others.find_troubles() if others else _none()
+    )
+    own = {part.name: trouble for part, trouble in zip(parts, found, strict=True) if trouble}
+    return own | dict(elsewhere)
+
+
+async def _none() -> Mapping[str, UnavailableError]:
+    return {}
+
+
+async def _require_ready(parts: Sequence[Part], others: OtherParts | None) -> None:
+    """Raise UnavailableError with every part that is not ready, and why."""
+    troubles = await find_troubles(parts, others)
+    if not troubles:
+        return
+    engines = {part.name: part.engine for part in parts} | dict(others.engines if others else {})
+    named: dict[str, list[str]] = {}
+    for part, trouble in troubles.items():
+        named.setdefault(trouble.message, []).append(f"the {part}'s {engines[part]} engine")
+    first, reasons = next(iter(troubles)), {each.reason for each in troubles.values()}
+    raise UnavailableError(
+        "Not ready: " + " ".join(f"{', '.join(who)}. {why}" for why, who in named.items()),
+        details={
+            "engine": engines[first],
+            "part": first,
+            "parts": {part: trouble.message for part, trouble in troubles.items()},
+        },
+        reason="; ".join(sorted(filter(None, reasons))) or None,
+    )
 
 
 async def _from_engine(part: Part, within_sec: float) -> Gauges:

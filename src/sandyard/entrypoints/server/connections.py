@@ -14,6 +14,7 @@ import resource
 import socket
 import stat
 import struct
+import sys
 import termios
 import time
 from collections import Counter, defaultdict
@@ -21,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_network
-from pathlib import Path
 
 from sandyard.kit.http.client_address import Network, network_of
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _LOOK_EVERY_SEC = 1.0
 _SPARE_DESCRIPTORS = 256
 """For files, databases and connections accepted between two checks."""
-_DESCRIPTORS = Path("/proc/self/fd")
+_DESCRIPTORS = "/proc/self/fd"
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _TCP_INFO = struct.Struct("44xI4xI64xQQ")
 """Fields of Linux's `tcp_info`: tcpi_last_data_sent, tcpi_last_data_recv, tcpi_bytes_acked and
@@ -112,7 +112,7 @@ class Stalls:
 
 
 class ConnectionLimits:
-    """Enforces the policy on the connections of one listening port, from `start` to `stop`."""
+    """Enforces the policy on the connections of one listening port."""
 
     def __init__(
         self, port: int, policy: ConnectionPolicy, *, find_more: FindConnections | None = None
@@ -120,23 +120,15 @@ class ConnectionLimits:
         """`find_more` returns further connections to close, with the reasons."""
         self._port = port
         self._find_more = find_more
-        self._policy = policy.within(_raise_descriptor_limit(policy.most + _SPARE_DESCRIPTORS))
+        wanted = 2 * policy.most + _SPARE_DESCRIPTORS  # a request that is passed on has another one
+        self._policy = policy.within(raise_descriptor_limit(wanted))
         self._stalls = Stalls(policy.write_timeout_sec)
         self._reserve = _reserved()
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        if not _DESCRIPTORS.is_dir():
+    async def enforce_forever(self) -> None:
+        if sys.platform != "linux":
             logger.info("connections are not limited: this needs Linux")
             return
-        self._task = asyncio.create_task(self._look_forever())
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    async def _look_forever(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_EVERY_SEC)
             try:
@@ -253,7 +245,7 @@ def _log_closed(chosen: Mapping[Connection, str]) -> None:
         )
 
 
-def _raise_descriptor_limit(wanted: int) -> int:
+def raise_descriptor_limit(wanted: int) -> int:
     """Raise the descriptor limit as far as allowed and wanted; each connection takes one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < wanted:

@@ -5,12 +5,13 @@ import fcntl
 import os
 import secrets
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pydantic import SecretStr
 
@@ -39,6 +40,7 @@ class RestoreUnfinishedError(SandyardError):
 
 
 _PROBE_BYTES = 64 * 1024
+_LOCK_SEC = 1.5
 
 RESTORING = "restore"
 """Contains the data being restored; removed when all of it is in place."""
@@ -53,18 +55,32 @@ def locked_if(is_embedded: object, data_dir: Path) -> AbstractContextManager[Non
 def locked(data_dir: Path) -> Iterator[None]:
     """Lock the data dir exclusively; the lock ends with the process, however that ends."""
     require_writable(data_dir)
-    with (data_dir / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+    file = data_dir / "lock"
+    file.touch(mode=0o600)
+    with suppress(PermissionError):  # it is another user's
+        file.chmod(0o600)  # who can read it can hold it; 0.2.0 made it readable for all
+    with file.open("w") as lock:
+        if not _is_locked(lock):
             raise DataDirInUseError(
                 f"Another process uses {data_dir}. Stop it first, or choose another --data-dir."
-            ) from error
+            )
         if (data_dir / RESTORING).exists():
             raise RestoreUnfinishedError(
                 f"A restore into {data_dir} was interrupted. Empty it and restore again."
             )
         yield
+
+
+def _is_locked(lock: IO[str]) -> bool:
+    """Tries for a moment: the processes of a server that was killed do not end all at once."""
+    deadline = time.monotonic() + _LOCK_SEC
+    while True:
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
 
 
 def require_writable(data_dir: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import ipaddress
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.free_ports import free_port
-from sandyard.kit.http.requests import RawHeaders
+from sandyard.kit.http.security import RawHeaders
 
 _STOP_SEC = 5
 _TAKE_OVER_SEC, _CLOSE_SEC = 1.0, 4.0
@@ -33,6 +34,12 @@ class PortInUseError(SandyardError):
     code = "PORT_IN_USE"
 
 
+class TlsFilesError(SandyardError):
+    """The certificate and its key can't be used. Correct --tls-cert or --tls-key."""
+
+    code = "TLS_FILES"
+
+
 @dataclass(frozen=True, slots=True)
 class Tls:
     """A certificate chain and its key: PEM files."""
@@ -41,6 +48,23 @@ class Tls:
     key: Path
     hsts_sec: int = 0
     """How long browsers must use only HTTPS for this host, on any port."""
+
+    def require_usable(self) -> None:
+        """Raise TlsFilesError, which names the file, unless the two fit together."""
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.certificate, self.key, password=str)
+        except OSError as error:  # also those of `ssl`
+            raise TlsFilesError(self._mistake(error)) from error
+
+    def _mistake(self, error: OSError) -> str:
+        if not isinstance(error, ssl.SSLError):
+            return f"{error.filename or self.certificate} can't be read: {error.strerror}."
+        if error.reason == "KEY_VALUES_MISMATCH":
+            return f"--tls-key {self.key} is not the key of --tls-cert {self.certificate}."
+        if b"BEGIN CERTIFICATE" not in self.certificate.read_bytes():
+            return f"--tls-cert {self.certificate} is not a certificate in PEM."
+        return f"--tls-key {self.key} is not a key in PEM without a password."
 
     @property
     def headers(self) -> RawHeaders:
@@ -107,7 +131,7 @@ class Listener:
 
     async def reload_certificate(self) -> None:
         """New connections get the certificate that is in the files now; open ones close with their
-        next response. Raises OSError, and changes nothing, if it can't be used."""
+        next response. Raises TlsFilesError, and changes nothing, if it can't be used."""
         closer, server = self._closer, self._server
         self._closer, self._server = self._new_server()
         self._serve()
@@ -131,6 +155,8 @@ class Listener:
 
     def _new_server(self) -> tuple[ConnectionCloser, Server]:
         tls = self._tls
+        if tls is not None:
+            tls.require_usable()
         closer = ConnectionCloser(self._app, () if tls is None else tls.headers)
         server = Server(
             self._app if tls is None else closer,
@@ -162,8 +188,8 @@ async def listening(app: Any) -> AsyncIterator[str]:
         await listener.stop()
 
 
-def require_free_port(host: str, port: int) -> None:
-    """Raise PortInUseError if another process listens there.
+def require_free_port(host: str, port: int, *, option: str = "--port") -> None:
+    """Raise PortInUseError, which names the option, if another process listens there.
 
     Granian shares ports, so a second server would start silently and take half the calls.
     """
@@ -176,9 +202,11 @@ def require_free_port(host: str, port: int) -> None:
             if error.errno == errno.EADDRINUSE:
                 raise PortInUseError(
                     f"Port {port} on {host} is in use. Stop the process that listens there, or "
-                    "choose another --port."
+                    f"choose another {option}."
                 ) from error
-            raise PortInUseError(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
+            raise PortInUseError(
+                f"{option}: can't listen on {host}:{port}: {error.strerror}."
+            ) from error
 
 
 def is_loopback(host: str) -> bool:

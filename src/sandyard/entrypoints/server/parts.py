@@ -6,11 +6,11 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from sandyard.bootstrap.copies import within
 from sandyard.bootstrap.registry import selected_parts
 from sandyard.entrypoints.server.listeners import listening
 from sandyard.kit.clock import SystemClock
 from sandyard.settings import Settings
-from sandyard.wiring.engines import SqlEngine
 from sandyard.wiring.part import Part
 from sandyard.wiring.spec import BuildContext, PartSpec
 
@@ -26,26 +26,16 @@ class RunningParts:
         stack: AsyncExitStack,
     ) -> None:
         self.parts: list[Part] = []
-        self._engines: dict[str, SqlEngine] = {}
         self._stack = stack
         self._context = BuildContext(
-            settings,
+            within(settings, data_dir),
             data_dir,
             SystemClock(),
             registry,
             listening,
             stack,
             self.parts,
-            self._engines,
         )
-
-    async def open_engine(self, spec: PartSpec) -> SqlEngine:
-        """The engine of a part that is built later."""
-        assert spec.engine is not None  # noqa: S101 - `late_parts` are those that have one
-        engine = spec.engine(self._context.settings, self._context.data_dir)
-        await engine.upgrade()
-        self._engines[spec.name] = engine
-        return engine
 
     async def build(self, spec: PartSpec) -> Part:
         part = await spec.build(self._context)

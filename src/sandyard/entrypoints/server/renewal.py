@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter
 
+from sandyard.entrypoints.server.listeners import TlsFilesError
 from sandyard.settings.secrets import Secrets
 
 logger = logging.getLogger(__name__)
@@ -33,8 +34,7 @@ class Terminal:
 
 
 class Renewal:
-    """Rereads the secrets every `every_sec`, and everything that can be reread on SIGHUP, from
-    `start` to `stop`."""
+    """Rereads the secrets every `every_sec`, and everything that can be reread on SIGHUP."""
 
     def __init__(
         self,
@@ -44,11 +44,13 @@ class Renewal:
         registry: CollectorRegistry,
         stop_serving: Callable[[], None],
         reload_certificate: Callable[[], Awaitable[None]] | None = None,
+        tell_others: Callable[[], None] | None = None,
     ) -> None:
         self._secrets = secrets
         self._every_sec = every_sec
         self._reload_certificate = reload_certificate
         self._stop_serving = stop_serving
+        self._tell_others = tell_others
         self._terminal = Terminal()
         self._reads = Counter(
             "sandyard_secret_reads_total",
@@ -57,23 +59,16 @@ class Renewal:
             registry=registry,
         )
         self._hung_up = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
-        self._task = asyncio.create_task(self._renew_forever())
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
         if self._terminal.is_closed():
             self._stop_serving()
+        if self._tell_others is not None:
+            self._tell_others()
         self._hung_up.set()
 
-    async def _renew_forever(self) -> None:
+    async def renew_forever(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.hang_up)
         while True:
             await self._read_secrets()
             with suppress(TimeoutError):
@@ -91,9 +86,9 @@ class Renewal:
             return
         try:
             await self._reload_certificate()
-        except OSError as error:  # also raised by `ssl`: the old one stays in use
+        except TlsFilesError as error:  # the old one stays in use
             logger.error(  # noqa: TRY400 - one clear line, no traceback
-                "the certificate was not reloaded: %s", error, extra={"action": "reload"}
+                "the certificate was not reloaded: %s", error.message, extra={"action": "reload"}
             )
         else:
             logger.info("the certificate was reloaded", extra={"action": "reload"})

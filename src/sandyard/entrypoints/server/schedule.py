@@ -28,24 +28,21 @@ class Schedule:
     def __init__(self, jobs: Sequence[tuple[JobRunner, Job[Any]]]) -> None:
         self._jobs = jobs
         self._tasks: list[asyncio.Task[None]] = []
+        self._to_start = [job.name for _, job in jobs if job.at_start]
         self.started = asyncio.Event()
         """Set once every job that runs at startup has run."""
 
     def start(self) -> None:
-        first = [asyncio.Event() for _, job in self._jobs if job.at_start]
-        waiting = iter(first)
         self._tasks = [
-            asyncio.create_task(
-                self._keep_running(runner, job, next(waiting) if job.at_start else None)
-            )
-            for runner, job in self._jobs
+            asyncio.create_task(self._keep_running(runner, job)) for runner, job in self._jobs
         ]
-        self._tasks.append(asyncio.create_task(self._set_started(first)))
+        self._note_start()
 
-    async def _set_started(self, first: Sequence[asyncio.Event]) -> None:
-        for event in first:
-            await event.wait()
-        self.started.set()
+    def _note_start(self, job: str | None = None) -> None:
+        if job is not None:
+            self._to_start.remove(job)
+        if not self._to_start:
+            self.started.set()
 
     async def stop(self) -> None:
         """Cancel running jobs; each releases its lease."""
@@ -53,14 +50,12 @@ class Schedule:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _keep_running(
-        self, runner: JobRunner, job: Job[Any], first: asyncio.Event | None
-    ) -> None:
+    async def _keep_running(self, runner: JobRunner, job: Job[Any]) -> None:
         tick = min(job.interval_sec, max(1, job.interval_sec / _TICKS_PER_INTERVAL))
         wait_sec = tick
-        if first is not None:
+        if job.at_start:
             wait_sec = await self._run_once(runner, job, tick, _START_WINDOW_SEC)
-            first.set()
+            self._note_start(job.name)
         while True:
             await asyncio.sleep(wait_sec)
             wait_sec = await self._run_once(runner, job, tick, job.interval_sec)
@@ -70,11 +65,12 @@ class Schedule:
     ) -> float:
         """Run the job if it is due; returns how long to wait. A job that this process has run is
         not due anywhere until its interval is over."""
-        asked_at = time.monotonic()
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
         if not await self._run(runner, job, min(job.interval_sec, interval_sec)):
             return tick
         due_at = asked_at + job.interval_sec + _MARGIN_SEC
-        return max(tick, due_at - time.monotonic())
+        return max(tick, due_at - loop.time())
 
     async def _run(self, runner: JobRunner, job: Job[Any], interval_sec: float) -> bool:
         """Whether it was due and completed."""

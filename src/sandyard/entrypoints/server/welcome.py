@@ -1,11 +1,11 @@
-"""The welcome text when the server is ready: all addresses, with commands to paste."""
+"""The welcome text: all addresses, commands to paste, and for each part what works."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from sandyard.bootstrap.registry import embedded_parts, selected_parts
+from sandyard.bootstrap.registry import selected_parts
 from sandyard.entrypoints.server.data_dir import secret_file, secret_tokens
 from sandyard.entrypoints.server.listeners import is_loopback
 from sandyard.settings import Settings, tokens
@@ -14,21 +14,33 @@ from sandyard.wiring.spec import WelcomeContext
 
 
 def welcome(
-    settings: Settings, parts: Sequence[Part], *, url: str, host: str, data_dir: Path
+    settings: Settings,
+    parts: Sequence[Part],
+    *,
+    troubles: Mapping[str, str],
+    url: str,
+    host: str,
+    data_dir: Path,
 ) -> str:
-    """Lines that never show a token: they read it from its file or variable when pasted."""
+    """Lines that never show a token: they read it from its file or variable when pasted. `parts`
+    are those of this process, `troubles` all that are not ready, and why."""
     context = WelcomeContext(settings, data_dir, url, parts, partial(_bearer, settings, data_dir))
     lines = [
-        "",
-        f"Sandyard is ready: the console at {url}/, the API at {url}/docs",
-        *_engines(context),
         "",
         *(line for spec in selected_parts(settings) for line in spec.examples(context)),
         "See the metrics:",
         f"  {_metrics(settings, url, host)}",
         "",
+        *_works(context, troubles),
+        "",
+        f"Sandyard is not ready yet: {url}/readyz says why." if troubles else ready(url),
+        "",
     ]
     return "\n".join(lines)
+
+
+def ready(url: str) -> str:
+    return f"Sandyard is ready: the console at {url}/, the API at {url}/docs"
 
 
 def local_url(host: str, port: int, *, scheme: str = "http") -> str:
@@ -49,11 +61,15 @@ def _metrics(settings: Settings, server_url: str, host: str) -> str:
     return "set METRICS_TOKEN or METRICS_PORT first: beyond loopback /metrics is closed without"
 
 
-def _engines(context: WelcomeContext) -> Iterator[str]:
-    embedded = {spec.name for spec in embedded_parts(context.settings)}
-    for part in context.parts:
-        engine = f"SQLite in {context.data_dir}" if part.name in embedded else part.engine
-        yield f"  {part.name:<10}{engine}"
+def _works(context: WelcomeContext, troubles: Mapping[str, str]) -> Iterator[str]:
+    for spec in selected_parts(context.settings):
+        is_embedded = spec.is_embedded(context.settings)
+        place = f"SQLite in {context.data_dir}" if is_embedded else spec.engine_of(context.settings)
+        missing = spec.missing(context.settings)
+        state = "works in part" if missing else "works"
+        if spec.name in troubles:
+            state, missing = "not ready", [troubles[spec.name]]
+        yield " ".join([f"  {spec.name:<10}{state}, on {place}.", *missing])
     for spec in selected_parts(context.settings):
         for label, text in spec.notes(context).items():
             yield f"  {label:<10}{text}"

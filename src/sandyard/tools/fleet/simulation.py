@@ -1,4 +1,4 @@
-"""The fleet: boards that register and send until all is settled, and then the check."""
+"""The fleet: boards that register and send until all is confirmed, and then the check."""
 
 import asyncio
 import time
@@ -8,17 +8,28 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from sandyard.kit.concurrency.parallel import for_each
+from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.errors import SandyardError
-from sandyard.tools.fleet.board import Batch, Board, BoardBehavior
-from sandyard.tools.fleet.checking import Difference, compare, compare_latest
-from sandyard.tools.fleet.measuring import Boot, Measured, Reading, measure, new_hardware_id
-from sandyard.tools.fleet.stalls import Pace, StallTimeout
+from sandyard.tools.fleet.board import (
+    Batch,
+    Board,
+    BoardBehavior,
+    Boot,
+    Difference,
+    Measured,
+    Reading,
+    compare,
+    compare_latest,
+    measure,
+    new_hardware_id,
+)
 from sandyard.tools.fleet.wire import (
     CONNECTIONS,
     Failed,
+    Pace,
     ServerNotFoundError,
     ServerRefusedError,
+    StallTimeout,
     Wire,
 )
 
@@ -80,10 +91,10 @@ class Fleet:
         self._wire = wire
         self._admin = {"Authorization": f"Bearer {admin_token}"}
         self._pace = Pace(plan.rate)
-        self._settled = 0
+        self._confirmed = 0
 
     async def send(self, progress: Progress) -> Summary:
-        """Send until every reading is settled, with a temporary API key.
+        """Send until every reading is confirmed, with a temporary API key.
 
         Raises ServerNotFoundError if there is no server at the start, ServerRefusedError if it
         refuses a call, NoProgressError if there is no progress for too long.
@@ -158,11 +169,11 @@ class Fleet:
                 continue
             trouble.over()
             self._take(board, batch, answer)
-            progress(self._settled)
+            progress(self._confirmed)
 
     def _take(self, board: Board, batch: Batch, answer: Any) -> None:
         _fields(answer, "acknowledged_batch_ids", "duplicate_batch_ids", "rejected")
-        self._settled += board.answered(batch, answer)
+        self._confirmed += board.answered(batch, answer)
 
     async def _register(self, board: Board, boot: Boot, headers: Mapping[str, str]) -> str:
         answer = await self._wire.call(

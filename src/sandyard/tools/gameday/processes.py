@@ -1,8 +1,11 @@
-"""The programs of a game day as real processes, which log to one folder."""
+"""The programs of a game day as real processes, which log to one folder; among them a Prometheus
+that evaluates the project's rules with shortened durations, so that minutes of production fit."""
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,17 +15,23 @@ from pathlib import Path
 import httpx
 
 from sandyard.kit.free_ports import free_port
-from sandyard.tools.gameday.errors import GameDayError
+from sandyard.tools.gameday.model import GameDayError
 
 START_SEC = 120
 _STOP_SEC = 30
-_KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
+_INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR")
+SHRINK = 60
+_SHORTEST_SEC = {"for": 1, "window": 7}
+"""A window covers three scrapes, so that one may be missed."""
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_FOR = re.compile(r"(?P<before>^\s*for:\s*)(?P<count>\d+)(?P<unit>[smhd])[ ]*$", re.MULTILINE)
+_WINDOW = re.compile(r"(?P<before>\[|\boffset )(?P<count>\d+)(?P<unit>[smhd])\b")
 
 
 def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
     """These settings and none of the caller's, except for AWS credentials."""
-    kept = {k: v for k, v in os.environ.items() if k in _KEPT or k.startswith("AWS_")}
-    return {**kept, **settings}
+    inherited = {k: v for k, v in os.environ.items() if k in _INHERITED or k.startswith("AWS_")}
+    return {**inherited, **settings}
 
 
 @dataclass(slots=True)
@@ -80,15 +89,18 @@ def sandyard_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "sandyard", *arguments]
 
 
-async def run_once(arguments: Sequence[str], settings: Mapping[str, str]) -> tuple[int, str]:
-    """The exit code and the output."""
+async def run_once(
+    arguments: Sequence[str], settings: Mapping[str, str], *, text: str = ""
+) -> tuple[int, str]:
+    """The exit code and the output; `text` is the input."""
     process = await asyncio.create_subprocess_exec(
         *arguments,
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env=clean_environment(settings),
     )
-    printed, _ = await process.communicate()
+    printed, _ = await process.communicate(text.encode())
     return process.returncode or 0, printed.decode(errors="replace").strip()
 
 
@@ -116,3 +128,50 @@ def skewed_server(
 
 def find_prometheus() -> str | None:
     return shutil.which("prometheus")
+
+
+def prometheus(program: str, folder: Path, rules: Path, targets: Sequence[str]) -> Program:
+    """With shortened rules, so that a game day of seconds covers minutes of production."""
+    (folder / "rules.yml").write_text(shortened(rules.read_text()))
+    (folder / "prometheus.yml").write_text(json.dumps(_configuration(targets)))
+    port = free_port()
+    arguments = [
+        program,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'prometheus'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=warn",
+    ]
+    return Program("prometheus", arguments, "/-/ready", folder, port)
+
+
+def _configuration(targets: Sequence[str]) -> dict[str, object]:
+    """JSON is valid YAML. The scrape timeout is as long as the servers allow the engine for its
+    gauges: a missed scrape restarts an alert's pending period."""
+    return {
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
+        "rule_files": ["rules.yml"],
+        "scrape_configs": [{"job_name": "sandyard", "static_configs": [{"targets": [*targets]}]}],
+    }
+
+
+async def firing_alerts(client: httpx.AsyncClient, url: str) -> frozenset[str]:
+    """Names of the alerts firing now; empty while Prometheus does not respond in time."""
+    try:
+        answer = (await client.get(f"{url}/api/v1/alerts")).raise_for_status().json()
+    except httpx.HTTPError:
+        return frozenset()
+    alerts = answer["data"]["alerts"]
+    return frozenset(each["labels"]["alertname"] for each in alerts if each["state"] == "firing")
+
+
+def shortened(rules: str) -> str:
+    """Each `for` and each window divided by sixty: a minute becomes a second. Expressions,
+    thresholds and names are unchanged."""
+    shorter_for = _FOR.sub(lambda found: _shorter(found, _SHORTEST_SEC["for"]), rules)
+    return _WINDOW.sub(lambda found: _shorter(found, _SHORTEST_SEC["window"]), shorter_for)
+
+
+def _shorter(found: re.Match[str], shortest_sec: int) -> str:
+    seconds = int(found["count"]) * _UNITS[found["unit"]] // SHRINK
+    return f"{found['before']}{max(seconds, shortest_sec)}s"

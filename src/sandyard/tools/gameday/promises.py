@@ -1,9 +1,8 @@
 """Checks the guarantees from the load's responses. Pure: no I/O, no clock."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from sandyard.tools.gameday.model import Promise
 
@@ -14,7 +13,8 @@ _TOLD_WELL = {
     "mark": {200, 503, NO_ANSWER},
 }
 
-Kind = Literal["claim", "mark"]
+Kind = str
+"""What is called: `claim` or `mark` by a track, other names by the loads of other parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Call:
 
     kind: Kind
     track: str
+    """Who calls: a track, a sandbox, a project or a device."""
     status: int
     body: str
     sandbox_id: str | None
@@ -52,7 +53,7 @@ def violations(calls: Sequence[Call], supplies: Sequence[Supply]) -> list[Violat
         *_two_owners(calls),
         *_false_empty(calls, supplies),
         *_changed_answers(calls),
-        *_other_errors(calls),
+        *other_errors(calls),
     ]
 
 
@@ -102,8 +103,11 @@ def _changed_answers(calls: Sequence[Call]) -> Iterator[Violation]:
         yield Violation(promise, f"{each.track} got {each.body}, and before that {known.body}")
 
 
-def _other_errors(calls: Sequence[Call]) -> Iterator[Violation]:
+def other_errors(
+    calls: Sequence[Call], told_well: Mapping[str, Container[int]] = _TOLD_WELL
+) -> Iterator[Violation]:
+    """Responses that are neither a success nor the report of an outage, by kind of call."""
     for each in calls:
-        if each.status not in _TOLD_WELL[each.kind]:
+        if each.status not in told_well[each.kind]:
             what = f"{each.kind} by {each.track} was answered {each.status}: {each.body[:200]}"
             yield Violation(Promise.OUTAGE_IS_TOLD, what)

@@ -4,13 +4,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sandyard.tools.gameday.model import Engine, Promise, Scenario
+from sandyard.tools.gameday.model import Engine, Part, Promise, Scenario
 from sandyard.tools.gameday.promises import NO_ANSWER, Call, Violation
 
 _MOST_SHOWN = 5
 _HEADER = (
     f"{'second':>6}  {'phase':8} {'leased':>6} {'again':>6} {'marked':>6} {'409':>5} {'503':>5}"
     f" {'none':>5} {'slowest':>8}  alerts firing"
+)
+_OTHERS_HEADER = (
+    f"{'second':>6}  {'phase':8} {'done':>6} {'4xx':>6} {'503':>5} {'none':>5} {'slowest':>8}"
+    "  alerts firing"
 )
 
 
@@ -56,15 +60,29 @@ def lines(outcome: Outcome) -> Iterator[str]:
     scenario = outcome.scenario
     yield f"Game day {scenario.name} on {outcome.engine}: {scenario.summary}"
     yield ""
-    yield _HEADER
+    is_broker = scenario.part is Part.BROKER
+    yield _HEADER if is_broker else _OTHERS_HEADER
     for second in sorted(outcome.phases):
-        yield _second(outcome, second)
+        yield _second(outcome, second) if is_broker else _second_of_others(outcome, second)
     yield ""
     for promise in scenario.promises:
         yield from _promise(promise, [v for v in outcome.violations if v.promise == promise])
     yield from _alerts(outcome)
     yield from outcome.notes
     yield f"Verdict: {'passed' if outcome.has_passed else 'FAILED'}"
+
+
+def _second_of_others(outcome: Outcome, second: int) -> str:
+    calls = [each for each in outcome.calls if not each.is_audit and int(each.ended_at) == second]
+    all_of = Counter(each.status for each in calls)
+    done = sum(count for status, count in all_of.items() if 200 <= status < 300)
+    rest = len(calls) - done - all_of[503] - all_of[NO_ANSWER]
+    slowest = max((each.ended_at - each.started_at for each in calls), default=0.0)
+    alerts = " ".join(sorted(outcome.firing.get(second, ())))
+    return (
+        f"{second:>6}  {outcome.phases[second]:8} {done:>6} {rest:>6} {all_of[503]:>5}"
+        f" {all_of[NO_ANSWER]:>5} {slowest * 1000:>5.0f} ms  {alerts}"
+    ).rstrip()
 
 
 def _second(outcome: Outcome, second: int) -> str:

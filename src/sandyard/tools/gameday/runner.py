@@ -1,20 +1,106 @@
 """Runs a game day: a calm phase, the fault until its alerts fire, recovery, and the audit."""
 
 import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from sandyard.tools.gameday.audit import give_all_back, verified
-from sandyard.tools.gameday.errors import GameDayError
-from sandyard.tools.gameday.faults import ADDED, SWITCHES
+import httpx
+
 from sandyard.tools.gameday.load import Tracks
-from sandyard.tools.gameday.model import Fault, Load, Scenario
-from sandyard.tools.gameday.prometheus import firing_alerts
-from sandyard.tools.gameday.promises import Supply, violations
+from sandyard.tools.gameday.model import Fault, GameDayError, Load, Part, Promise, Scenario
+from sandyard.tools.gameday.previews import Projects
+from sandyard.tools.gameday.processes import firing_alerts, run_once, sandyard_command
+from sandyard.tools.gameday.promises import Supply, Violation, violations
+from sandyard.tools.gameday.readings import Devices
 from sandyard.tools.gameday.report import CALM, Outcome, alerts_since_fault
+from sandyard.tools.gameday.sandboxes import Users
 from sandyard.tools.gameday.stage import TRACK_TOKEN, Place, Stage, stage_for
+from sandyard.tools.gameday.workload import Workload
 
+_THROTTLED_SHARE = 0.9
+_LONGER_THAN_ANY_TIMEOUT_SEC = 60.0
+_AHEAD_SEC = 60.0
+"""Longer than a job's lease, so that jobs are taken from a healthy holder."""
+ADDED = 500
+_CLEAN_SEC = 120
+_AT_ONCE = 20
+_NOT_YET_GONE = ("allocated", "pending_deletion", "deletion_failed")
 LONGER_FOR_ALERTS_SEC = 60
 """How much longer a fault lasts, at most, while its alerts have not fired."""
+
+
+class Switch(Protocol):
+    """Turns a fault on or off."""
+
+    async def __call__(self, stage: Stage, *, is_on: bool) -> None: ...
+
+
+async def _outage(stage: Stage, *, is_on: bool) -> None:
+    await stage.change_provider(outage="error" if is_on else "none")
+
+
+async def _exhaustion(stage: Stage, *, is_on: bool) -> None:
+    """The load itself is the fault."""
+    if is_on:
+        return
+    answer = await stage.client.post(f"{stage.provider.url}/_sim/sandboxes", json={"count": ADDED})
+    answer.raise_for_status()
+    (await stage.admin("POST", "sync")).raise_for_status()
+
+
+async def _deletions_time_out(stage: Stage, *, is_on: bool) -> None:
+    await stage.change_provider(delete_latency=_LONGER_THAN_ANY_TIMEOUT_SEC if is_on else 0.0)
+
+
+async def _server_killed(stage: Stage, *, is_on: bool) -> None:
+    server = stage.servers[-1]
+    await (server.kill() if is_on else server.start())
+
+
+async def _engine_away(stage: Stage, *, is_on: bool) -> None:
+    connection = stage.engine.connection
+    if connection is None:
+        raise GameDayError("engine-away needs an engine that servers connect to.")
+    connection.cut() if is_on else connection.mend()
+
+
+async def _throttled(stage: Stage, *, is_on: bool) -> None:
+    if stage.engine.throttle is None:
+        raise GameDayError("throttling needs DynamoDB.")
+    stage.engine.throttle.share = _THROTTLED_SHARE if is_on else 0.0
+
+
+async def _disk_full(stage: Stage, *, is_on: bool) -> None:
+    if stage.disk is not None:
+        await asyncio.to_thread(stage.disk.fill if is_on else stage.disk.free)
+
+
+async def _clock_skew(stage: Stage, *, is_on: bool) -> None:
+    if stage.clock is None:
+        raise GameDayError("clock-skew needs an engine that two servers share.")
+    stage.clock.set(_AHEAD_SEC if is_on else 0.0)
+
+
+async def _preview_provider_away(stage: Stage, *, is_on: bool) -> None:
+    connection = stage.provider.connection
+    if connection is None:
+        raise GameDayError("previews-provider needs a provider of previews.")
+    connection.cut() if is_on else connection.mend()
+
+
+SWITCHES: Mapping[Fault, Switch] = {
+    Fault.PROVIDER_OUTAGE: _outage,
+    Fault.POOL_EXHAUSTION: _exhaustion,
+    Fault.DELETIONS_TIME_OUT: _deletions_time_out,
+    Fault.SERVER_KILLED: _server_killed,
+    Fault.ENGINE_AWAY: _engine_away,
+    Fault.THROTTLED: _throttled,
+    Fault.DISK_FULL: _disk_full,
+    Fault.CLOCK_SKEW: _clock_skew,
+    Fault.PREVIEW_PROVIDER_AWAY: _preview_provider_away,
+}
 
 
 @dataclass(slots=True)
@@ -22,18 +108,18 @@ class _Watch:
     """The observations of each second."""
 
     stage: Stage
-    tracks: Tracks
+    load: Workload
     phase: str = CALM
     phases: dict[int, str] = field(default_factory=dict)
     firing: dict[int, frozenset[str]] = field(default_factory=dict)
 
     async def run(self, ending: asyncio.Event) -> None:
         while not ending.is_set():
-            second = int(self.tracks.elapsed)
+            second = int(self.load.elapsed)
             self.phases[second] = self.phase
             if (watching := self.stage.prometheus) is not None:
                 self.firing[second] = await firing_alerts(self.stage.client, watching.url)
-            await asyncio.sleep(max(0.0, second + 1 - self.tracks.elapsed))
+            await asyncio.sleep(max(0.0, second + 1 - self.load.elapsed))
 
     def has_seen(self, alerts: tuple[str, ...]) -> bool:
         seen = alerts_since_fault(self.phases, self.firing)
@@ -47,16 +133,19 @@ async def hold(scenario: Scenario, place: Place, load: Load) -> Outcome:
         raise GameDayError(f"{scenario.name} does not apply to {place.engine}, but to {where}.")
     pool = load.pool_for(scenario, load.seconds + LONGER_FOR_ALERTS_SEC + 30)
     async with stage_for(scenario, place, pool) as stage:
-        urls = [each.url for each in stage.servers]
-        tracks = Tracks(stage.client, urls, TRACK_TOKEN, marks=scenario.marks)
-        watch, supplies = _Watch(stage, tracks), [Supply(0.0, pool)]
-        await _under_load(scenario, load, watch, supplies)
-        left = await give_all_back(stage, tracks)
-        found = [*violations(tracks.calls, supplies), *left, *await verified(stage)]
+        workload = _workload(scenario, stage, pool)
+        watch = _Watch(stage, workload)
+        try:
+            await workload.prepare()
+            await _under_load(scenario, load, watch)
+            found = [*await workload.audit()]
+        finally:
+            await workload.close()
+        found += await verified(stage)
         return Outcome(
             scenario,
             place.engine,
-            tuple(tracks.calls),
+            tuple(workload.calls),
             watch.phases,
             watch.firing,
             tuple(found),
@@ -64,20 +153,53 @@ async def hold(scenario: Scenario, place: Place, load: Load) -> Outcome:
         )
 
 
-async def _under_load(
-    scenario: Scenario, load: Load, watch: _Watch, supplies: list[Supply]
-) -> None:
+def _workload(scenario: Scenario, stage: Stage, pool: int) -> Workload:
+    urls = [each.url for each in stage.servers]
+    match scenario.part:
+        case Part.BROKER:
+            return Claims(scenario, stage, pool)
+        case Part.PLATFORM:
+            return Users(stage.client, urls, stage.data_dir)
+        case Part.PREVIEWS:
+            provider = f"{stage.provider.url}/e2b"
+            api_key = stage.settings["E2B_API_KEY"]
+            return Projects(stage.client, urls, stage.data_dir, provider, api_key)
+        case Part.TELEMETRY:
+            return Devices(stage.client, urls)
+
+
+class Claims(Tracks):
+    """The load of the Broker, and its audit."""
+
+    def __init__(self, scenario: Scenario, stage: Stage, pool: int) -> None:
+        urls = [each.url for each in stage.servers]
+        super().__init__(stage.client, urls, TRACK_TOKEN, marks=scenario.marks)
+        self._stage = stage
+        self.supplies = [Supply(0.0, pool)]
+
+    async def prepare(self) -> None:
+        """The pool is filled already."""
+
+    async def close(self) -> None:
+        """Nothing outlives the servers."""
+
+    async def audit(self) -> Sequence[Violation]:
+        left = await give_all_back(self._stage, self)
+        return [*violations(self.calls, self.supplies), *left]
+
+
+async def _under_load(scenario: Scenario, load: Load, watch: _Watch) -> None:
     ending = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        group.create_task(watch.tracks.run(load.tracks_per_second, ending))
+        group.create_task(watch.load.run(load.tracks_per_second, ending))
         group.create_task(watch.run(ending))
         try:
-            await _phases(scenario, load, watch, supplies)
+            await _phases(scenario, load, watch)
         finally:
             ending.set()
 
 
-async def _phases(scenario: Scenario, load: Load, watch: _Watch, supplies: list[Supply]) -> None:
+async def _phases(scenario: Scenario, load: Load, watch: _Watch) -> None:
     switch, quarter = SWITCHES[scenario.fault], load.seconds / 4
     await asyncio.sleep(quarter)
     watch.phase = "fault"
@@ -89,6 +211,40 @@ async def _phases(scenario: Scenario, load: Load, watch: _Watch, supplies: list[
         await asyncio.sleep(1)
     await switch(watch.stage, is_on=False)
     watch.phase = "recovery"
-    if scenario.fault is Fault.POOL_EXHAUSTION:
-        supplies.append(Supply(watch.tracks.elapsed, supplies[0].total + ADDED))
+    if scenario.fault is Fault.POOL_EXHAUSTION and isinstance(watch.load, Claims):
+        supplies = watch.load.supplies
+        supplies.append(Supply(watch.load.elapsed, supplies[0].total + ADDED))
     await asyncio.sleep(quarter)
+
+
+async def give_all_back(stage: Stage, tracks: Tracks) -> list[Violation]:
+    """Each track claims its lease again and marks it; then cleanup runs until nothing is left."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def give_back(track: str) -> None:
+        async with turns:
+            if await tracks.claim_until_clear(track, asyncio.Event(), is_audit=True):
+                await tracks.mark(track)
+
+    await asyncio.gather(*(give_back(each) for each in [*tracks.held, *tracks.unclear]))
+    return await _await_deletions(stage)
+
+
+async def _await_deletions(stage: Stage) -> list[Violation]:
+    counts: Mapping[str, int] = {}
+    for _ in range(_CLEAN_SEC):
+        with contextlib.suppress(httpx.HTTPError):
+            await stage.admin("POST", "bulk-delete?status=deletion_failed")
+            await stage.admin("POST", "cleanup")
+            counts, there = await stage.counts(), await stage.provider_has()
+            if not any(counts[each] for each in _NOT_YET_GONE) and counts["total"] == there:
+                return []
+        await asyncio.sleep(1)
+    return [Violation(Promise.NO_LEAK, f"after {_CLEAN_SEC} s of cleanup there is {dict(counts)}")]
+
+
+async def verified(stage: Stage) -> list[Violation]:
+    """`sandyard verify` over the data of the game day."""
+    arguments = sandyard_command("verify", "--data-dir", str(stage.data_dir))
+    code, printed = await run_once(arguments, stage.settings)
+    return [Violation(Promise.CONSISTENT, printed)] if code else []

@@ -4,29 +4,38 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import httpx
 
-from sandyard.tools.gameday.disks import SmallDisk, small_disk
-from sandyard.tools.gameday.engines import EngineAccess, engine_for
-from sandyard.tools.gameday.errors import GameDayError
-from sandyard.tools.gameday.model import Engine, Fault, Scenario
+from sandyard.kit.free_ports import free_port
+from sandyard.tools.gameday.accounts import log_in, new_api_key
+from sandyard.tools.gameday.engines import (
+    EngineAccess,
+    SmallDisk,
+    TcpProxy,
+    engine_for,
+    small_disk,
+)
+from sandyard.tools.gameday.model import Engine, Fault, GameDayError, Part, Scenario
 from sandyard.tools.gameday.processes import (
     START_SEC,
     Program,
     find_prometheus,
+    prometheus,
     server,
     simulator,
     skewed_server,
 )
-from sandyard.tools.gameday.prometheus import prometheus
+from sandyard.tools.gameday.readings import OPERATOR_TOKEN
 from sandyard.tools.gameday.skewed import ClockOffset
 
-TRACK_TOKEN = "gameday-track"  # noqa: S105 - for this run's servers on loopback
-ADMIN_TOKEN = "gameday-admin"  # noqa: S105
-_SETTINGS = {
+TRACK_TOKEN = "gameday-track-token"  # noqa: S105 - for this run's servers on loopback
+ADMIN_TOKEN = "gameday-admin-token"  # noqa: S105
+_COMMON = {"JOB_LEASE_SEC": "10", "LOG_LEVEL": "WARNING"}
+_BROKER = {
     "PARTS": "broker",
     "BROKER_API_TOKEN": TRACK_TOKEN,
     "BROKER_ADMIN_TOKEN": ADMIN_TOKEN,
@@ -35,10 +44,18 @@ _SETTINGS = {
     "CSP_TIMEOUT_READ_SEC": "2",
     "SYNC_INTERVAL_SEC": "5",
     "CLEANUP_INTERVAL_SEC": "2",
-    "JOB_LEASE_SEC": "10",
     "DELETION_BACKOFF_BASE_SEC": "1",
     "DELETION_BACKOFF_MAX_SEC": "2",
-    "LOG_LEVEL": "WARNING",
+}
+_SETTINGS: Mapping[Part, Mapping[str, str]] = {
+    Part.BROKER: _BROKER,
+    Part.PLATFORM: {"PARTS": "platform", "ENDS_INTERVAL_SEC": "1"},
+    Part.PREVIEWS: {"PARTS": "platform,previews", "PREVIEW_PROVIDER": "e2b"},
+    Part.TELEMETRY: {
+        "PARTS": "telemetry",
+        "TELEMETRY_ADMIN_TOKEN": OPERATOR_TOKEN,
+        "API_KEY_PEPPER": "gameday-pepper-of-this-run",
+    },
 }
 
 
@@ -53,9 +70,25 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Provider:
+    """Where sandboxes of the pool, or previews, come from."""
+
+    program: Program | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the servers, to find it."""
+    connection: TcpProxy | None = None
+
+    @property
+    def url(self) -> str:
+        if self.program is None:
+            raise GameDayError("This part has no provider.")
+        return self.program.url
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     client: httpx.AsyncClient
-    provider: Program
+    provider: Provider
     servers: tuple[Program, ...]
     engine: EngineAccess
     settings: Mapping[str, str]
@@ -98,21 +131,46 @@ async def stage_for(scenario: Scenario, place: Place, pool: int) -> AsyncIterato
     """Everything started and ready; stopped and removed after the block, however it ends."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(_client())
-        access = await stack.enter_async_context(engine_for(place.engine, place.engine_url))
+        access = await stack.enter_async_context(
+            engine_for(place.engine, place.engine_url, scenario.part)
+        )
         disk = None
         if scenario.fault is Fault.DISK_FULL:
             disk = await stack.enter_async_context(small_disk(place.folder / "disk"))
         data_dir = (disk.path if disk else place.folder) / "data"
-        [provider] = await _started(stack, simulator(place.folder, pool))
-        own = {**access.settings, **scenario.settings, "CSP_BASE_URL": provider.url}
-        settings = {**_SETTINGS, **own}
+        provider = await _provider(stack, client, scenario, place, pool)
+        own = {**access.settings, **scenario.settings, **provider.settings}
+        settings = {**_COMMON, **_SETTINGS[scenario.part], **own}
         clock = ClockOffset(place.folder / "clock") if scenario.is_skewed else None
         servers = await _started(stack, *_servers(place, data_dir, settings, clock))
         watching = await _started(stack, *_watching(place, servers))
         [seen_by] = watching or (None,)
         stage = Stage(client, provider, servers, access, settings, data_dir, seen_by, disk, clock)
-        await stage.await_pool(pool)
+        if scenario.part is Part.BROKER:
+            await stage.await_pool(pool)
         yield stage
+
+
+async def _provider(
+    stack: AsyncExitStack, client: httpx.AsyncClient, scenario: Scenario, place: Place, pool: int
+) -> Provider:
+    """The simulated one for the Broker. For Previews another server, which speaks E2B's API, behind
+    a connection that can break."""
+    if scenario.part is Part.BROKER:
+        [program] = await _started(stack, simulator(place.folder, pool))
+        return Provider(program, {"CSP_BASE_URL": program.url})
+    if scenario.part is not Part.PREVIEWS:
+        return Provider()
+    data_dir = place.folder / "provider"
+    own = {**_COMMON, **_SETTINGS[Part.PLATFORM]}
+    [program] = await _started(stack, server(place.folder, 0, data_dir, own))
+    key = await new_api_key(client, program.url, await log_in(client, program.url, data_dir))
+    connection = TcpProxy(partial(asyncio.open_connection, "127.0.0.1", program.port), free_port())
+    await connection.start()
+    stack.push_async_callback(connection.stop)
+    url = f"http://127.0.0.1:{connection.port}/e2b"
+    found_by = {"E2B_API_KEY": key, "E2B_API_URL": url, "E2B_SANDBOX_URL": url}
+    return Provider(program, found_by, connection)
 
 
 async def _started(stack: AsyncExitStack, *programs: Program) -> tuple[Program, ...]:

@@ -1,6 +1,7 @@
 """A cloud provider that exists only in this process: both dialects, real HTTP, faults on demand."""
 
 import asyncio
+import hmac
 import math
 import random
 import uuid
@@ -55,6 +56,9 @@ class Simulator:
     """The provider's state. With `state_file` it survives a restart."""
 
     token: str | None = None
+    """Of its callers; anybody may call it without one."""
+    accepts_control: Callable[[bytes], bool] | None = None
+    """Whether this token may change faults and sandboxes; by default the callers' token may."""
     faults: Faults = field(default_factory=Faults)
     state_file: Path | None = None
     randomness: random.Random = field(default_factory=random.Random)
@@ -125,10 +129,17 @@ class Simulator:
             return _error(503, "outage")
         if self.randomness.random() < faults.error_rate:
             return _error(500, "an error that was asked for")
-        credential = request.headers.get("authorization", "")
-        if self.token and credential.split(" ", 1)[-1] != self.token:
-            return _error(401, "wrong token")
-        return None
+        return None if self._is_token(_token(request)) else _error(401, "wrong token")
+
+    def may_control(self, request: Request) -> bool:
+        return (self.accepts_control or self._is_token)(_token(request))
+
+    def _is_token(self, sent: bytes) -> bool:
+        return not self.token or hmac.compare_digest(sent, self.token.encode())
+
+
+def _token(request: Request) -> bytes:
+    return request.headers.get("authorization", "").split(" ", 1)[-1].encode()
 
 
 def _identity(number: int) -> str:
@@ -153,8 +164,8 @@ def create_simulator_app(simulator: Simulator) -> Starlette:
             Route("/current_user/accounts", _faulty(_list_infoblox, "list")),
             Route("/sandbox/accounts/{identity}", _faulty(_delete, "delete"), methods=["DELETE"]),
             Route("/_sim", _show),
-            Route("/_sim", _change, methods=["PATCH"]),
-            Route("/_sim/sandboxes", _create, methods=["POST"]),
+            Route("/_sim", _controlled(_change), methods=["PATCH"]),
+            Route("/_sim/sandboxes", _controlled(_create), methods=["POST"]),
         ]
     )
     app.state.simulator = simulator
@@ -176,6 +187,18 @@ def _faulty(
         if counted_as is not None:
             simulator.calls[counted_as] += 1
         return await simulator.trouble(request) or await call(simulator, request)
+
+    return answer
+
+
+def _controlled(
+    call: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
+    """The call, for those who may change the simulator."""
+
+    async def answer(request: Request) -> Response:
+        is_allowed = _simulator(request).may_control(request)
+        return await call(request) if is_allowed else _error(401, "wrong token")
 
     return answer
 

@@ -12,7 +12,7 @@ from sandyard.entrypoints.cli.connecting import report_retries
 from sandyard.entrypoints.cli.exit_codes import call_failed
 
 if TYPE_CHECKING:
-    from sandyard_client import Client, Connection, Credential
+    from sandyard_client import Client, Connection
 
 _EPILOG = """\b
 Examples:
@@ -38,7 +38,7 @@ _FILES = {
 
 
 @click.command("login", epilog=_EPILOG)
-@click.option("--profile", envvar="SANDYARD_PROFILE", default="default", show_default=True)
+@click.option("--profile", envvar="SANDYARD_PROFILE", default="default")
 @click.option("--url", help="URL of the server; default: the profile's, or http://127.0.0.1:8080.")
 @click.option("--username", help="User name or e-mail address of an account; default: prompt.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from stdin.")
@@ -141,16 +141,12 @@ def _tried(connection: "Connection", kind: str, secret: str) -> str:
             )
             try:
                 client.call(request)
-            except NotFoundError:
-                _require_found(credential)
+            except NotFoundError as error:
+                # A track's check asks for a sandbox that does not exist; else a part is missing.
+                if credential is not Credential.TRACK:
+                    message = f"The server has no calls for the {kind} token."
+                    raise click.ClickException(message) from error
     return secret
-
-
-def _require_found(credential: "Credential") -> None:
-    """A track's check asks for a sandbox that does not exist; for others, 404 means that the server
-    lacks the part."""
-    if credential.value != "track":
-        raise click.ClickException(f"The server has no calls for the {credential.value} token.")
 
 
 def _new_key(connection: "Connection", username: str | None, password_stdin: bool) -> str:

@@ -2,8 +2,8 @@
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
-from sandyard.entrypoints.cli.showing import Column, View, field, local_iso, output_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, server_command
+from sandyard.entrypoints.cli.showing import Column, View, field, local_iso
 
 _EPILOG = """\b
 Examples:
@@ -33,19 +33,12 @@ _RUNS = (
 )
 
 
-@click.command("usage", epilog=_EPILOG)
+@server_command("usage", watch=True, epilog=_EPILOG)
 @click.option(
-    "--by",
-    type=click.Choice(["day", "project", "sandbox", "service_type"]),
-    default="service_type",
-    show_default=True,
+    "--by", type=click.Choice(["day", "project", "sandbox", "service_type"]), default="service_type"
 )
 @click.option("--runs", is_flag=True, help="List each run, newest first, instead of sums.")
-@click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of runs."
-)
-@output_options(watch=True)
-@connection_options
+@click.option("--limit", type=click.IntRange(1), default=50, help="Maximum number of runs.")
 def command(target: ServerChoice, view: View, by: str, runs: bool, limit: int) -> None:
     """Show this month's cost of the account's sandboxes, including what is not billed yet."""
     from sandyard_client.sandbox_flows import about

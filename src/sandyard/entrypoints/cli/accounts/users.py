@@ -18,11 +18,7 @@ Examples:
   sandyard users create-admin --email me@example.com --username me.too
   pass show sandyard | sandyard users create-admin --email a@b.cd --username ann --password-stdin
 """
-
-
-@click.group("users", epilog=_EPILOG)
-def command() -> None:
-    """Create the Platform's first admin."""
+command = click.Group("users", help="Create the Platform's first admin.", epilog=_EPILOG)
 
 
 @command.command("create-admin", epilog=_EPILOG)
@@ -51,6 +47,8 @@ def create_admin(email: str, username: str, password_stdin: bool, data_dir: Path
 def _password(from_stdin: bool) -> str:
     if from_stdin:
         password = sys.stdin.readline().rstrip("\r\n")
+    elif not sys.stdin.isatty():
+        raise click.UsageError("There is no terminal: send the password with --password-stdin.")
     else:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     if not 10 <= len(password) <= 128:

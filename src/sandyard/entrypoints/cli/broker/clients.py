@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.options import data_dir_option, quiet_settings, require_data
 
 if TYPE_CHECKING:
     from sandyard.broker.clients.model import Client, SentToken
@@ -62,11 +62,9 @@ _NAME = click.argument(
     type=_Text("name", r"[a-z0-9][a-z0-9-]{0,62}", "1 to 63 lower-case letters, digits and -"),
 )
 _PREFIX = _Text("prefix", r"[A-Za-z0-9._:-]{0,128}", "up to 128 letters, digits, ., _, : and -")
-
-
-@click.group("clients", epilog=_EPILOG)
-def command() -> None:
-    """Manage clients of the Broker, their tokens and limits."""
+command = click.Group(
+    "clients", help="Manage clients of the Broker, their tokens and limits.", epilog=_EPILOG
+)
 
 
 @command.command("create", epilog=_EPILOG)
@@ -141,15 +139,10 @@ def delete(name: str, data_dir: Path) -> None:
 
 
 def _run(data_dir: Path, work: "Callable[[Clients], Awaitable[Any]]") -> Any:
-    from sandyard.bootstrap.registry import get_spec
     from sandyard.broker.wiring.pool import open_clients
-    from sandyard.kit.observability.log import configure_logging
-    from sandyard.settings import SettingsError, load_settings
 
-    configure_logging("ERROR", "text")
-    settings = load_settings()
-    if not get_spec("broker").has_data(settings, data_dir):
-        raise SettingsError(f"There is no pool in {data_dir}. Choose another --data-dir.")
+    settings = quiet_settings()
+    require_data(settings, "broker", data_dir)
     folder = data_dir.resolve()
 
     async def run() -> Any:

@@ -1,36 +1,49 @@
-"""`sandyard pool`."""
+"""`sandyard pool`: the pool, live in a terminal; single sandboxes; its provider."""
 
 import asyncio
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.broker.pool_sandboxes import history, quarantine
-from sandyard.entrypoints.cli.broker.pool_watch import watch
-from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.connecting import (
+    ServerChoice,
+    ServerCommands,
+    connected,
+    operator_call,
+)
+from sandyard.entrypoints.cli.options import data_dir_option, locked_part
+from sandyard.entrypoints.cli.showing import (
+    EVENT_COLUMNS,
+    View,
+    changes,
+    event_line,
+    field,
+    show_lines,
+    show_live,
+)
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from sandyard_client import Client
+
     from sandyard.settings import Settings
 
 _EPILOG = """\b
 Examples:
   sandyard pool watch
+  sandyard pool watch --interval 10 -o json >> pool.jsonl
   sandyard pool quarantine lab-042 --reason "no network"
-  sandyard pool history lab-042
+  sandyard pool history lab-042 -o wide
   CSP_BASE_URL=https://new.csp.example.com sandyard pool set-provider
   CSP_BASE_URL=https://new.csp.example.com POOL_STORE=dynamodb sandyard pool set-provider --yes
 """
-
-
-@click.group("pool", epilog=_EPILOG)
-def command() -> None:
-    """Show and change the Broker's pool."""
-
-
-command.add_command(watch)
-command.add_command(quarantine)
-command.add_command(history)
+command = ServerCommands("pool", help="Show and change the Broker's pool.", epilog=_EPILOG)
 
 
 @command.command("set-provider", epilog=_EPILOG)
@@ -42,15 +55,7 @@ def set_provider(yes: bool, data_dir: Path) -> None:
     Use it if the provider's address has changed: its sandboxes must be the same. A pool with
     simulated sandboxes can't be moved to a real provider.
     """
-    from sandyard.bootstrap.registry import get_spec
-    from sandyard.entrypoints.server.data_dir import locked_if
-    from sandyard.settings import SettingsError, load_settings
-
-    settings = load_settings()
-    broker = get_spec("broker")
-    if not broker.has_data(settings, data_dir):
-        raise SettingsError(f"There is no pool in {data_dir}. Choose another --data-dir.")
-    with locked_if(broker.is_embedded(settings), data_dir):
+    with locked_part("broker", data_dir) as settings:
         click.echo(asyncio.run(_set_provider(settings, data_dir.resolve(), yes=yes)))
 
 
@@ -68,3 +73,108 @@ async def _set_provider(settings: "Settings", data_dir: Path, *, yes: bool) -> s
 def _confirm(before: str, after: str) -> bool:
     text = f"The pool's provider is {before} and becomes {after}. Has that one all its sandboxes?"
     return click.confirm(text, default=False, err=True)
+
+
+_STATES = {
+    "available": "green",
+    "reserved": "cyan",
+    "allocated": "blue",
+    "held": "magenta",
+    "stale": "yellow",
+    "pending_deletion": "bright_black",
+    "deletion_failed": "red",
+}
+_BAR = 40
+
+
+@command.server_command("watch")
+@click.option("--interval", type=click.FloatRange(0.2), default=2.0)
+def watch(target: ServerChoice, view: View, interval: float) -> None:
+    """Show the pool by state and its events, until interrupted. Needs the admin token.
+
+    Without a terminal, or with `-o json`, it writes a line whenever a count changes.
+    """
+    stats, events = (
+        operator_call("GET", "/v1/admin/stats"),
+        operator_call("GET", "/v1/admin/events"),
+    )
+    is_live = sys.stdout.isatty() and view.output != "json"
+    with connected(target, patience_sec=300) as client:
+
+        def screen() -> "RenderableType":
+            last = list(client.items(events, "events", limit=12))
+            return _screen(client.call(stats), last)
+
+        def counts() -> Mapping[str, int]:
+            now = client.call(stats)
+            return {state: now[state] for state in (*_STATES, "total")}
+
+        if is_live:
+            show_live(screen, interval)
+        as_json = view.output == "json"
+        show_lines(_line(each, as_json=as_json) for each in changes(counts, interval))
+
+
+def _line(counts: Mapping[str, int], *, as_json: bool) -> str:
+    at = datetime.now(UTC)
+    if as_json:
+        return json.dumps({"at": at.isoformat(timespec="seconds"), **counts})
+    text = " ".join(f"{state}={count}" for state, count in counts.items())
+    return f"{at.astimezone():%H:%M:%S} {text}"
+
+
+def _screen(counts: Mapping[str, int], events: Sequence[Mapping[str, Any]]) -> "RenderableType":
+    from rich.bar import Bar
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    largest = max([1, *(counts[state] for state in _STATES)])
+    for state, color in _STATES.items():
+        bar = Bar(largest, 0, counts[state], color=color, width=_BAR)
+        table.add_row(state.replace("_", " "), str(counts[state]), bar)
+    table.add_row("total", str(counts["total"]), f"{datetime.now(UTC).astimezone():%H:%M:%S}")
+    return Group(table, "", *(Text(event_line(event), no_wrap=True) for event in events))
+
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ROW = (
+    field("sandbox", "sandbox_id"),
+    field("name", "name"),
+    field("status", "status"),
+    field("reason", "status_reason"),
+)
+
+
+@command.server_command("quarantine")
+@click.argument("sandbox")
+@click.option("--reason", help="Stored with the sandbox, for people.")
+def quarantine(target: ServerChoice, view: View, sandbox: str, reason: str | None) -> None:
+    """Take a sandbox out of the pool until an operator restores it. Needs the admin token."""
+    with connected(target) as client:
+        path = f"/v1/admin/sandboxes/{_id_of(client, sandbox)}/quarantine"
+        body = None if reason is None else {"reason": reason}
+        view.show_one(client.call(operator_call("POST", path, json=body)), _ROW)
+
+
+@command.server_command("history", watch=True)
+@click.argument("sandbox")
+@click.option("--limit", type=click.IntRange(1), default=50)
+def history(target: ServerChoice, view: View, sandbox: str, limit: int) -> None:
+    """Show a sandbox's events, newest first. A deleted sandbox needs its id."""
+    with connected(target) as client:
+        request = operator_call("GET", f"/v1/admin/sandboxes/{_id_of(client, sandbox)}/history")
+        view.show(lambda: list(client.items(request, "events", limit=limit)), EVENT_COLUMNS)
+
+
+def _id_of(client: "Client", sandbox: str) -> str:
+    from sandyard_client import NotFoundError
+
+    if _UUID.fullmatch(sandbox):
+        return sandbox
+    request = operator_call("GET", "/v1/admin/sandboxes", query={"name": sandbox, "limit": 100})
+    for row in client.items(request, "sandboxes"):
+        if row["name"] == sandbox:
+            return str(row["sandbox_id"])
+    raise NotFoundError(404, "SANDBOX_NOT_FOUND", f"The pool has no sandbox {sandbox}.")

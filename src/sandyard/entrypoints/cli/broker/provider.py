@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandyard.entrypoints.cli.options import quiet_settings
+
 if TYPE_CHECKING:
     from sandyard.settings import Settings
-    from sandyard.tools.provider.check import Finding
 
 _EPILOG = """\b
 Examples:
@@ -15,11 +16,7 @@ Examples:
   sandyard provider check --create
   CSP_DIALECT=infoblox sandyard provider check --delete identity/accounts/0c7b1f5e
 """
-
-
-@click.group("provider", epilog=_EPILOG)
-def command() -> None:
-    """Check the cloud provider."""
+command = click.Group("provider", help="Check the cloud provider.", epilog=_EPILOG)
 
 
 @command.command("check", epilog=_EPILOG)
@@ -31,13 +28,13 @@ def check(create: bool, delete_id: str | None) -> None:
     Reads CSP_BASE_URL, CSP_API_TOKEN and CSP_DIALECT. Without --create and --delete nothing is
     changed at the provider. The exit code is 1 if something does not conform.
     """
-    from sandyard.kit.observability.log import configure_logging
-    from sandyard.settings import SettingsError, load_settings
+    from sandyard.settings import SettingsError
 
-    configure_logging("ERROR", "text")
-    settings = load_settings()
+    settings = quiet_settings()
     if settings.provider.csp_base_url is None:
         raise SettingsError("CSP_BASE_URL: must be set to the provider to check")
+    if settings.provider.csp_api_token is None:
+        raise SettingsError("CSP_API_TOKEN: must be set to the provider's token")
     if not asyncio.run(_check(settings, create=create, delete_id=delete_id)):
         raise click.ClickException(
             "The provider does not conform. The contract is in docs/provider.md."
@@ -45,17 +42,12 @@ def check(create: bool, delete_id: str | None) -> None:
 
 
 async def _check(settings: "Settings", *, create: bool, delete_id: str | None) -> bool:
-    from sandyard.bootstrap.provider import provider_target
-    from sandyard.tools.provider.check import ProviderCheck
+    from sandyard.bootstrap.provider import provider_check
 
     passed = True
-    run = ProviderCheck(provider_target(settings.provider), create=create, delete_id=delete_id)
-    async for finding in run.run():
-        click.echo(_line(finding))
+    run = provider_check(settings.provider).run(create=create, delete_id=delete_id)
+    async for finding in run:
+        mark = {"passed": "ok  ", "failed": "FAIL", "note": "note"}[finding.verdict]
+        click.echo(f"{mark}  {finding.call}: {finding.text}")
         passed = passed and finding.verdict != "failed"
     return passed
-
-
-def _line(finding: "Finding") -> str:
-    mark = {"passed": "ok  ", "failed": "FAIL", "note": "note"}[finding.verdict]
-    return f"{mark}  {finding.call}: {finding.text}"

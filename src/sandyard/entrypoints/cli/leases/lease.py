@@ -1,21 +1,23 @@
 """`sandyard lease`."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
-from sandyard.entrypoints.cli.leases.lease_exec import exec_command
-from sandyard.entrypoints.cli.showing import View, field, output_options, unix_time
+from sandyard.entrypoints.cli.connecting import (
+    ServerChoice,
+    ServerCommands,
+    connected,
+    operator_call,
+)
+from sandyard.entrypoints.cli.leases.lease_exec import exec_command, position_line, wish_options
+from sandyard.entrypoints.cli.showing import EVENT_COLUMNS, View, field, unix_time
 
 if TYPE_CHECKING:
     from sandyard_client import Client
     from sandyard_client.lease_flows import LeaseState
-    from sandyard_client.models import TicketAnswer
 
 _EPILOG = """\b
 Examples:
@@ -24,6 +26,7 @@ Examples:
   sandyard lease replace --track dns-101-ann --reason 'no network'
   sandyard lease release --track dns-101-ann
   sandyard lease list --watch
+  sandyard lease history --track dns-101-ann
   sandyard lease exec --wait 60 -- pytest tests/lab
 """
 _LEASE = (
@@ -51,39 +54,18 @@ def _of_one_lease(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("sandbox_id", required=False)(_TRACK(_KEY(function)))
 
 
-@click.group("lease", epilog=_EPILOG)
-def command() -> None:
-    """Lease sandboxes of the pool; extend, replace and release them."""
+command = ServerCommands(
+    "lease", help="Lease sandboxes of the pool; extend, replace and release them.", epilog=_EPILOG
+)
 
 
 command.add_command(exec_command)
 
 
-def wish_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a lease, and how long to wait for it."""
-    options = (
-        click.option(
-            "--wait",
-            type=click.FloatRange(0),
-            default=0.0,
-            help="Seconds to wait for a free sandbox.",
-        ),
-        click.option("--minutes", type=click.IntRange(1), help="Duration of the lease."),
-        click.option("--name-prefix", help="Only a sandbox whose name has this prefix."),
-        click.option("--label", help="The lab's label, stored with the lease."),
-        click.option("--urgency", type=click.IntRange(0, 7), help="0 is served first, 7 last."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-@command.command("allocate", epilog=_EPILOG)
+@command.server_command("allocate")
 @_TRACK
 @_KEY
 @wish_options
-@output_options()
-@connection_options
 def allocate(target: ServerChoice, view: View, **wish: Any) -> None:
     """Lease a sandbox, or show the existing lease of the track and key."""
     from sandyard_client import Lease
@@ -94,9 +76,8 @@ def allocate(target: ServerChoice, view: View, **wish: Any) -> None:
         view.show_one(lease.as_json(), _LEASE)
 
 
-@command.command("release", epilog=_EPILOG)
+@command.server_command("release")
 @_of_one_lease
-@connection_options
 def release(target: ServerChoice, sandbox_id: str | None, track: str, key: str | None) -> None:
     """Release a lease, by its sandbox or by track and key. It may be repeated: if the track has no
     lease, a line on stderr says so, and the exit code is 0."""
@@ -113,11 +94,9 @@ def release(target: ServerChoice, sandbox_id: str | None, track: str, key: str |
     click.echo(f"released {sandbox_id}")
 
 
-@command.command("extend", epilog=_EPILOG)
+@command.server_command("extend")
 @_of_one_lease
 @click.option("--minutes", type=click.IntRange(1), required=True, help="Minutes to add.")
-@output_options()
-@connection_options
 def extend(target: ServerChoice, view: View, minutes: int, **lease: Any) -> None:
     """Extend a lease."""
     from sandyard_client.lease_flows import extend
@@ -125,11 +104,9 @@ def extend(target: ServerChoice, view: View, minutes: int, **lease: Any) -> None
     _change(target, view, extend, minutes, **lease)
 
 
-@command.command("replace", epilog=_EPILOG)
+@command.server_command("replace")
 @_of_one_lease
-@click.option("--reason", default="requested by the track", show_default=True, help="Why.")
-@output_options()
-@connection_options
+@click.option("--reason", default="requested by the track", help="Why.")
 def replace(target: ServerChoice, view: View, reason: str, **lease: Any) -> None:
     """Get another sandbox for the rest of the lease; the old one is held for an operator. By its
     sandbox it may be repeated: the result is the same."""
@@ -154,38 +131,25 @@ def _change(
     view.show_one(asdict(state.lease), _LEASE)
 
 
-@command.command("list", epilog=_EPILOG)
+@command.server_command("list", watch=True)
 @click.option("--track", help="Only this track.")
-@output_options(watch=True)
-@connection_options
 def list_leases(target: ServerChoice, view: View, track: str | None) -> None:
     """List the leases of all tracks. Needs the admin token."""
-    from sandyard_client import Credential, Request
-
     query = {"status": "allocated", "track": track, "limit": 100}
-    request = Request(
-        "GET", "/v1/admin/sandboxes", Credential.ADMIN, is_repeatable=True, query=query
-    )
+    request = operator_call("GET", "/v1/admin/sandboxes", query=query)
     with connected(target) as client:
         view.show(lambda: list(client.items(request, "sandboxes")), _ROW)
 
 
-@contextmanager
-def position_line() -> Iterator[Callable[["TicketAnswer"], None]]:
-    """A line that shows the queue position on a terminal, and is cleared after the wait."""
-
-    def tell(ticket: "TicketAnswer") -> None:
-        wait = ticket.estimated_wait_sec
-        about = "" if wait is None else f", about {wait} s"
-        click.echo(f"\rwaiting, position {ticket.position}{about}\x1b[K", err=True, nl=False)
-
-    if not sys.stderr.isatty():
-        yield lambda _ticket: None
-        return
-    try:
-        yield tell
-    finally:
-        click.echo("\r\x1b[K", err=True, nl=False)
+@command.server_command("history", watch=True)
+@_TRACK
+@click.option("--limit", type=click.IntRange(1), default=50)
+def history(target: ServerChoice, view: View, track: str, limit: int) -> None:
+    """Show all that happened to a track's sandboxes, newest first, also after their deletion. Needs
+    the admin token."""
+    request = operator_call("GET", "/v1/admin/events", query={"track": track})
+    with connected(target) as client:
+        view.show(lambda: list(client.items(request, "events", limit=limit)), EVENT_COLUMNS)
 
 
 def _found(client: "Client", track: str, key: str | None) -> "LeaseState":

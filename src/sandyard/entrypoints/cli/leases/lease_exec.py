@@ -5,18 +5,19 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, server_command
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 
 if TYPE_CHECKING:
     from sandyard_client import Lease
+    from sandyard_client.models import TicketAnswer
 
 _EPILOG = """\b
 Examples:
@@ -88,25 +89,55 @@ def _is_at_terminal() -> bool:
     return os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
 
 
-@click.command("exec", epilog=_EPILOG, context_settings={"ignore_unknown_options": True})
+def wish_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a lease, and how long to wait for it."""
+    options = (
+        click.option(
+            "--wait",
+            type=click.FloatRange(0),
+            default=0.0,
+            help="Seconds to wait for a free sandbox.",
+        ),
+        click.option("--minutes", type=click.IntRange(1), help="Duration of the lease."),
+        click.option("--name-prefix", help="Only a sandbox whose name has this prefix."),
+        click.option("--label", help="The lab's label, stored with the lease."),
+        click.option("--urgency", type=click.IntRange(0, 7), help="0 is served first, 7 last."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@contextmanager
+def position_line() -> Iterator[Callable[["TicketAnswer"], None]]:
+    """A line that shows the queue position on a terminal, and is cleared after the wait."""
+
+    def tell(ticket: "TicketAnswer") -> None:
+        wait = ticket.estimated_wait_sec
+        about = "" if wait is None else f", about {wait} s"
+        click.echo(f"\rwaiting, position {ticket.position}{about}\x1b[K", err=True, nl=False)
+
+    if not sys.stderr.isatty():
+        yield lambda _ticket: None
+        return
+    try:
+        yield tell
+    finally:
+        click.echo("\r\x1b[K", err=True, nl=False)
+
+
+@server_command("exec", epilog=_EPILOG, context_settings={"ignore_unknown_options": True})
 @click.option("--track", help="Track id; default: a generated one.")
 @click.option("--key", help="Idempotency key of an existing lease; default: a new lease.")
-@click.option(
-    "--wait", type=click.FloatRange(0), default=0.0, help="Seconds to wait for a free sandbox."
-)
-@click.option("--minutes", type=click.IntRange(1), help="Initial duration of the lease.")
-@click.option("--name-prefix", help="Only a sandbox whose name has this prefix.")
-@click.option("--label", help="The lab's label, stored with the lease.")
+@wish_options
 @click.option(
     "--renew",
     "renew_minutes",
     type=click.IntRange(1),
     default=15,
-    show_default=True,
     help="Renew the lease so that it lasts at least this many more minutes.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@connection_options
 def exec_command(
     target: ServerChoice, command: tuple[str, ...], track: str | None, key: str | None, **wish: Any
 ) -> None:
@@ -140,8 +171,6 @@ def _held(
 ) -> int:
     from sandyard_client import Lease
     from sandyard_client.lease_flows import LeaseWish, settle
-
-    from sandyard.entrypoints.cli.leases.lease import position_line
 
     def lost(error: Exception) -> None:
         click.echo(f"sandyard: {error}; the command is ended", err=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, server_command
 from sandyard.entrypoints.cli.progress import transferring
 from sandyard.entrypoints.cli.sandboxes.names import id_of
 
@@ -24,10 +24,9 @@ _STREAM = "-"
 """Stands for stdin or stdout, instead of a local path."""
 
 
-@click.command("cp", epilog=_EPILOG)
+@server_command("cp", epilog=_EPILOG)
 @click.argument("source")
 @click.argument("target_path", metavar="TARGET")
-@connection_options
 def copy(target: ServerChoice, source: str, target_path: str) -> None:
     """Copy a file, or a folder with its contents, into or out of a running sandbox.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, server_command
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.sandboxes.names import id_of
 
@@ -29,14 +29,13 @@ Examples:
 _PIECE = 1 << 16
 
 
-@click.command("exec", epilog=_EPILOG, context_settings={"ignore_unknown_options": True})
+@server_command("exec", epilog=_EPILOG, context_settings={"ignore_unknown_options": True})
 @click.argument("sandbox")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("-i", "--stdin", "has_input", is_flag=True, help="Pass stdin to the command.")
 @click.option("--env", "variables", multiple=True, help="NAME=VALUE; may be repeated.")
 @click.option("--folder", help="Working directory; default: /workspace.")
 @click.option("--user", help="User to run it as: user (default) or root.")
-@connection_options
 def exec_command(
     target: ServerChoice,
     sandbox: str,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, ServerCommands, connected
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.progress import while_working
 from sandyard.entrypoints.cli.sandboxes.copy_files import copy
@@ -18,7 +18,6 @@ from sandyard.entrypoints.cli.showing import (
     View,
     field,
     local_iso,
-    output_options,
     show_lines,
 )
 
@@ -52,11 +51,9 @@ _COLUMNS = (
     field("template", "template_id", is_wide=True),
     field("address", "preview_url", is_wide=True),
 )
-
-
-@click.group("sandbox", epilog=_EPILOG)
-def command() -> None:
-    """Create, use and delete the sandboxes of your account."""
+command = ServerCommands(
+    "sandbox", help="Create, use and delete the sandboxes of your account.", epilog=_EPILOG
+)
 
 
 command.add_command(exec_command)
@@ -64,7 +61,7 @@ command.add_command(shell)
 command.add_command(copy)
 
 
-@command.command("create", epilog=_EPILOG)
+@command.server_command("create")
 @click.argument("name")
 @click.option("--template", required=True, help="Name or id of the template.")
 @click.option("--no-start", is_flag=True, help="Create it without starting it.")
@@ -74,10 +71,11 @@ command.add_command(copy)
 @click.option("--project", "project_id", help="Id of the project; default: the default project.")
 @click.option("--max-seconds", "max_running_seconds", type=int, help="Maximum duration of a run.")
 @click.option(
-    "--idle-stop", "idle_stop_minutes", type=int, help="Stop after this many minutes without use."
+    "--idle-stop",
+    "idle_stop_minutes",
+    type=int,
+    help="Stop after this many minutes without use (60).",
 )
-@output_options()
-@connection_options
 def create(
     target: ServerChoice, view: View, name: str, template: str, no_start: bool, **options: Any
 ) -> None:
@@ -91,10 +89,8 @@ def create(
     view.show_one(found, _COLUMNS)
 
 
-@command.command("start", epilog=_EPILOG)
+@command.server_command("start")
 @click.argument("sandbox")
-@output_options()
-@connection_options
 def start(target: ServerChoice, view: View, sandbox: str) -> None:
     """Start a sandbox; returns when it serves."""
     from sandyard_client import sandbox_flows as flows
@@ -106,9 +102,8 @@ def start(target: ServerChoice, view: View, sandbox: str) -> None:
     view.show_one(found, _COLUMNS)
 
 
-@command.command("stop", epilog=_EPILOG)
+@command.server_command("stop")
 @click.argument("sandbox")
-@connection_options
 def stop(target: ServerChoice, sandbox: str) -> None:
     """Stop a sandbox and keep its files."""
     from sandyard_client import sandbox_flows as flows
@@ -119,11 +114,9 @@ def stop(target: ServerChoice, sandbox: str) -> None:
     click.echo(f"stopped {sandbox_id}")
 
 
-@command.command("ls", epilog=_EPILOG)
+@command.server_command("ls", watch=True)
 @click.option("--all", "is_all", is_flag=True, help="Include deleted ones.")
 @click.option("--status", type=click.Choice(["created", "starting", "running", "stopped"]))
-@output_options(watch=True)
-@connection_options
 def list_sandboxes(target: ServerChoice, view: View, is_all: bool, status: str | None) -> None:
     """List the account's sandboxes."""
     from sandyard_client.sandbox_flows import about
@@ -138,9 +131,8 @@ def list_sandboxes(target: ServerChoice, view: View, is_all: bool, status: str |
         view.show(look, _COLUMNS)
 
 
-@command.command("rm", epilog=_EPILOG)
+@command.server_command("rm")
 @click.argument("sandboxes", nargs=-1, required=True)
-@connection_options
 def remove(target: ServerChoice, sandboxes: tuple[str, ...]) -> None:
     """Delete sandboxes and their files; usage and bills stay. If one fails, the others are still
     deleted."""
@@ -162,11 +154,10 @@ def remove(target: ServerChoice, sandboxes: tuple[str, ...]) -> None:
         raise failures[0]
 
 
-@command.command("logs", epilog=_EPILOG)
+@command.server_command("logs")
 @click.argument("sandbox")
 @click.option("-f", "--follow", is_flag=True, help="Follow until the program ends.")
-@click.option("--lines", type=click.IntRange(1, 1000), default=100, show_default=True)
-@connection_options
+@click.option("--lines", type=click.IntRange(1, 1000), default=100)
 def logs(target: ServerChoice, sandbox: str, follow: bool, lines: int) -> None:
     """Show the output of the last run's program."""
     from sandyard_client.log_flows import log_lines
@@ -176,15 +167,13 @@ def logs(target: ServerChoice, sandbox: str, follow: bool, lines: int) -> None:
         show_lines(client.iterate(flow))
 
 
-@command.command("open", epilog=_EPILOG)
+@command.server_command("open")
 @click.argument("sandbox")
 @click.option("--port", type=click.IntRange(1, 65535), help="Default: the port of its program.")
-@click.option("--minutes", type=click.IntRange(1), default=60, show_default=True)
+@click.option("--minutes", type=click.IntRange(1), default=60)
 @click.option(
     "--print", "is_printed", is_flag=True, help="Print the link instead of opening a browser."
 )
-@output_options()
-@connection_options
 def open_sandbox(
     target: ServerChoice, view: View, sandbox: str, port: int | None, minutes: int, is_printed: bool
 ) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, server_command
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.sandboxes.names import id_of
 
@@ -30,11 +30,10 @@ _KEYS = 4096
 _MOST_CELLS = 1000
 
 
-@click.command("shell", epilog=_EPILOG)
+@server_command("shell", epilog=_EPILOG)
 @click.argument("sandbox")
 @click.option("--command", "line", help="Command line to run; default: a login shell.")
 @click.option("--folder", help="Working directory; default: /workspace.")
-@connection_options
 def shell(target: ServerChoice, sandbox: str, line: str | None, folder: str | None) -> None:
     """Open a terminal in a running sandbox, and exit with its exit code."""
     with connected(target) as client:

@@ -1,5 +1,6 @@
-"""`sandyard backup`."""
+"""`sandyard backup` and `sandyard restore`."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from sandyard.entrypoints.cli.progress import counting
 if TYPE_CHECKING:
     from sandyard.entrypoints.backup.archive import Manifest
 
-_EPILOG = """\b
+_BACKUP = """\b
 Examples:
   sandyard backup sandyard.backup
   sandyard backup --data-dir /var/lib/sandyard /mnt/backups/sandyard-$(date +%F)
@@ -19,7 +20,7 @@ Examples:
 """
 
 
-@click.command("backup", epilog=_EPILOG)
+@click.command("backup", epilog=_BACKUP)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @data_dir_option("The data dir; it may be in use.")
 @click.option(
@@ -28,7 +29,7 @@ Examples:
     help="Leave out the generated tokens and keys, and the mails in the outbox.",
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-def command(file: Path, data_dir: Path, without_secrets: bool, force: bool) -> None:
+def backup(file: Path, data_dir: Path, without_secrets: bool, force: bool) -> None:
     """Write the data dir to FILE, also while the server runs.
 
     The databases of all parts, the files of stopped sandboxes and the secrets are of the same
@@ -60,3 +61,44 @@ def summary(manifest: "Manifest") -> list[str]:
         for part in manifest.about["elsewhere"]
     ]
     return lines
+
+
+_RESTORE = """\b
+Examples:
+  sandyard restore sandyard.backup --data-dir /var/lib/sandyard
+  sandyard restore sandyard.backup --same-node
+  sandyard restore sandyard.backup --as-copy --data-dir ./copy
+"""
+
+
+@click.command("restore", epilog=_RESTORE)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@data_dir_option("An empty directory, or one that does not exist yet.")
+@click.option(
+    "--same-node",
+    is_flag=True,
+    help="Keep the node's name: only if the original data dir is never served again.",
+)
+@click.option(
+    "--as-copy",
+    is_flag=True,
+    help="To try the backup beside the original: nothing is changed at the provider or at E2B, and "
+    "no events or mails are sent.",
+)
+def restore(file: Path, data_dir: Path, same_node: bool, as_copy: bool) -> None:
+    """Restore the backup FILE into an empty data dir.
+
+    The file is checked before anything is written. The data dir becomes a new node, which does
+    not touch sandboxes that the original still runs.
+    """
+    from sandyard.entrypoints.backup.restoring import restore_backup
+
+    if same_node and as_copy:
+        raise click.UsageError("--same-node and --as-copy exclude each other.")
+    folder = data_dir.resolve()
+    restored = restore_backup(file, folder, same_node=same_node, counting=counting, as_copy=as_copy)
+    about = restored.manifest.about
+    for line in summary(restored.manifest):
+        click.echo(line)
+    click.echo(f"{folder}: restored as of {about['made_at']}, node {restored.node}")
+    click.echo(f"next: sandyard serve --data-dir {shlex.quote(str(folder))}")

@@ -18,11 +18,9 @@ Examples:
   sandyard environments remove debian12
 """
 _MEGABYTE = 1 << 20
-
-
-@click.group("environments", epilog=_EPILOG)
-def command() -> None:
-    """Manage root file systems for sandboxes, on this node."""
+command = click.Group(
+    "environments", help="Manage root file systems for sandboxes, on this node.", epilog=_EPILOG
+)
 
 
 @command.command("import", epilog=_EPILOG)

@@ -43,9 +43,7 @@ class _RunCommand(click.Command):
         super().format_options(context, formatter)
 
 
-@click.group("jobs", epilog=_EPILOG)
-def command() -> None:
-    """Run one job once, for cron or EventBridge."""
+command = click.Group("jobs", help="Run one job once, for cron or EventBridge.", epilog=_EPILOG)
 
 
 @command.command("run", cls=_RunCommand, epilog=_EPILOG)

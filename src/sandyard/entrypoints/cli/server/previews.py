@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.options import data_dir_option, locked_part
 from sandyard.entrypoints.cli.progress import counting
 
 if TYPE_CHECKING:
@@ -21,11 +21,7 @@ Examples:
   sandyard previews migrate finish
   sandyard previews migrate rollback
 """
-
-
-@click.group("previews", epilog=_EPILOG)
-def command() -> None:
-    """Migrate previews."""
+command = click.Group("previews", help="Migrate previews.", epilog=_EPILOG)
 
 
 @command.command("migrate", epilog=_EPILOG)
@@ -42,17 +38,7 @@ def migrate(step: str, data_dir: Path) -> None:
 
     While both exist, both are written; PREVIEW_READS selects which are read.
     """
-    from sandyard.bootstrap.registry import get_spec
-    from sandyard.entrypoints.server.data_dir import locked_if
-    from sandyard.settings import load_settings
-
-    settings = load_settings()
-    previews = get_spec("previews")
-    if not previews.has_data(settings, data_dir):
-        raise click.ClickException(
-            f"There are no previews in {data_dir}. Choose another --data-dir."
-        )
-    with locked_if(previews.is_embedded(settings), data_dir):
+    with locked_part("previews", data_dir) as settings:
         report = asyncio.run(_migrate(step, settings, data_dir.resolve()))
     click.echo(f"{report.looked_at} projects, {report.changed} changed")
     for difference in report.differences[:20]:
@@ -67,10 +53,5 @@ async def _migrate(step: str, settings: "Settings", data_dir: Path) -> "Migratio
 
     async with open_old_columns(settings, data_dir) as columns:
         with counting(step, await columns.count()) as progress:
-            steps = {
-                "run": columns.run,
-                "validate": columns.validate,
-                "finish": columns.finish,
-                "rollback": columns.rollback,
-            }
-            return await steps[step](progress)
+            report: MigrationReport = await getattr(columns, step)(progress)
+            return report

@@ -9,6 +9,8 @@ import click
 from sandyard.entrypoints.cli.options import data_dir_option
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
+_UNUSED = ("httpx._main", "mako.ext.pygmentplugin")
+"""Optional modules of dependencies, for their command line and for colours, slow to import."""
 _EPILOG = """\b
 Examples:
   sandyard serve
@@ -18,15 +20,12 @@ Examples:
 
 
 @click.command("serve", epilog=_EPILOG)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="Port."
-)
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
+@click.option("--port", default=8080, type=click.IntRange(1, 65535), help="Port.")
 @data_dir_option("Directory of the embedded databases and the generated tokens.")
 @click.option(
     "--workers",
     default=1,
-    show_default=True,
     type=click.IntRange(1, 64),
     help="Number of processes; more than one needs DATABASE_URL.",
 )
@@ -39,9 +38,13 @@ Examples:
 @click.option(
     "--hsts-sec",
     default=0,
-    show_default=True,
     type=click.IntRange(min=0),
     help="With --tls-cert: seconds for which browsers use only HTTPS (HSTS).",
+)
+@click.option(
+    "--start-empty",
+    is_flag=True,
+    help="Serve an engine without data although another one that is configured still has some.",
 )
 @click.option("--worker-of", type=int, hidden=True)
 def command(
@@ -52,13 +55,16 @@ def command(
     tls_cert: Path | None,
     tls_key: Path | None,
     hsts_sec: int,
+    start_empty: bool,
     worker_of: int | None,
 ) -> None:
     """Serve the API and run the jobs, until SIGTERM."""
     gc.disable()  # until startup is complete: repeated collections would cost time
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type] # its command line, unused
+    for unused in _UNUSED:
+        sys.modules.setdefault(unused, None)  # type: ignore[arg-type] # fails as if not installed
     from sandyard.entrypoints.server import serve
     from sandyard.entrypoints.server.listeners import Tls
+    from sandyard.entrypoints.server.options import ServeOptions
     from sandyard.kit.observability.log import configure_logging
     from sandyard.settings import load_settings
 
@@ -67,13 +73,15 @@ def command(
     settings = load_settings()
     configure_logging(settings.server.log_level, settings.server.log_format)
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key, hsts_sec)
+    if tls is not None:
+        tls.require_usable()
     if tls is None and hsts_sec:
         raise click.UsageError("--hsts-sec needs --tls-cert: browsers only obey it over HTTPS.")
-    options = serve.ServeOptions(host, port, data_dir.resolve(), worker_of, tls)
+    options = ServeOptions(host, port, data_dir.resolve(), worker_of, tls, start_empty)
     if workers > 1:
         from sandyard.entrypoints.server.workers import run_workers
 
         gc.enable()
         run_workers(settings, options, workers)
     else:
-        serve.run(settings, options)
+        raise click.exceptions.Exit(serve.run(settings, options))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.options import data_dir_option, quiet_settings
 from sandyard.entrypoints.cli.progress import counting
 
 if TYPE_CHECKING:
+    from sandyard.settings import Settings
     from sandyard.wiring.spec import Verification
 
 _EPILOG = """\b
@@ -30,30 +31,33 @@ def command(data_dir: Path) -> None:
     event. For the Broker: no sandbox with two owners, no track and key with two sandboxes, every
     allocation with its lease, no deleted sandbox back. Exit code 1 if something is wrong.
     """
-    from sandyard.kit.observability.log import configure_logging
-
-    configure_logging("ERROR", "text")
-    found = asyncio.run(_verify(data_dir.resolve()))
+    found, unavailable = asyncio.run(_verify(quiet_settings(), data_dir.resolve()))
     for each in found:
         count = len(each.problems)
         click.echo(f"{each.summary}: {count or 'no'} problem{'s' if count != 1 else ''}")
         for problem in each.problems:
             click.echo(f"  {problem}")
-    if any(each.problems for each in found):
+    for line in unavailable:
+        click.echo(f"sandyard: {line}", err=True)
+    if unavailable or any(each.problems for each in found):
         sys.exit(1)
 
 
-async def _verify(data_dir: Path) -> "list[Verification]":
-    """The results of each part that PARTS selects and that has data here."""
+async def _verify(settings: "Settings", data_dir: Path) -> "tuple[list[Verification], list[str]]":
+    """The results of each part that PARTS selects and that has data here; and why others could not
+    be read."""
     from sandyard.bootstrap.registry import selected_parts
-    from sandyard.settings import SettingsError, load_settings
+    from sandyard.kit.errors import UnavailableError, with_reason
+    from sandyard.settings import SettingsError
 
-    settings = load_settings()
-    found = [
-        await part.verify(settings, data_dir, counting)
-        for part in selected_parts(settings)
-        if part.has_data(settings, data_dir)
-    ]
-    if not found:
+    parts = [part for part in selected_parts(settings) if part.has_data(settings, data_dir)]
+    if not parts:
         raise SettingsError(f"There is nothing to verify in {data_dir}. Choose another --data-dir.")
-    return found
+    found: list[Verification] = []
+    unavailable: list[str] = []
+    for part in parts:
+        try:
+            found.append(await part.verify(settings, data_dir, counting))
+        except UnavailableError as error:
+            unavailable.append(f"{part.name}: {with_reason(error)}")
+    return found, unavailable

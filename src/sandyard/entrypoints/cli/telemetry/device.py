@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, connected, connection_options
+from sandyard.entrypoints.cli.connecting import ServerChoice, ServerCommands, connected
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.outputs import open_output
-from sandyard.entrypoints.cli.progress import transferring
+from sandyard.entrypoints.cli.progress import transferring, while_working
 from sandyard.entrypoints.cli.showing import (
     Column,
     View,
     field,
     local_iso,
     local_time,
-    output_options,
 )
 
 if TYPE_CHECKING:
-    from sandyard_client import Client, Delivery, Device
+    from sandyard_client import Client, Delivery, Device, Request
 
 _EPILOG = """\b
 Examples:
@@ -31,7 +30,8 @@ Examples:
   sandyard device send AA:BB:CC:DD:EE:FF --firmware 1.0.16 --sensor temp_c=21.5
   sandyard device send AA:BB:CC:DD:EE:FF --firmware 1.0.16 --file readings.jsonl
   sandyard device tail AA:BB:CC:DD:EE:FF -o json
-  sandyard device export AA:BB:CC:DD:EE:FF readings.csv
+  sandyard device list --search greenhouse
+  sandyard device export AA:BB:CC:DD:EE:FF readings.parquet
 """
 _HARDWARE_ID = click.argument("hardware_id")
 _FIRMWARE = click.option("--firmware", required=True, help="Version of the firmware.")
@@ -40,32 +40,36 @@ _BUFFER = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Buffer file for readings; default: below ~/.local/state/sandyard.",
 )
+_FORMATS = ("csv", "parquet")
+_DEVICES = (
+    field("device", "hardware_id"),
+    field("name", "friendly_name"),
+    Column("last seen", lambda row: local_iso(row["last_seen_at"])),
+    field("firmware", "firmware_version"),
+    field("confirmation", "confirmation_id", is_wide=True),
+)
 _REGISTERED = (
     field("device", "hardware_id"),
     field("confirmation", "confirmation_id"),
     Column("registered", lambda row: local_iso(row["registered_at"])),
 )
+command = ServerCommands(
+    "device", help="Register a device, send its readings, show them.", epilog=_EPILOG
+)
 
 
-@click.group("device", epilog=_EPILOG)
-def command() -> None:
-    """Register a device, send its readings, show them."""
-
-
-@command.command("register", epilog=_EPILOG)
+@command.server_command("register")
 @_HARDWARE_ID
 @_FIRMWARE
 @click.option("--name", "friendly_name", help="Name of the device, if it has none yet.")
 @_BUFFER
-@output_options()
-@connection_options
 def register(target: ServerChoice, view: View, **about: Any) -> None:
     """Register a device; may be repeated. Needs the device key."""
     with connected(target) as client, _device(client, **about) as device:
         view.show_one(asdict(device.register()), _REGISTERED)
 
 
-@command.command("send", epilog=_EPILOG)
+@command.server_command("send")
 @_HARDWARE_ID
 @_FIRMWARE
 @click.option(
@@ -81,8 +85,6 @@ def register(target: ServerChoice, view: View, **about: Any) -> None:
     help="Readings as JSON lines, each with `sensors` and `timestamp_ms`; - for stdin.",
 )
 @_BUFFER
-@output_options()
-@connection_options
 def send(
     target: ServerChoice, view: View, sensors: tuple[str, ...], lines: Any, **about: Any
 ) -> None:
@@ -111,12 +113,10 @@ def send(
         sys.exit(ExitCode.FAILED)
 
 
-@command.command("tail", epilog=_EPILOG)
+@command.server_command("tail")
 @_HARDWARE_ID
 @click.option("--since", type=click.FloatRange(0), default=0.0, help="Start this many minutes ago.")
-@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True)
-@output_options()
-@connection_options
+@click.option("--interval", type=click.FloatRange(0.2), default=2.0)
 def tail(target: ServerChoice, view: View, hardware_id: str, since: float, interval: float) -> None:
     """Show readings as they arrive, until interrupted. Needs the telemetry token."""
     import time
@@ -129,33 +129,48 @@ def tail(target: ServerChoice, view: View, hardware_id: str, since: float, inter
         view.show_each(client.iterate(flow), _line)
 
 
-@command.command("export", epilog=_EPILOG)
+@command.server_command("list", watch=True)
+@click.option("--search", help="Part of the name or hardware id.")
+def list_devices(target: ServerChoice, view: View, search: str | None) -> None:
+    """List devices, the most recently seen first. Needs the telemetry token."""
+    request = _operator_call("GET", "", query={"q": search, "limit": 100})
+    with connected(target) as client:
+        view.show(lambda: list(client.items(request, "devices")), _DEVICES)
+
+
+@command.server_command("delete")
+@_HARDWARE_ID
+def delete(target: ServerChoice, hardware_id: str) -> None:
+    """Delete a device with all its readings. Needs the telemetry token.
+
+    If the device registers again, it is a new one.
+    """
+    with connected(target) as client, while_working("delete"):
+        client.call(_operator_call("DELETE", f"/{hardware_id}"))
+    click.echo(f"deleted {hardware_id}")
+
+
+@command.server_command("export")
 @_HARDWARE_ID
 @click.argument("output", default="-")
-@click.option("--format", "form", type=click.Choice(["csv", "parquet"]), default="csv")
+@click.option(
+    "--format", "form", type=click.Choice(_FORMATS), help="Default: by the file's name, else csv."
+)
 @click.option("--from", "from_ms", type=int, help="Epoch milliseconds, inclusive.")
 @click.option("--to", "to_ms", type=int, help="Epoch milliseconds, inclusive.")
-@connection_options
 def export(
     target: ServerChoice,
     hardware_id: str,
     output: str,
-    form: str,
+    form: str | None,
     from_ms: int | None,
     to_ms: int | None,
 ) -> None:
     """Write all readings of a device, oldest first, to a file, `s3://BUCKET/KEY` or `-`."""
-    from sandyard_client import Credential, Request
     from sandyard_client.calls import streamed
 
-    request = Request(
-        "GET",
-        f"/telemetry/v1/devices/{hardware_id}/export",
-        Credential.TELEMETRY,
-        is_repeatable=True,
-        query={"format": form, "from": from_ms, "to": to_ms},
-        timeout_sec=300,
-    )
+    query = {"format": _format_of(output, form), "from": from_ms, "to": to_ms}
+    request = _operator_call("GET", f"/{hardware_id}/export", query=query)
     with (
         connected(target) as client,
         open_output(output) as write,
@@ -166,6 +181,27 @@ def export(
             write(piece)
             done += len(piece)
             progress(done, None)
+
+
+def _format_of(output: str, form: str | None) -> str:
+    suffix = output.rpartition(".")[2].lower()
+    named = suffix if suffix in _FORMATS else None
+    if form and named and form != named:
+        raise click.UsageError(f"{output} is not the name of a {form} file. Rename it.")
+    return form or named or "csv"
+
+
+def _operator_call(method: str, path: str, *, query: dict[str, Any] | None = None) -> "Request":
+    from sandyard_client import Credential, Request
+
+    return Request(
+        method,
+        f"/telemetry/v1/devices{path}",
+        Credential.TELEMETRY,
+        is_repeatable=True,
+        query=query or {},
+        timeout_sec=300,
+    )
 
 
 def _show(view: View, delivery: "Delivery") -> None:

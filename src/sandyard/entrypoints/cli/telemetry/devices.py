@@ -3,15 +3,16 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.options import data_dir_option
+from sandyard.entrypoints.cli.options import data_dir_option, quiet_settings
 from sandyard.entrypoints.cli.progress import counting
 
 if TYPE_CHECKING:
-    from sandyard.tools.fleet.checking import Difference
+    from sandyard.settings import Settings
+    from sandyard.tools.fleet.board import Difference
     from sandyard.tools.fleet.simulation import FleetPlan, Summary
 
 _EPILOG = """\b
@@ -24,29 +25,18 @@ Examples:
 
 _SHOWN = 10
 _SHARE = click.FloatRange(0, 1)
-
-
-@click.group("devices", epilog=_EPILOG)
-def command() -> None:
-    """Simulate devices that send readings."""
+command = click.Group("devices", help="Simulate devices that send readings.", epilog=_EPILOG)
 
 
 @command.command("simulate", epilog=_EPILOG)
+@click.option("--url", default="http://127.0.0.1:8080", help="URL of the server.")
+@click.option("--count", default=20, type=click.IntRange(1, 100_000))
 @click.option(
-    "--url", default="http://127.0.0.1:8080", show_default=True, help="URL of the server."
-)
-@click.option("--count", default=20, show_default=True, type=click.IntRange(1, 100_000))
-@click.option(
-    "--readings",
-    default=100,
-    show_default=True,
-    type=click.IntRange(1, 1_000_000),
-    help="Readings per device.",
+    "--readings", default=100, type=click.IntRange(1, 1_000_000), help="Readings per device."
 )
 @click.option(
     "--rate",
     default=0.0,
-    show_default=True,
     type=click.FloatRange(0),
     help="New readings per second of all devices; 0: as fast as possible.",
 )
@@ -66,31 +56,26 @@ def command() -> None:
 @click.option(
     "--batch",
     default=100,
-    show_default=True,
     type=click.IntRange(1, 100),
     help="Maximum number of readings per request.",
 )
 @click.option("--seed", type=int, help="Seed of an earlier run, to generate the same readings.")
 @click.option(
     "--stall-timeout",
+    "stall_timeout_sec",
     default=60.0,
-    show_default=True,
     type=click.FloatRange(0),
     help="Give up after this many seconds without progress.",
 )
 @data_dir_option("Of the server; its token is read there if TELEMETRY_ADMIN_TOKEN is not set.")
 def simulate(
     url: str,
-    count: int,
-    readings: int,
-    rate: float,
     duplicates: float,
     reorder: float,
-    lost_answers: float,
     batch: int,
     seed: int | None,
-    stall_timeout: float,
     data_dir: Path,
+    **plan: Any,
 ) -> None:
     """Simulate a fleet of devices that send readings to a server.
 
@@ -100,28 +85,22 @@ def simulate(
     """
     import secrets
 
-    from sandyard.kit.observability.log import configure_logging
     from sandyard.tools.fleet.board import BoardBehavior
     from sandyard.tools.fleet.simulation import FleetPlan
 
-    configure_logging("ERROR", "text")
+    settings = quiet_settings()
     _require_url(url)
-    plan = FleetPlan(
-        count=count,
-        readings=readings,
-        seed=secrets.randbelow(2**32) if seed is None else seed,
-        behavior=BoardBehavior(batch=batch, duplicates=duplicates, reorder=reorder),
-        rate=rate,
-        lost_answers=lost_answers,
-        stall_timeout_sec=stall_timeout,
-    )
-    summary, differences = asyncio.run(_simulate(plan, url=url, admin_token=_token(data_dir)))
+    seed = secrets.randbelow(2**32) if seed is None else seed
+    behavior = BoardBehavior(batch=batch, duplicates=duplicates, reorder=reorder)
+    fleet = FleetPlan(seed=seed, behavior=behavior, **plan)
+    token = _token(settings, data_dir)
+    summary, differences = asyncio.run(_simulate(fleet, url=url, admin_token=token))
     click.echo(
         f"{summary.devices} devices, {summary.readings} readings, {summary.requests} requests, "
         f"{summary.duplicates} duplicates sent, {summary.answers_lost} answers lost, "
         f"{summary.retries} retries\n"
         f"{summary.seconds:.1f} seconds, {summary.readings_per_sec:.0f} readings/s, "
-        f"seed {plan.seed}"
+        f"seed {seed}"
     )
     if not differences:
         click.echo("The server has stored exactly what was measured.")
@@ -156,12 +135,12 @@ def _require_url(url: str) -> None:
         raise click.BadParameter("must be a URL such as http://host:port", param_hint="--url")
 
 
-def _token(data_dir: Path) -> str:
+def _token(settings: "Settings", data_dir: Path) -> str:
     from sandyard.entrypoints.server.data_dir import secret_file
-    from sandyard.settings import SettingsError, load_settings, tokens
+    from sandyard.settings import SettingsError, tokens
 
     stored = secret_file(data_dir, "telemetry_admin_token")
-    given = tokens(load_settings().telemetry.telemetry_admin_token)
+    given = tokens(settings.telemetry.telemetry_admin_token)
     if not given and not stored.is_file():
         raise SettingsError(
             f"TELEMETRY_ADMIN_TOKEN: must be set, because {data_dir} has none. "

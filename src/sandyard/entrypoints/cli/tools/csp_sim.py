@@ -17,11 +17,10 @@ Examples:
 
 
 @click.command("csp-sim", epilog=_EPILOG)
-@click.option("--count", default=25, show_default=True, type=click.IntRange(0, 1_000_000))
+@click.option("--count", default=25, type=click.IntRange(0, 1_000_000))
 @click.option(
     "--dialect",
     default="generic",
-    show_default=True,
     type=click.Choice(["generic", "infoblox"]),
     help="Dialect in the printed settings; both are served.",
 )
@@ -36,20 +35,19 @@ Examples:
 @click.option(
     "--outage",
     default="none",
-    show_default=True,
     type=click.Choice(["none", "error", "hang"]),
     help="error: return 503 to every call; hang: never respond.",
 )
 @click.option("--break-after-page", default=0, help="The list fails after this many pages.")
 @click.option("--empty-list", is_flag=True, help="Return empty lists.")
-@click.option("--token", help="Refuse callers without this token.")
+@click.option("--token", help="Refuse callers without this token, also at /_sim.")
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),
     help="File to keep the state across restarts.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", default=8090, show_default=True, type=click.IntRange(1, 65535))
+@click.option("--host", default="127.0.0.1")
+@click.option("--port", default=8090, type=click.IntRange(1, 65535))
 def command(
     count: int,
     dialect: str,
@@ -60,9 +58,11 @@ def command(
     **faults: object,
 ) -> None:
     """Run a simulated cloud provider, with faults that can be switched on (also at /_sim)."""
-    from sandyard.entrypoints.server.listeners import Listener, require_free_port
+    from sandyard.entrypoints.server.listeners import Listener, is_loopback, require_free_port
     from sandyard.tools.provider.simulator import Faults, Simulator, create_simulator_app
 
+    if token is None and not is_loopback(host):
+        raise click.UsageError(f"--host {host} can be reached by others: set a --token")
     try:
         simulator = Simulator(token=token, faults=Faults().changed(faults), state_file=state)
     except ValueError as error:

@@ -21,14 +21,11 @@ _TICK_SEC = 1.0
 
 
 @click.command("demo", epilog=_EPILOG)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", default=8080, show_default=True, type=click.IntRange(1, 65535), help="Port."
-)
+@click.option("--host", default="127.0.0.1", help="Address to listen on.")
+@click.option("--port", default=8080, type=click.IntRange(1, 65535), help="Port.")
 @click.option(
     "--data-dir",
     default="./demo-data",
-    show_default=True,
     type=click.Path(file_okay=False, path_type=Path),
     help="Separate data dir, for generated data.",
 )
@@ -37,6 +34,7 @@ def command(host: str, port: int, data_dir: Path) -> None:
     readings."""
     from sandyard.entrypoints.server.welcome import local_url
 
+    signal.signal(signal.SIGTERM, _exit)
     data_dir.mkdir(parents=True, exist_ok=True)
     url = local_url(host, port)
     with _serving(host, port, data_dir, url):
@@ -44,6 +42,11 @@ def command(host: str, port: int, data_dir: Path) -> None:
         click.echo(f"The console: {url}/")
         click.echo(f"Log in as operator with the token in {token}:\n  {token.read_text().strip()}")
         _play(url, data_dir)
+
+
+def _exit(number: int, _frame: object) -> None:
+    """Like Ctrl-C: the server is stopped on the way out."""
+    raise SystemExit(128 + number)
 
 
 def _play(url: str, data_dir: Path) -> None:

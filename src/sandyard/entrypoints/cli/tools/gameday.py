@@ -9,8 +9,7 @@ from pathlib import Path
 
 import click
 
-from sandyard.tools.gameday.model import Engine
-from sandyard.tools.gameday.scenarios import SCENARIOS, find_scenario
+from sandyard.tools.gameday.model import SCENARIOS, Engine, find_scenario
 
 _WIDTH = max(len(each.name) for each in SCENARIOS)
 _LIST = "\n".join(f"  {each.name:{_WIDTH}}  {each.summary}" for each in SCENARIOS)
@@ -33,22 +32,14 @@ _URLS = {Engine.POSTGRESQL: "DATABASE_URL", Engine.DYNAMODB: "DDB_ENDPOINT_URL"}
 @click.option(
     "--engine",
     default="sqlite",
-    show_default=True,
     type=click.Choice([each.value for each in Engine]),
     help="postgresql needs DATABASE_URL, dynamodb DDB_ENDPOINT_URL.",
 )
-@click.option("--seconds", default=20, show_default=True, type=click.IntRange(1, 3600))
-@click.option(
-    "--rate",
-    default=20,
-    show_default=True,
-    type=click.IntRange(1, 1000),
-    help="New tracks per second.",
-)
+@click.option("--seconds", default=20, type=click.IntRange(1, 3600))
+@click.option("--rate", default=20, type=click.IntRange(1, 1000), help="New tracks per second.")
 @click.option(
     "--rules",
     default="deploy/prometheus/rules.yml",
-    show_default=True,
     type=click.Path(path_type=Path),
     help="Alert rules for Prometheus.",
 )
@@ -59,8 +50,7 @@ def command(scenario: str, engine: str, seconds: int, rate: int, rules: Path) ->
     second. Exit code 1 if a guarantee was broken or an expected alert did not fire.
     """
     from sandyard.entrypoints.cli.progress import while_working
-    from sandyard.tools.gameday.errors import GameDayError
-    from sandyard.tools.gameday.model import Load
+    from sandyard.tools.gameday.model import GameDayError, Load
     from sandyard.tools.gameday.report import lines
     from sandyard.tools.gameday.runner import hold
     from sandyard.tools.gameday.stage import Place

@@ -1,1 +1,0 @@
-"""One module per part: its spec, which imports the part only when it is built."""

@@ -1,0 +1,1 @@
+"""Moves the parts' data from one engine to another."""

@@ -1,0 +1,136 @@
+"""The tenants' process as the main process sees it, and the requests that go there."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sandyard.entrypoints.http.middleware import InFlight
+from sandyard.entrypoints.http.other_parts import note_away
+from sandyard.entrypoints.server.bulkhead.calls import Answerer, Caller, ProcessAwayError
+from sandyard.entrypoints.server.bulkhead.channel import (
+    DOWN,
+    DRAIN,
+    ENDED,
+    HANG_UP,
+    STOP,
+    UP,
+    Channel,
+)
+from sandyard.entrypoints.server.bulkhead.frames import Connection
+from sandyard.entrypoints.server.bulkhead.keeper import Keeper
+
+logger = logging.getLogger(__name__)
+
+_STOP_SEC = 5.0
+
+
+class TenantsProcess:
+    """`on_end` is called if it ends without being told to: it could not start, or its keeper was
+    killed."""
+
+    def __init__(self, keeper: Keeper, *, on_end: Callable[[], None]) -> None:
+        self._keeper = keeper
+        self._channel = Channel(keeper.end)
+        self._on_end = on_end
+        self._is_down = False
+        self._is_stopping = self._has_ended = False
+        self.is_up = asyncio.Event()
+        """Set when it has started for the first time."""
+        self.exit_code = 0
+        self.caller = Caller(self._connect)
+        """Passes a request on to it."""
+
+    def listen(self, api: ASGIApp) -> None:
+        """From now on it may call the main process's API."""
+        self._channel.listen(on_call=Answerer(api, api).accept, on_word=self._note)
+
+    async def _connect(self) -> Connection:
+        """A process that is still starting answers when it has started."""
+        if self._is_down:
+            raise ProcessAwayError(retry_after=1)
+        try:
+            return await self._channel.connect()
+        except OSError as error:
+            raise ProcessAwayError(retry_after=1) from error
+
+    def _note(self, word: bytes) -> None:
+        if word == UP:
+            self._is_down = False
+            self.is_up.set()
+        elif word == DOWN:
+            self._is_down = True
+        elif word == ENDED and not self._is_stopping:
+            self._is_down = self._has_ended = True
+            code = self._keeper.wait()
+            if code < 0:
+                logger.error("the keeper of the tenants' process was killed: the server stops")
+            self.exit_code = 1 if code < 0 else code
+            self._on_end()
+
+    def hang_up(self) -> None:
+        """Have it reread its secrets."""
+        self._channel.tell_now(HANG_UP)
+
+    async def drain(self) -> None:
+        """Have it answer what waits, and end streams."""
+        self._is_stopping = True
+        await self._tell(DRAIN)
+
+    async def _tell(self, word: bytes) -> None:
+        with suppress(OSError):  # it has already ended
+            await self._channel.tell(word)
+
+    async def stop(self) -> None:
+        """End it; call this when no request can reach it any more."""
+        if self._has_ended:
+            return
+        self._is_stopping = True
+        await self._tell(STOP)
+        try:
+            async with asyncio.timeout(_STOP_SEC):
+                await asyncio.to_thread(self._keeper.wait)
+        except TimeoutError:
+            os.kill(self._keeper.pid, signal.SIGKILL)
+
+
+class Bulkhead:
+    """The application of the port: requests for the tenants' process are passed on, all others are
+    answered here."""
+
+    def __init__(
+        self,
+        own: ASGIApp,
+        tenants: ASGIApp,
+        is_own: Callable[[Scope], bool],
+        in_flight: InFlight,
+    ) -> None:
+        self._own = own
+        self._tenants = tenants
+        self._is_own = is_own
+        self._in_flight = in_flight
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._is_own(scope):
+            await self._own(scope, receive, send)
+            return
+        try:
+            await self._pass_on(scope, receive, send)
+        except ProcessAwayError as error:
+            note_away(scope, error)
+            await self._own(scope, receive, send)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            with self._in_flight.websockets.opened(scope, receive, send) as socket:
+                await self._tenants(scope, socket.receive, socket.send)
+            return
+        self._in_flight.count += 1
+        try:
+            await self._tenants(scope, receive, send)
+        finally:
+            self._in_flight.count -= 1

@@ -1,0 +1,92 @@
+"""The load of a game day on any part, and what its calls have in common."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import httpx
+
+from sandyard.tools.gameday.promises import NO_ANSWER, Call, Violation
+
+RETRY_SEC = 0.5
+
+
+class Workload(Protocol):
+    calls: list[Call]
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the load began."""
+        ...
+
+    async def prepare(self) -> None:
+        """Before the load: accounts, keys, devices."""
+        ...
+
+    async def run(self, per_second: int, ending: asyncio.Event) -> None: ...
+
+    async def audit(self) -> Sequence[Violation]:
+        """After the load: what broke a guarantee, as callers see it."""
+        ...
+
+    async def close(self) -> None:
+        """End what would outlive the servers, however the game day went."""
+        ...
+
+
+class Callers:
+    """Calls servers in turn, and records every response."""
+
+    def __init__(self, client: httpx.AsyncClient, urls: Sequence[str]) -> None:
+        self._client = client
+        self._urls = urls
+        self._began_at = time.monotonic()
+        self.calls: list[Call] = []
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self._began_at
+
+    async def close(self) -> None:
+        """Nothing outlives the servers."""
+
+    def begin(self) -> None:
+        self._began_at = time.monotonic()
+        self.calls.clear()
+
+    async def call(
+        self,
+        kind: str,
+        who: str,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str],
+        body: Any = None,
+        is_audit: bool = False,
+    ) -> httpx.Response | None:
+        """None if there is no response."""
+        url = self._urls[len(self.calls) % len(self._urls)] + path
+        started_at = self.elapsed
+        answer: httpx.Response | None = None
+        with contextlib.suppress(httpx.HTTPError):
+            answer = await self._client.request(method, url, headers=headers, json=body)
+        status, text = (NO_ANSWER, "") if answer is None else (answer.status_code, answer.text)
+        self.calls.append(
+            Call(kind, who, status, text, None, started_at, self.elapsed, is_audit=is_audit)
+        )
+        return answer
+
+    async def until_answered(self, *call: str, tries: int = 240, **options: Any) -> Any:
+        """The content of the first response that is a success; retried like a client does, as long
+        as there is none or a 503. None if another error is the response."""
+        for _ in range(tries):
+            answer = await self.call(*call, **options)
+            if answer is not None and answer.is_success:
+                return answer.json() if answer.content else {}
+            if answer is not None and answer.status_code not in (429, 503):
+                return None
+            await asyncio.sleep(RETRY_SEC)
+        return None

@@ -1,1 +1,0 @@
-"""The jobs of each part by name, known without importing the part."""
