@@ -35,6 +35,7 @@ BENCHMARKS: Mapping[str, str] = {
     "sessions": "sessions:measure",
     "starts": "sessions:measure_starts",
     "gateway": "gateway:measure",
+    "hop": "bulkhead:measure",
     "e2b": "e2b:measure",
     "console": "console:measure",
 }

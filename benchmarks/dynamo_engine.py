@@ -16,8 +16,8 @@ from aiodynamo.credentials import Key, StaticCredentials
 
 from benchmarks.loops import run
 from benchmarks.pools import LAB_HOURS
-from sandyard.broker.pool.listing_model import decide_discovery
 from sandyard.broker.pool.model import Listed, Sandbox
+from sandyard.broker.pool.provider_model import decide_discovery
 from sandyard.broker.pool.stores.dynamo_items import sandbox_item
 from sandyard.broker.stores.dynamo_table import (
     LAYOUT,
@@ -59,12 +59,17 @@ def pool_server(engine_url: str, folder: Path) -> Iterator[ServerProcess]:
             yield server
 
 
+async def _never_finished(leases: DynamoJobLeases, job: str) -> bool:
+    runs = await leases.runs([job])
+    return job not in runs or runs[job].finished_at is None
+
+
 async def _until_synced(engine_url: str) -> None:
     pool = open_pool(engine_url)
     leases = DynamoJobLeases(pool.table)
     try:
         async with asyncio.timeout(_FIRST_SYNC_SEC):
-            while not await leases.finished(["sync"]):  # noqa: ASYNC110 - the event is in the engine
+            while await _never_finished(leases, "sync"):  # noqa: ASYNC110 - the event is in the engine
                 await asyncio.sleep(0.1)
     finally:
         await pool.table.engine.close()

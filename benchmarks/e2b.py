@@ -21,7 +21,12 @@ _TRANSFERS = 5
 _FILE = bytes(64 * 1024 * 1024)
 _MOST = 1.2
 _TRUE = ["/bin/bash", "-l", "-c", "true"]
-_ROOMY = {"QUOTA_SANDBOXES": "100", "QUOTA_CPU": "200", "QUOTA_MEMORY_GB": "200"}
+_ROOMY = {
+    "WRITES_PER_ACCOUNT": "12000/minute",
+    "QUOTA_SANDBOXES": "100",
+    "QUOTA_CPU": "200",
+    "QUOTA_MEMORY_GB": "200",
+}
 _LAST = 2
 
 

@@ -36,8 +36,9 @@ _FRAME = ("kit/", "entrypoints/")
 """What every request passes, whatever it asks for."""
 _PASSWORD = "correct horse battery"
 _SETTINGS = {
-    "BROKER_API_TOKEN": "track-token",
-    "BROKER_ADMIN_TOKEN": "admin-token",
+    "BROKER_API_TOKEN": "track-token-of-the-tests",
+    "BROKER_ADMIN_TOKEN": "admin-token-of-the-tests",
+    "WRITES_PER_ACCOUNT": "12000/minute",
     "QUOTA_SANDBOXES": "100",
     "QUOTA_CPU": "200",
     "QUOTA_MEMORY_GB": "200",
@@ -195,7 +196,11 @@ def _create_admin(data_dir: Path, environment: dict[str, str]) -> None:
 
 def _allocate(server: _Server) -> Send:
     def send(mark: str) -> httpx.Response:
-        headers = {"Authorization": "Bearer track-token", "X-Track-ID": mark, _HEADER: mark}
+        headers = {
+            "Authorization": "Bearer track-token-of-the-tests",
+            "X-Track-ID": mark,
+            _HEADER: mark,
+        }
         return server.ok("POST", "/v1/allocate", headers=headers)
 
     return send

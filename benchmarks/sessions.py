@@ -29,6 +29,7 @@ _PATIENCE_SEC = 60
 _AMPLE = {
     "PARTS": "platform",
     "QUOTA_SANDBOXES": "1000",
+    "WRITES_PER_ACCOUNT": "12000/minute",
     "QUOTA_CPU": "10000",
     "QUOTA_MEMORY_GB": "10000",
     "WARM_INTERVAL_SEC": "1",

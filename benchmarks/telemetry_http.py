@@ -344,7 +344,7 @@ def _transaction(tables: TelemetryTables, reading: Reading) -> Mapping[str, Any]
     received_at = int(time.time() * 1000)
     expires_at = marker_expires_at(received_at)
     marker = marker_item(reading, intake_id="bare", received_at=received_at, expires_at=expires_at)
-    item = reading_item(reading, _device(reading), expires_at=expires_at)
+    item = reading_item(reading, _device(reading), received_at=received_at, expires_at=expires_at)
     return {
         "TransactItems": [
             tables.markers.put_action(marker, condition="attribute_not_exists(batch_id)"),

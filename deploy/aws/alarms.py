@@ -137,7 +137,7 @@ class Alarms(Construct):
         self._all_of(name, [now, before])
 
     def watch_sandboxes(self, service: str) -> None:
-        lost = self._metrics.gauge("sandboxes_silent", service=service)
+        lost = self._metrics.gauge("sandyard_sandboxes_silent", service=service)
         self._alarm("SandyardSandboxesLost", lost, 0, _ABOVE)
 
     def watch_disk(self, free_bytes: cloudwatch.Metric, size_bytes: int) -> None:
@@ -181,7 +181,10 @@ class Alarms(Construct):
     def _job(self, part: str, job: str, service: str | None) -> None:
         done, interval = (
             self._metrics.gauge(name, service=service, part=part, exported_job=job)
-            for name in ("job_last_success_timestamp_seconds", "job_interval_seconds")
+            for name in (
+                "sandyard_job_last_success_timestamp_seconds",
+                "sandyard_job_interval_seconds",
+            )
         )
         late = _math(
             f"EPOCH(done) - done - {JOB_INTERVALS} * interval", done=done, interval=interval
@@ -203,7 +206,13 @@ class Alarms(Construct):
         period = metric.period.to_minutes() if hasattr(metric, "period") else 1
         periods = max(1, rule.minutes // int(period))
         alarm = self._made(
-            alert + suffix, metric, threshold, comparison, periods, rule.description, missing
+            alert + suffix,
+            metric,
+            threshold,
+            comparison,
+            periods,
+            rule.description(self._deployment.runbooks_url),
+            missing,
         )
         if tells:
             alarm.add_alarm_action(actions.SnsAction(self.topic))
@@ -240,7 +249,7 @@ class Alarms(Construct):
             self,
             alert,
             composite_alarm_name=f"{self._deployment.name}-{alert}",
-            alarm_description=load_rules()[alert].description,
+            alarm_description=load_rules()[alert].description(self._deployment.runbooks_url),
             alarm_rule=rule,
         )
         both.add_alarm_action(actions.SnsAction(self.topic))

@@ -15,6 +15,7 @@ from deploy.aws.dashboard import Dashboard
 from deploy.aws.database import STORAGE_GIB
 from deploy.aws.encryption import Encryption
 from deploy.aws.firewall import Firewall
+from deploy.aws.gateway import LONGEST_WAIT_SEC, Gateway
 from deploy.aws.identity import Identity
 from deploy.aws.jobs import ScheduledJobs, job_command, scheduled_intervals, server_settings
 from deploy.aws.load_balancer import IDLE_SEC, LoadBalancer
@@ -98,6 +99,9 @@ class Sandyard(Construct):
         self.cluster = self._cluster()
         self.balancer = LoadBalancer(self, deployment, self.network, access_logs)
         Firewall(self, deployment, self.key, self.balancer.balancer.load_balancer_arn)
+        if deployment.api_gateway:
+            gateway = Gateway(self, deployment, self.network, self.balancer, self.key)
+            _output(self, "BROKER_API_URL", gateway.api.api_endpoint)
         self.task = self._server_task()
         self.service = self._service()
         self.alarms = Alarms(self, deployment, self.key, self.metrics)
@@ -159,6 +163,9 @@ class Sandyard(Construct):
             "PUBLIC_URL": self.deployment.public_url,
             "TRUSTED_PROXIES": self.deployment.network,
             "KEEP_ALIVE_SEC": str(IDLE_SEC + 10),
+            **(
+                {"QUEUE_MAX_WAIT_SEC": str(LONGEST_WAIT_SEC)} if self.deployment.api_gateway else {}
+            ),
             **self.sinks.settings,
             **self.secrets.settings(secret_variables("broker"), task.role),
         }

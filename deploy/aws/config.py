@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -56,6 +56,8 @@ class Deployment:
     provider_dialect: str = "generic"
     cost_center: str
     alarm_email: str | None = None
+    runbooks_url: str = ""
+    """Where the alarms' links to docs/operations.md begin: a checkout's address, with a slash."""
     image_tag: str = "v0.3.0.dev0"
     github_repository: str | None = None
     """`owner/name`, whose workflows may publish images and deploy them."""
@@ -70,6 +72,8 @@ class Deployment:
     """Networks that may make operators' calls; empty: all that may call the service."""
     requests_per_5_minutes: int = 300_000
     """From one address. A class or a lab's provider shares one: 1,000 a second."""
+    api_gateway: bool = False
+    """An HTTP API of API Gateway for the calls of tracks, besides the load balancer."""
 
     rollout: Rollout = "rolling"
     task_cpu: int = 1024
@@ -98,6 +102,8 @@ class Deployment:
 
     def __post_init__(self) -> None:
         mistakes = [*_wrong_texts(self), *_wrong_numbers(self), *_wrong_lists(self)]
+        if self.api_gateway and self.allowed_networks:
+            mistakes.append("api_gateway: must not be used with allowed_networks, as it is public")
         if mistakes:
             raise ConfigurationError("\n".join(mistakes))
 
@@ -123,10 +129,13 @@ def load_deployment(path: Path, environment: Mapping[str, str]) -> Deployment:
     known = {field.name for field in fields(Deployment)}
     if unknown := sorted(given.keys() - known):
         raise ConfigurationError("\n".join(f"{name}: there is no such field" for name in unknown))
-    try:
-        return Deployment(**{name: _frozen(value) for name, value in given.items()})
-    except TypeError as error:
-        raise ConfigurationError(f"{path.name}: {error}") from error
+    required = {each.name for each in fields(Deployment) if each.default is MISSING}
+    if missing := sorted(required - given.keys()):
+        variables = {field: variable for variable, field in FROM_ENVIRONMENT.items()}
+        raise ConfigurationError(
+            "\n".join(f"{variables.get(name, name)}: must be set" for name in missing)
+        )
+    return Deployment(**{name: _frozen(value) for name, value in given.items()})
 
 
 def _frozen(value: Any) -> Any:

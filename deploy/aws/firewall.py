@@ -50,13 +50,15 @@ class Firewall(Construct):
         yield _rule("known-attacks", 3, _managed("AWSManagedRulesKnownBadInputsRuleSet"))
 
     def _rate(self) -> dict[str, Any]:
-        return {
-            "rateBasedStatement": {
-                "limit": self._deployment.requests_per_5_minutes,
-                "aggregateKeyType": "IP",
-                "evaluationWindowSec": _WINDOW_SEC,
-            }
+        """Calls through API Gateway, which limits them itself, come from its few addresses."""
+        rate: dict[str, Any] = {
+            "limit": self._deployment.requests_per_5_minutes,
+            "aggregateKeyType": "IP",
+            "evaluationWindowSec": _WINDOW_SEC,
         }
+        if self._deployment.api_gateway:
+            rate["scopeDownStatement"] = _none_of(self._sets("Own", [self._deployment.network]))
+        return {"rateBasedStatement": rate}
 
     def _sets(self, name: str, networks: Sequence[str]) -> list[dict[str, Any]]:
         """One set for each IP version that has networks."""

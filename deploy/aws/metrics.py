@@ -11,15 +11,15 @@ from deploy.aws.config import Deployment
 POOL = ("available", "allocated", "pending_deletion", "stale", "deletion_failed", "total")
 BROKER_SELECTORS = {
     "": [
-        *(f"sandyard_pool_{state}" for state in POOL),
-        "sandyard_last_sync_timestamp_seconds",
-        "sandyard_provider_circuit_open",
+        *(f"pool_{state}" for state in POOL),
+        "last_sync_timestamp_seconds",
+        "provider_circuit_open",
     ],
     "part,exported_job": [
         "sandyard_job_last_success_timestamp_seconds",
         "sandyard_job_interval_seconds",
     ],
-    "sink,outcome": ["sandyard_event_delivery_total"],
+    "sink,outcome": ["event_delivery_total"],
 }
 """The service's metrics that the agent sends, by their dimensions."""
 PLATFORM_SELECTORS = {
@@ -61,7 +61,7 @@ class Metrics:
     ) -> cloudwatch.Metric:
         return cloudwatch.Metric(
             namespace=self.namespace,
-            metric_name=f"sandyard_{name}",
+            metric_name=name,
             dimensions_map={"service": service or self._service, **labels},
             statistic=statistic,
             period=period,

@@ -10,6 +10,7 @@ import yaml
 
 RULES = Path(__file__).parents[1] / "prometheus" / "rules.yml"
 _UNITS = {"m": 1, "h": 60}
+_BEGINNING = "{{ $externalLabels.runbooks }}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,10 @@ class Rule:
     summary: str
     runbook: str
 
-    @property
-    def description(self) -> str:
-        """For an alarm, which has no values for the summary's placeholders."""
-        return f"{self.severity}: {_plain(self.summary)} See {self.runbook}."
+    def description(self, runbooks_url: str) -> str:
+        """For an alarm, which has no values for the summary's placeholders. Links to the runbook
+        begin with the URL."""
+        return f"{self.severity}: {_plain(self.summary)} See {runbooks_url}{self.runbook}."
 
 
 @cache
@@ -39,7 +40,7 @@ def load_rules() -> Mapping[str, Rule]:
             minutes=_minutes(rule.get("for", "0m")),
             severity=rule["labels"]["severity"],
             summary=rule["annotations"]["summary"],
-            runbook=rule["annotations"]["runbook"],
+            runbook=rule["annotations"]["runbook"].removeprefix(_BEGINNING),
         )
         for rule in alerts
     }

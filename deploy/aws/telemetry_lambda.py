@@ -12,18 +12,12 @@ from constructs import Construct
 
 from deploy.aws.config import Deployment
 from deploy.aws.findings import acknowledge
+from deploy.aws.http_api import add_stage
 from deploy.aws.logs import log_group
 from deploy.aws.tasks import Image
 
 HANDLER = "sandyard.entrypoints.aws_lambda.handler"
 _PATHS = ("/telemetry/v1/{path+}", "/healthz", "/readyz")
-_ACCESS = {
-    "requestId": "$context.requestId",
-    "ip": "$context.identity.sourceIp",
-    "routeKey": "$context.routeKey",
-    "status": "$context.status",
-    "latency_ms": "$context.responseLatency",
-}
 
 
 class TelemetryFunction(Construct):
@@ -83,26 +77,5 @@ class TelemetryFunction(Construct):
         for path in _PATHS:
             made.add_routes(path=path, methods=[api.HttpMethod.ANY], integration=integration)
         acknowledge(made, "APIG4", "Telemetry checks the keys of devices and operators itself.")
-        self._stage(made)
+        add_stage(self, self._deployment, self._key, made, "telemetry-api")
         return made
-
-    def _stage(self, made: api.HttpApi) -> None:
-        path = f"/sandyard/{self._deployment.name}/telemetry-api"
-        group = log_group(self, "AccessLog", self._deployment, self._key, path)
-        stage = api.CfnStage(
-            self,
-            "Stage",
-            api_id=made.api_id,
-            stage_name="$default",
-            auto_deploy=True,
-            access_log_settings=api.CfnStage.AccessLogSettingsProperty(
-                destination_arn=group.log_group_arn,
-                format="{" + ",".join(f'"{k}":"{v}"' for k, v in _ACCESS.items()) + "}",
-            ),
-            default_route_settings=api.CfnStage.RouteSettingsProperty(
-                detailed_metrics_enabled=True,
-                throttling_rate_limit=self._deployment.requests_per_5_minutes / 300,
-                throttling_burst_limit=2000,
-            ),
-        )
-        stage.node.add_dependency(made)

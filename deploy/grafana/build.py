@@ -20,7 +20,7 @@ POOL: list[Panel] = [
         "Pool by state",
         "short",
         {
-            state: f"max(sandyard_pool_{state})"
+            state: f"max(pool_{state})"
             for state in (
                 *("available", "reserved", "allocated", "pending_deletion"),
                 *("stale", "deletion_failed"),
@@ -30,45 +30,42 @@ POOL: list[Panel] = [
     (
         "Claims by outcome",
         "reqps",
-        {"{{outcome}}": f"sum by (outcome) (rate(sandyard_allocate_total{RATE}))"},
+        {"{{outcome}}": f"sum by (outcome) (rate(allocate_total{RATE}))"},
     ),
     (
         "Time to lease",
         "s",
         {
             f"p{share}": f"histogram_quantile(0.{share}, sum by (le) "
-            f"(rate(sandyard_allocation_latency_seconds_bucket{RATE})))"
+            f"(rate(allocation_latency_seconds_bucket{RATE})))"
             for share in ("50", "95", "99")
         },
     ),
     (
         "Hours to exhaustion",
         "h",
-        {
-            "hours": "max(sandyard_pool_available) / "
-            "(max(-deriv(sandyard_pool_available[30m])) * 3600 > 0)"
-        },
+        {"hours": "max(pool_available) / (max(-deriv(pool_available[30m])) * 3600 > 0)"},
     ),
     (
         "Deletions",
         "short",
-        {"{{outcome}}": f"sum by (outcome) (increase(sandyard_cleanup_total{RATE}))"},
+        {"{{outcome}}": f"sum by (outcome) (increase(cleanup_total{RATE}))"},
     ),
-    ("Since the last sync", "s", {"age": "time() - max(sandyard_last_sync_timestamp_seconds)"}),
-    ("Waiting tickets", "short", {"waiting": "max(sandyard_queue_waiting)"}),
-    ("Provider's circuit open", "short", {"open": "max(sandyard_provider_circuit_open)"}),
+    ("Since the last sync", "s", {"age": "time() - max(last_sync_timestamp_seconds)"}),
+    ("Waiting tickets", "short", {"waiting": "max(queue_waiting)"}),
+    ("Provider's circuit open", "short", {"open": "max(provider_circuit_open)"}),
 ]
 SERVICE: list[Panel] = [
     (
         "Requests by route",
         "reqps",
-        {"{{route}}": f"sum by (route) (rate(sandyard_request_latency_seconds_count{RATE}))"},
+        {"{{route}}": f"sum by (route) (rate(request_latency_seconds_count{RATE}))"},
     ),
     (
         "Errors",
         "reqps",
         {
-            "{{status}}": "sum by (status) (rate(sandyard_request_latency_seconds_count"
+            "{{status}}": "sum by (status) (rate(request_latency_seconds_count"
             f'{{status=~"5.."}}{RATE}))'
         },
     ),
@@ -77,7 +74,7 @@ SERVICE: list[Panel] = [
         "s",
         {
             "{{route}}": "histogram_quantile(0.99, sum by (le, route) "
-            f"(rate(sandyard_request_latency_seconds_bucket{RATE})))"
+            f"(rate(request_latency_seconds_bucket{RATE})))"
         },
     ),
     ("Free disk", "bytes", {"free": "min(sandyard_disk_free_bytes)"}),
@@ -94,25 +91,25 @@ READINGS: list[Panel] = [
     (
         "Readings by outcome",
         "cps",
-        {"{{outcome}}": f"sum by (outcome) (rate(sandyard_readings_total{RATE}))"},
+        {"{{outcome}}": f"sum by (outcome) (rate(readings_total{RATE}))"},
     ),
     (
         "Rejections by code",
         "cps",
-        {"{{code}}": f"sum by (code) (rate(sandyard_readings_rejected_total{RATE}))"},
+        {"{{code}}": f"sum by (code) (rate(readings_rejected_total{RATE}))"},
     ),
     (
         "Time to store a request's readings",
         "s",
         {
             "p99": "histogram_quantile(0.99, sum by (le) "
-            f"(rate(sandyard_readings_intake_seconds_bucket{RATE})))"
+            f"(rate(readings_intake_seconds_bucket{RATE})))"
         },
     ),
     (
         "Registrations",
         "cps",
-        {"registrations": f"sum(rate(sandyard_device_registrations_total{RATE}))"},
+        {"registrations": f"sum(rate(device_registrations_total{RATE}))"},
     ),
 ]
 SANDBOXES: list[Panel] = [
@@ -123,7 +120,7 @@ SANDBOXES: list[Panel] = [
         "Calls of the Platform",
         "reqps",
         {
-            "{{route}}": "sum by (route) (rate(sandyard_request_latency_seconds_count"
+            "{{route}}": "sum by (route) (rate(request_latency_seconds_count"
             f'{{route=~"/api/v1/.*"}}{RATE}))'
         },
     ),

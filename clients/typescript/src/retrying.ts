@@ -22,6 +22,7 @@ const REPEATABLE_METHODS = new Set(["GET", "HEAD", "PUT", "DELETE"]);
 const REPEATABLE_POSTS = [
   /\/v1\/allocate$/,
   /\/v1\/queue$/,
+  /\/v1\/release$/,
   /\/v1\/sandboxes\/[^/]+\/mark-for-deletion$/,
   /\/telemetry\/v1\/(data|register)$/,
 ];

@@ -10,10 +10,12 @@ const QUICK = { withinMs: 2_000, firstDelayMs: 1, longestDelayMs: 4 };
 
 test("only what changes nothing twice is sent again", () => {
   const allocate = new Request(URL_OF("/v1/allocate"), { method: "POST" });
+  const release = new Request(URL_OF("/v1/release"), { method: "POST" });
   const create = new Request(URL_OF("/api/v1/sandboxes"), { method: "POST" });
   const keyed = new Request(URL_OF("/v1/sandboxes/x/extend"), { method: "POST", headers: { "Idempotency-Key": "k" } });
   for (const status of [undefined, 408, 429, 500, 503]) {
     assert.equal(mayRepeat(allocate, status), true, String(status));
+    assert.equal(mayRepeat(release, status), true, String(status));
     assert.equal(mayRepeat(keyed, status), true, String(status));
     assert.equal(mayRepeat(create, status), status === 429, String(status));
   }

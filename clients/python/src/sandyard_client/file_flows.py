@@ -1,6 +1,5 @@
 """Files of a running sandbox, as flows: of any size, written completely or not at all."""
 
-import logging
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,9 +13,8 @@ from sandyard_client.errors import ConnectionFailedError, NotFoundError
 from sandyard_client.models import FileAnswer
 from sandyard_client.sandbox_flows import about
 from sandyard_client.steps import Flow, work
+from sandyard_client.unpacking import unpack
 from sandyard_client.wire import Content, Request
-
-logger = logging.getLogger("sandyard_client")
 
 _PIECE = 1 << 18
 _TRANSFER_SEC = 300.0
@@ -85,10 +83,15 @@ def _is_folder(calls: Calls, sandbox_id: str, path: str) -> Flow[bool]:
 
 
 def list_folder(calls: Calls, sandbox_id: str, path: str, depth: int) -> Flow[list[FileAnswer]]:
-    query = {"path": path, "depth": depth}
-    request = about("GET", f"/sandboxes/{sandbox_id}/files/list", query=query)
-    answer = yield from calls.json(request)
-    return [decode(FileAnswer, each) for each in answer["files"]]
+    query: dict[str, str | int | None] = {"path": path, "depth": depth}
+    found: list[FileAnswer] = []
+    while True:
+        request = about("GET", f"/sandboxes/{sandbox_id}/files/list", query=query)
+        page = yield from calls.json(request)
+        found += [decode(FileAnswer, each) for each in page["files"]]
+        query["cursor"] = page.get("next_cursor")
+        if query["cursor"] is None:
+            return found
 
 
 def remove(calls: Calls, sandbox_id: str, path: str) -> Flow[None]:
@@ -116,7 +119,7 @@ def _download_folder(
         archive = Path(folder) / "folder.tar"
         request = _at("GET", sandbox_id, "/tar", path, timeout_sec=_TRANSFER_SEC)
         yield from _save(calls, request, archive, progress)
-        yield from work(lambda: _unpack(archive, target))
+        yield from work(lambda: unpack(archive, target))
 
 
 def _put(
@@ -193,21 +196,6 @@ def _pack(source: Path, archive: Path) -> None:
     with tarfile.open(archive, "w") as tar:
         for child in sorted(source.iterdir()):
             tar.add(child, arcname=child.name)
-
-
-def _unpack(archive: Path, target: Path) -> None:
-    """No entry can leave the folder: links that would, and devices, are skipped."""
-    target.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive) as tar:
-        tar.extractall(target, filter=_kept)  # noqa: S202 - uses the library's filter
-
-
-def _kept(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo | None:
-    try:
-        return tarfile.data_filter(member, target)
-    except tarfile.FilterError as error:
-        logger.warning("left out: %s", error)
-        return None
 
 
 _OCTETS: dict[str, Any] = {"headers": {"Content-Type": "application/octet-stream"}}

@@ -125,6 +125,7 @@ class LeaseAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkAnswer:
     sandbox_id: str
+    """The sandbox that is released"""
     status: Literal["pending_deletion", "deletion_failed", "deleted", "held"]
     deletion_requested_at: int | None
     """Unix seconds of the first request; null if it is held"""
@@ -191,6 +192,8 @@ class PoolStatsAnswer:
 class ReadingAnswer:
     hardware_id: str
     timestamp_ms: int
+    received_at: str | None
+    """When it arrived, to the second; null if version 0.2.0 stored it"""
     batch_id: str
     boot_id: str
     firmware_version: str
@@ -280,7 +283,7 @@ class SandboxAnswer:
     started_at: datetime | None
     stopped_at: datetime | None
     timeout_at: datetime | None
-    """Its deadline"""
+    """The deadline of its run; null after its owner stopped it"""
     recycled_at: datetime | None
 
 
@@ -320,6 +323,8 @@ class TicketAnswer:
     """Based on how fast the queue moved recently; null if it did not"""
     ask_within_sec: float
     """Call again within this time to keep the position"""
+    message: str | None = None
+    """Says so if no sandbox of the pool has the requested prefix; else null"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,11 +337,13 @@ class UsageAnswer:
     end_time: datetime | None
     """Null while it is open"""
     seconds: int
-    """Up to now, if it is open"""
+    """The whole seconds of the milliseconds"""
+    milliseconds: int
+    """Up to now, if it is open; a run counts for a second at least"""
     hourly_rate: str
-    """Fixed at the start"""
+    """Fixed at the start, not rounded"""
     cost: str
-    """Seconds times rate, rounded half to even to 6 places"""
+    """Milliseconds times rate, rounded half to even to 6 places"""
     currency: str
     """Of the amounts, by its code of ISO 4217"""
     cpu_hours: str
