@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -69,7 +70,15 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-LONGEST_FIRST = ("e2e", "faults", "deploy", "integration", "contract", "unit")
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A command that a test runs in this process sets up logging for all that follow."""
+    level = logging.root.level
+    yield
+    logging.root.setLevel(level)
+
+
+LONGEST_FIRST = ("e2e", "faults", "simulation", "deploy", "integration", "contract", "unit")
 """The kinds of tests by how long their files take, so that no worker ends with a long one."""
 
 

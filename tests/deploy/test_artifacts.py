@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,10 +138,19 @@ def test_systemd_understands_the_unit_and_finds_it_hardened(tmp_path: Path) -> N
     run("systemd-analyze", "security", "--offline=true", "--threshold=15", unit)
 
 
-def test_nginx_takes_the_configuration_of_the_docs(tmp_path: Path) -> None:
-    made = make_certificate(tmp_path, "DNS:lab.example.com")
+def _of_one_server() -> str:
     page = (ROOT / "docs" / "deploy.md").read_text()
-    server = page.partition("    # nginx, ")[2].partition("\n")[2].partition("\n\n")[0]
+    return page.partition("    # nginx, ")[2].partition("\n")[2].partition("\n\n")[0]
+
+
+def _of_replicas() -> str:
+    return (DEPLOY / "nginx" / "replicas.conf").read_text()
+
+
+@pytest.mark.parametrize("configuration", [_of_one_server, _of_replicas])
+def test_nginx_takes_the_configuration(tmp_path: Path, configuration: Callable[[], str]) -> None:
+    made = make_certificate(tmp_path, "DNS:lab.example.com")
+    server = configuration()
     for name, there in (("/etc/ssl/lab.pem", made.file), ("/etc/ssl/lab.key", made.key)):
         assert name in server
         server = server.replace(name, str(there))
@@ -182,6 +192,10 @@ def test_nothing_is_built_that_was_not_tested() -> None:
     assert jobs["test"]["uses"] == "./.github/workflows/test.yml"
     assert "workflow_call" in tests[True], "`on`, which is true in YAML"
     assert jobs["build"]["needs"] == "test"
+    steps = [step.get("run", "") for step in jobs["build"]["steps"]]
+    [tried] = [number for number, step in enumerate(steps) if "make test-image" in step]
+    [pushed] = [number for number, step in enumerate(steps) if "docker push" in step]
+    assert tried < pushed
     assert jobs["staging"]["needs"] == "build"
     assert set(jobs["production"]["needs"]) == {"build", "staging"}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from sandyard.tools.gameday.prometheus import prometheus
+from sandyard.tools.gameday.processes import prometheus
 from tests.e2e.telemetry.api import Api
 from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve
 from tests.support.servers.users import signed_up

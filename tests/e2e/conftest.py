@@ -1,4 +1,5 @@
-"""One provider and one server for all tests of a module, as a user would start them."""
+"""One provider and one server for all tests of a module, as a user would start them; one server of
+every part for all tests that only read from it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +37,7 @@ def server(provider: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def whole_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server of every part."""
     folder = tmp_path_factory.mktemp("whole")
@@ -44,7 +45,7 @@ def whole_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerPro
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def document(whole_server: ServerProcess) -> dict[str, Any]:
     """The API's document, of every part."""
     answer = httpx.get(f"{whole_server.url}/openapi.json", timeout=60)

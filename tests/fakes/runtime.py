@@ -64,6 +64,12 @@ class FakeRuntime:
     async def find(self, run_id: RunId) -> RunState | None:
         return self._runs.get(run_id)
 
+    async def refresh(self, run_id: RunId) -> RunState | None:
+        return await self.find(run_id)
+
+    async def run_ids(self, kind: Kind) -> Sequence[RunId]:
+        return [run_id for run_id in self._runs if run_id.kind == kind]
+
     async def list_runs(self, kind: Kind) -> Sequence[RunState]:
         return [state for run_id, state in self._runs.items() if run_id.kind == kind]
 
@@ -121,9 +127,6 @@ class FakeRuntime:
 
     async def has_snapshot(self, snapshot_id: str) -> bool:  # noqa: ARG002
         return False
-
-    async def find_snapshot(self, snapshot_id: str) -> Snapshot | None:  # noqa: ARG002
-        return None
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
         return []

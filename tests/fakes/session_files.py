@@ -9,8 +9,10 @@ import tarfile
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 from sandyard.runtime.errors import (
     FileMissingError,
@@ -21,9 +23,17 @@ from sandyard.runtime.errors import (
     UnsafePathError,
 )
 from sandyard.runtime.guest import RefusedError
-from sandyard.runtime.guest.file_changes import apply_changes
+from sandyard.runtime.guest.files import apply_changes
 from sandyard.runtime.model import FileChanges, path_parts
-from sandyard.runtime.sessions.model import WORKSPACE, FileChange, FileInfo, FileKind, absolute_path
+from sandyard.runtime.sessions.model import (
+    EVERYTHING,
+    WORKSPACE,
+    FileChange,
+    FileInfo,
+    FileKind,
+    FileSelection,
+    absolute_path,
+)
 
 _CHUNK_BYTES = 256 * 1024
 _MOST_LINKS = 40
@@ -31,6 +41,8 @@ _MOST_LISTED = 10_000
 _POLL_SEC = 0.02
 _NEW_FILE_MODE = 0o644
 _USER = "user."
+_EXTRACTION: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
+"""Python 3.11.2 has no filters; each entry is checked before."""
 
 
 class FakeFiles:
@@ -48,12 +60,18 @@ class FakeFiles:
             inside = self._resolve(path, follow=False)
             return _info(inside, self._outside(inside))
 
-    async def list(self, path: str, *, depth: int = 1) -> Sequence[FileInfo]:
+    async def list(
+        self, path: str, *, depth: int = 1, selection: FileSelection = EVERYTHING
+    ) -> Sequence[FileInfo]:
         with self._told():
             found = list(self._walk(self._resolve(path), depth))
-        if len(found) > _MOST_LISTED:
+        if len(found) > _MOST_LISTED and selection.limit is None:
             raise TooManyFilesError
-        return sorted(found, key=lambda entry: entry.path)
+        found.sort(key=lambda entry: entry.path.split("/"))
+        if selection.after is not None:
+            last = selection.after.split("/")
+            found = [each for each in found if each.path.split("/") > last]
+        return [_selected(each, selection.attributes) for each in found[: selection.limit]]
 
     def _walk(self, inside: str, depth: int) -> Iterator[FileInfo]:
         for entry in os.scandir(self._outside(inside)):
@@ -162,7 +180,8 @@ class FakeFiles:
             packed.seek(0)
             try:
                 with tarfile.open(fileobj=packed) as archive:
-                    archive.extractall(folder, filter=_stays_inside)  # noqa: S202
+                    members = _checked(archive, folder)
+                    archive.extractall(folder, members, **_EXTRACTION)  # noqa: S202
             except tarfile.TarError as error:
                 raise InvalidArchiveError from error
 
@@ -277,13 +296,15 @@ def _kind(mode: int) -> FileKind:
     return "file" if stat.S_ISREG(mode) else "other"
 
 
-def _stays_inside(entry: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+def _checked(archive: tarfile.TarFile, folder: Path) -> Iterator[tarfile.TarInfo]:
     """Links may point anywhere inside the machine; nothing is written or taken through them."""
-    if entry.name.startswith("/"):
-        raise tarfile.AbsolutePathError(entry)
-    if entry.islnk() or entry.isdev():
-        tarfile.data_filter(entry, folder)
-    return tarfile.tar_filter(entry, folder)
+    for entry in archive:
+        paths = (entry.name, entry.linkname) if entry.islnk() else (entry.name,)
+        for path in paths:
+            is_inside = Path(os.path.realpath(folder / path)).is_relative_to(folder.resolve())
+            if path.startswith("/") or not is_inside or entry.isdev():
+                raise tarfile.TarError(f"{entry.name} would leave the folder")
+        yield entry
 
 
 def _changes(
@@ -299,3 +320,13 @@ def _changes(
             yield FileChange(path, "written")
         elif before[path].st_mode != found.st_mode:
             yield FileChange(path, "attributes")
+
+
+def _selected(info: FileInfo, prefix: str | None) -> FileInfo:
+    """With the attributes whose names begin so, or with none."""
+    chosen = {
+        name: value
+        for name, value in info.attributes.items()
+        if prefix is not None and name.startswith(prefix)
+    }
+    return replace(info, attributes=chosen)

@@ -25,7 +25,6 @@ from sandyard.runtime.errors import (
     NotATerminalError,
     ProcessNotFoundError,
 )
-from sandyard.runtime.sessions.followed_run import run_in_steps
 from sandyard.runtime.sessions.model import (
     WORKSPACE,
     Command,
@@ -35,6 +34,7 @@ from sandyard.runtime.sessions.model import (
     TerminalSize,
     absolute_path,
 )
+from sandyard.runtime.sessions.ports import run_in_steps
 
 _CHUNK_BYTES = 65536
 _KEPT_BYTES = 4 * 1024 * 1024

@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,25 +100,52 @@ class Operation:
             headers["Priority"] = f"u={self.urgency}"
         return headers | ({"Idempotency-Key": self.key} if self.key else {})
 
-    @property
-    def body(self) -> dict[str, Any] | None:
+    def body(self, now: float) -> dict[str, Any] | None:
         match self.kind:
             case "extend":
                 return {"minutes": EXTENSION_MINUTES}
             case "replace" | "hold":
                 return {"reason": "it does not answer"}
             case "reserve":
-                return {"count": 2, "track_prefix": COURSE, "to": int(time.time()) + RESERVED_SEC}
+                return {"count": 2, "track_prefix": COURSE, "to": int(now) + RESERVED_SEC}
         return None
+
+
+Send = Callable[[Any, Operation], Awaitable[tuple[int | None, bytes]]]
+"""Sends it to a replica; returns the status, None if no answer came, and the body."""
+
+
+@asynccontextmanager
+async def over_http() -> AsyncIterator[Send]:
+    timeout = aiohttp.ClientTimeout(total=_TRY_SEC)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
+
+        async def send(replica: Replica, operation: Operation) -> tuple[int | None, bytes]:
+            body = operation.body(time.time())
+            try:
+                async with http.request(
+                    operation.method,
+                    replica.url + operation.path,
+                    headers=operation.headers,
+                    json=body,
+                ) as answer:
+                    return answer.status, await answer.read()
+            except (aiohttp.ClientError, TimeoutError, OSError):
+                return None, b""
+
+        yield send
 
 
 @dataclass(slots=True)
 class Callers:
     """Carries out operations, some at once, each until it is answered; the seed decides which."""
 
-    replicas: Sequence[Replica]
+    replicas: Sequence[Any]
     sandbox_ids: Sequence[str]
     seed: int
+    open_calls: Callable[[], AbstractAsyncContextManager[Send]] = over_http
+    now: Callable[[], float] = time.time
     history: History = field(default_factory=History)
     begun: int = 0
     done: int = 0
@@ -138,28 +166,24 @@ class Callers:
         def is_more() -> bool:
             return self.begun < operations or (self.begun < at_most and goes_on())
 
-        timeout = aiohttp.ClientTimeout(total=_TRY_SEC)
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as http:
-            jobs = asyncio.create_task(self._run_jobs(http))
+        async with self.open_calls() as send:
+            jobs = asyncio.create_task(self._run_jobs(send))
             try:
                 async with asyncio.TaskGroup() as group:
                     for number in range(at_once):
-                        group.create_task(self._work(http, number, is_more))
+                        group.create_task(self._work(send, number, is_more))
             finally:
                 jobs.cancel()
                 await asyncio.gather(jobs, return_exceptions=True)
 
-    async def _run_jobs(self, http: aiohttp.ClientSession) -> None:
+    async def _run_jobs(self, send: Send) -> None:
         """An operator who runs every job again and again, as long as the others work."""
         rng = random.Random(f"{self.seed}:jobs")
         for job in itertools.cycle(_JOBS):
-            await self._insist(http, Operation(job), rng)
+            await self._insist(send, Operation(job), rng)
             await asyncio.sleep(rng.uniform(0.5, 2))
 
-    async def _work(
-        self, http: aiohttp.ClientSession, number: int, is_more: Callable[[], bool]
-    ) -> None:
+    async def _work(self, send: Send, number: int, is_more: Callable[[], bool]) -> None:
         rng = random.Random(f"{self.seed}:{number}")
         step = 0
         while is_more():
@@ -167,7 +191,7 @@ class Callers:
             step += 1
             [choice] = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
             chosen = self._operations(choice, rng, f"track-{number}-{step}")
-            await asyncio.gather(*(self._insist(http, each, rng) for each in chosen))
+            await asyncio.gather(*(self._insist(send, each, rng) for each in chosen))
             self.done += 1
 
     def _operations(self, choice: str, rng: random.Random, new_track: str) -> list[Operation]:
@@ -230,12 +254,10 @@ class Callers:
             return None
         return rng.choice(self.leases[-100:] if rng.random() < 0.8 else self.leases)
 
-    async def _insist(
-        self, http: aiohttp.ClientSession, operation: Operation, rng: random.Random
-    ) -> None:
+    async def _insist(self, send: Send, operation: Operation, rng: random.Random) -> None:
         polls = 0
         while True:
-            attempt = await self._try(http, operation, rng.choice(self.replicas))
+            attempt = await self._try(send, operation, rng.choice(self.replicas))
             self.history.add(attempt)
             if attempt.status is not None and attempt.status < 500:
                 self._learn(attempt)
@@ -245,28 +267,18 @@ class Callers:
                 await asyncio.sleep(0.5)
             await asyncio.sleep(rng.uniform(0.05, 0.3))
 
-    async def _try(
-        self, http: aiohttp.ClientSession, operation: Operation, replica: Replica
-    ) -> Attempt:
-        status, body, sent_at = None, b"{}", time.time()
-        try:
-            url = replica.url + operation.path
-            async with http.request(
-                operation.method, url, headers=operation.headers, json=operation.body
-            ) as answer:
-                body = await answer.read() or b"{}"
-                status = answer.status
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            body = b"{}"
+    async def _try(self, send: Send, operation: Operation, replica: Any) -> Attempt:
+        sent_at = self.now()
+        status, body = await send(replica, operation)
         return Attempt(
             operation.kind,
             sent_at,
-            time.time(),
+            self.now(),
             status,
             track=operation.track,
             key=operation.key,
             sandbox_id=operation.sandbox_id,
-            body=orjson.loads(body),
+            body=orjson.loads(body or b"{}"),
         )
 
     def _learn(self, attempt: Attempt) -> None:

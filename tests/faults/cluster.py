@@ -14,15 +14,16 @@ from typing import Any
 import httpx
 
 from sandyard.kit.free_ports import free_port
+from tests.support.servers.fork_server import ForkedProcess
 from tests.support.servers.processes import run_sandyard, wait_until_ready
 
 LAB_SEC = 9
 LEASE_MAX_SEC = 90
 TICKET_TTL_SEC = 5
-TRACK_TOKEN = "track-token"
-ADMIN_TOKEN = "admin-token"
+TRACK_TOKEN = "track-token-of-the-tests"
+ADMIN_TOKEN = "admin-token-of-the-tests"
 
-_SETTINGS = {
+SETTINGS = {
     "PARTS": "broker",
     "BROKER_API_TOKEN": TRACK_TOKEN,
     "BROKER_ADMIN_TOKEN": ADMIN_TOKEN,
@@ -120,7 +121,7 @@ async def proxy_process(engine_url: str, *, seed: int) -> AsyncIterator[Proxy]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     arguments = ["--port", str(port), "--engine", engine_url, "--seed", str(seed)]
-    process = subprocess.Popen(
+    process = ForkedProcess(
         [sys.executable, "-m", "tests.faults.proxy", *arguments],
         env={"PATH": os.environ["PATH"]},
         cwd=Path(__file__).parents[2],
@@ -148,7 +149,7 @@ async def replicas(
     count: int, *, folder: Path, environment: Mapping[str, str]
 ) -> AsyncIterator[list[Replica]]:
     """So many of them, all answering; whatever became of them, none is left at the end."""
-    all_of_them = [Replica(folder, {**_SETTINGS, **environment}) for _ in range(count)]
+    all_of_them = [Replica(folder, {**SETTINGS, **environment}) for _ in range(count)]
     try:
         await asyncio.gather(*(each.start() for each in all_of_them))
         yield all_of_them

@@ -86,11 +86,13 @@ def check(
     listed: Collection[str] | None = None,
     read_at: float = 0,
     longest_sec: float = inf,
+    skew_sec: float = 0,
 ) -> list[str]:
     """Everything that cannot be, in sentences; `listed` are the provider's own ids at the end.
 
     `read_at` is when the pool was read, if that was long after the last answer: leases end
-    meanwhile. `longest_sec` is how long a lease may last.
+    meanwhile. `longest_sec` is how long a lease may last. `skew_sec`: by so much a replica's clock
+    may be ahead of the callers'.
     """
     told, problems = _leases(history)
     problems += _wrong_ends(history, told, longest_sec)
@@ -99,7 +101,7 @@ def check(
     problems += _inconsistent(stock)
     problems += _back_from_the_dead(stock, listed)
     problems += _false_exhaustion(history, stock)
-    problems += _wrong_answers(history, told)
+    problems += _wrong_answers(history, told, skew_sec)
     return problems
 
 
@@ -261,7 +263,7 @@ def _kept_for(answer: Attempt, stock: Stock) -> int:
     )
 
 
-def _wrong_answers(history: History, told: dict[str, _Told]) -> Iterator[str]:
+def _wrong_answers(history: History, told: dict[str, _Told], skew_sec: float) -> Iterator[str]:
     for answer in history.attempts:
         if answer.status is not None and (answer.status == 500 or answer.status in (400, 401)):
             yield f"answered {answer.status} {answer.code} to {answer.kind}"
@@ -272,19 +274,19 @@ def _wrong_answers(history: History, told: dict[str, _Told]) -> Iterator[str]:
         if answer.track != lease.owner[0]:
             if answer.status == 200:
                 yield f"a stranger was let in: {what}"
-        elif _denied(answer, lease):
+        elif _denied(answer, lease, skew_sec):
             yield f"an owner was turned away: {what}: {answer.status} {answer.code}"
 
 
-def _denied(answer: Attempt, lease: _Told) -> bool:
+def _denied(answer: Attempt, lease: _Told, skew_sec: float) -> bool:
     if answer.sent_at < lease.known_from:
         return False
     match answer.status:
         case 403:
-            is_over = answer.answered_at >= min(lease.ends)
+            is_over = answer.answered_at + skew_sec >= min(lease.ends)
             return not (answer.code == "ALLOCATION_EXPIRED" and is_over)
         case 404:
-            return answer.kind == "mark" or answer.answered_at < lease.ends_from
+            return answer.kind == "mark" or answer.answered_at + skew_sec < lease.ends_from
     return False
 
 

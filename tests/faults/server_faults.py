@@ -104,6 +104,8 @@ async def beside(*endless: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """These go on during the block; if one fails, so does the block."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(each) for each in endless]
-        yield
-        for task in tasks:
-            task.cancel()
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()

@@ -90,7 +90,7 @@ async def test_a_provisioned_table_has_capacity_and_so_has_each_index(pool: Pool
     assert table.get("BillingModeSummary", {}).get("BillingMode") != "PAY_PER_REQUEST"
     for each in (table, *table["GlobalSecondaryIndexes"]):
         capacity = each["ProvisionedThroughput"]
-        assert (capacity["ReadCapacityUnits"], capacity["WriteCapacityUnits"]) == (5, 5)
+        assert (capacity["ReadCapacityUnits"], capacity["WriteCapacityUnits"]) == (20, 10)
 
 
 def test_every_table_and_index_has_a_target_for_reads_and_one_for_writes() -> None:
@@ -101,4 +101,5 @@ def test_every_table_and_index_has_a_target_for_reads_and_one_for_writes() -> No
         ("table/SandboxPool", "dynamodb:table:WriteCapacityUnits"),
         ("table/SandboxPool/index/StatusIndex", "dynamodb:index:ReadCapacityUnits"),
     ]
-    assert str(targets[0]).endswith("5 to 4000, target 70 %")
+    assert str(targets[0]).endswith("20 to 4000, target 70 %")
+    assert str(targets[1]).endswith("10 to 4000, target 70 %")

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandyard.broker.provider.client import HttpProvider, ProviderPolicy
+from sandyard.broker.provider.client import DIALECTS, HttpProvider, ProviderPolicy
 from sandyard.entrypoints.server.listeners import Listener
 from sandyard.kit.free_ports import free_port
 from sandyard.tools.provider.simulator import Simulator, create_simulator_app
@@ -115,9 +115,8 @@ async def connect() -> AsyncIterator[Connect]:
     providers: list[HttpProvider] = []
 
     def make(url: str, *, dialect: str = "generic", token: str = "", **policy: Any) -> HttpProvider:
-        provider = HttpProvider(
-            base_url=url, token=token, dialect=dialect, policy=replace(PATIENT, **policy)
-        )
+        kind = DIALECTS[dialect]
+        provider = kind(base_url=url, token=token, policy=replace(PATIENT, **policy))
         providers.append(provider)
         return provider
 

@@ -11,9 +11,9 @@ from purgatory.domain.model import OpenedState
 
 from sandyard.broker.stores import tables
 from sandyard.kit.circuits import CircuitState, CircuitStore, StoredCircuits
-from sandyard.kit.dynamo.circuits import DynamoCircuits
+from sandyard.kit.dynamo.job_leases import DynamoCircuits
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.sql.circuits import SqlCircuits
+from sandyard.kit.sql.job_leases import SqlCircuits
 from tests.support.storage.engines import STORE_ENGINES, broker_database, pool_table
 
 

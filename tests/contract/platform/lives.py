@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,9 +18,7 @@ from sandyard.platform.billing.jobs import BillingReport, MakeBills
 from sandyard.platform.billing.sql.store import SqlBillingStore
 from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.quotas.model import CountQuota, QuotaRequest, ResourceKind, Resources
-from sandyard.platform.sandboxes.archives.sql import SqlArchiveStore
 from sandyard.platform.sandboxes.archives.usage import ArchiveUsage
-from sandyard.platform.sandboxes.ids import SandboxIds
 from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
@@ -32,6 +29,7 @@ from sandyard.platform.sandboxes.model import (
     create_sandbox,
     update_sandbox,
 )
+from sandyard.platform.sandboxes.node import SandboxIds
 from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.runs.model import (
     Started,
@@ -48,7 +46,7 @@ from tests.support.platform.in_process import PlatformApi
 
 PRICES = PriceList(Decimal("0.049999"), Decimal("0.010007"), Decimal("0.000131"))
 """Odd ones, so that hardly any cost comes out even."""
-AMPLE = Resources(1000, 10_000, 10_000)
+AMPLE = Resources(1000, 10_000, 10_000, 10**6)
 START = 1_800_000_000
 DAY = 86_400
 RUNTIME, STORAGE = "sandbox_runtime", "storage"
@@ -58,7 +56,7 @@ ACTOR = "system"
 
 @dataclass
 class Life:
-    """One sandbox, and the seconds that its owner should pay for by our own reckoning."""
+    """One sandbox, and the time that its owner should pay for by our own reckoning."""
 
     api: PlatformApi
     sandbox_id: str
@@ -67,7 +65,7 @@ class Life:
     kept_since: datetime | None = None
     kept_bytes: int = 0
     runs: list[tuple[datetime, datetime, Decimal]] = field(default_factory=list)
-    kept_seconds: int = 0
+    kept_ms: int = 0
     is_recycled: bool = False
     may_run_for: timedelta = timedelta(days=7)
 
@@ -158,7 +156,7 @@ class Life:
 
     def give_up(self, until: datetime) -> None:
         if self.kept_since is not None:
-            self.kept_seconds += seconds_between(self.kept_since, until)
+            self.kept_ms += milliseconds_between(self.kept_since, until)
         self.kept_since, self.kept_bytes = None, 0
 
     async def look(self) -> Sandbox:
@@ -180,17 +178,24 @@ def template_store(api: PlatformApi) -> SqlTemplateStore:
 
 
 async def template_of(api: PlatformApi, sandbox: Sandbox) -> Template | None:
-    return await template_store(api).find_template(sandbox.owner_account_id, sandbox.template_id)
+    return await template_store(api).find(sandbox.owner_account_id, sandbox.template_id)
 
 
-def seconds_between(start: datetime, end: datetime) -> int:
-    """Whole seconds of the clock."""
-    return int((end.replace(microsecond=0) - start.replace(microsecond=0)).total_seconds())
+def milliseconds_between(start: datetime, end: datetime) -> int:
+    return (end - start) // timedelta(milliseconds=1)
 
 
-def price(seconds: int, rate: Decimal) -> Decimal:
+def price(seconds: int | Fraction, rate: Decimal) -> Decimal:
     """Half to even at the sixth place, without a decimal in between."""
     return Decimal(round(Fraction(rate) * seconds * 10**6 / 3600)).scaleb(-6)
+
+
+def counted_ms(usage: Any, until: datetime) -> int:
+    """A run counts for a second at least, as soon as it has begun."""
+    if until <= usage.start_time and until < usage.end_time:
+        return 0
+    least = 1000 if usage.service_type == RUNTIME else 0
+    return max(least, milliseconds_between(usage.start_time, min(until, usage.end_time)))
 
 
 async def life(api: PlatformApi, account_id: str, template_id: str, **changes: Any) -> Life:
@@ -207,9 +212,9 @@ async def life(api: PlatformApi, account_id: str, template_id: str, **changes: A
         new,
         sandbox_id=name,
         account_id=account_id,
-        template=await template_store(api).find_template(account_id, template_id),
+        template=await template_store(api).find(account_id, template_id),
         project=await store.find_project(account_id, new.project_id),
-        quota=await store.read_count_quota(CountQuota(ResourceKind.SANDBOXES, account_id, 1000)),
+        quota=await store.read_fact(CountQuota(ResourceKind.SANDBOXES, account_id, 1000)),
         cause=cause(utc_time(api.clock.now())),
     )
     assert await store.apply(made)
@@ -219,15 +224,13 @@ async def life(api: PlatformApi, account_id: str, template_id: str, **changes: A
 async def bill(api: PlatformApi, clock: ManualClock) -> BillingReport:
     database = api.part.database
     transitions = platform_transitions(database)
-    archives = SqlArchiveStore(database, transitions)
     job = MakeBills(
         SqlBillingStore(database, transitions),
         sandbox_store(api),
         clock=clock,
         prices=PRICES,
-        make_billing_id=partial(resource_id, "bil"),
         ids=IDS,
-        archives=ArchiveUsage(archives, prices=PRICES, make_usage_id=IDS.usage),
+        archives=ArchiveUsage(template_store(api), prices=PRICES, make_usage_id=IDS.usage),
     )
     return await job.run()
 
@@ -237,16 +240,23 @@ async def rows_of(api: PlatformApi, table: sa.Table, ids: Sequence[str]) -> Sequ
     return await api.part.database.read(lambda connection: connection.execute(statement).all())
 
 
+def rate_of(usage: Any) -> Decimal:
+    """Not rounded."""
+    rate: Decimal = usage.hourly_rate if usage.exact_rate is None else usage.exact_rate
+    return rate
+
+
 def reckon_sums(usages: Sequence[Any], bills: Sequence[Any]) -> None:
-    """By account and service: what is billed is what was used is seconds by the rate."""
+    """By account and service: what is billed is what was used is milliseconds by the rate."""
     billed, used, reckoned = (defaultdict[Any, Decimal](Decimal) for _ in range(3))
     for bill in bills:
         billed[bill.user_account_id, bill.service_type] += bill.amount
     for usage in usages:
         key = usage.user_account_id, usage.service_type
-        seconds = seconds_between(usage.start_time, usage.end_time)
+        counted = counted_ms(usage, usage.end_time)
+        assert usage.milliseconds == counted
         used[key] += usage.cost
-        reckoned[key] += price(seconds, usage.hourly_rate)
+        reckoned[key] += price(Fraction(counted, 1000), rate_of(usage))
         assert usage.is_billed
     assert used == reckoned
     assert {key: billed[key] for key in used} == used
@@ -258,22 +268,27 @@ def reckon_days(usages: Sequence[Any], bills: Sequence[Any]) -> None:
     by_id = {usage.usage_id: usage for usage in usages}
     firsts = {bill.billing_id: bill for bill in bills if bill.corrects is None}
     assert len({(each.usage_id, each.billing_date) for each in firsts.values()}) == len(firsts)
-    days = defaultdict[tuple[str, date], int](int)
+    days = defaultdict[tuple[str, date], Counter[str]](Counter)
     for bill in bills:
         first, usage = firsts[bill.corrects or bill.billing_id], by_id[bill.usage_id]
-        days[bill.usage_id, bill.billing_date] += bill.usage_seconds
+        found = {"seconds": bill.usage_seconds, "milliseconds": bill.usage_milliseconds}
+        days[bill.usage_id, bill.billing_date].update(found)
         assert (bill.usage_id, bill.billing_date) == (first.usage_id, first.billing_date)
         assert (bill.service_type, bill.hourly_rate) == (usage.service_type, usage.hourly_rate)
-    for (usage_id, day), seconds in days.items():
+    for (usage_id, day), billed in days.items():
         usage, begin = by_id[usage_id], midnight(day)
-        start, end = max(begin, usage.start_time), min(begin + timedelta(days=1), usage.end_time)
-        assert seconds == max(0, seconds_between(start, end))
+        before, after = (
+            counted_ms(usage, min(at, usage.end_time)) if at > usage.start_time else 0
+            for at in (begin, begin + timedelta(days=1))
+        )
+        assert billed["milliseconds"] == after - before
+        assert billed["seconds"] == after // 1000 - before // 1000
 
 
 def reckon_life(life: Life, usages: Sequence[Any]) -> None:
-    """What is on record is what happened, no second of it twice."""
+    """What is on record is what happened, no millisecond of it twice."""
     runs = [
-        (usage.start_time, usage.end_time, usage.hourly_rate)
+        (usage.start_time, usage.end_time, rate_of(usage))
         for usage in usages
         if usage.service_type == RUNTIME
     ]
@@ -281,4 +296,5 @@ def reckon_life(life: Life, usages: Sequence[Any]) -> None:
     kept = [(each.start_time, each.end_time) for each in usages if each.service_type == STORAGE]
     kept.sort()
     assert all(before[1] <= after[0] for before, after in pairwise(kept))
-    assert sum(seconds_between(*each) for each in kept) == life.kept_seconds
+    stored_ms = sum(milliseconds_between(*each) for each in kept)
+    assert 0 <= life.kept_ms - stored_ms <= len(kept), "each part is cut to milliseconds"

@@ -323,7 +323,7 @@ async def test_notifications_come_from_what_happens(api: PlatformApi) -> None:
     assert [(each["title"], each["type"], each["is_read"]) for each in shown] == [
         ("Down at noon", "error", False),
         ("Your password was changed", "warning", False),
-        ("New API key", "info", False),
+        ("New API key", "success", False),
     ]
     assert shown[2]["related_entity_id"] == key["key_id"]
     assert await names(api, "/notifications", bob) == ["Down at noon"]

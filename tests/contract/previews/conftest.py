@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.kit.sql.database import open_database
-from sandyard.previews.stores.rows import OLD_COLUMNS
+from sandyard.previews.stores.tables import OLD_COLUMNS
 from tests.support.e2b.double import E2bDouble, e2b_double
 from tests.support.platform.in_process import MigratedEngines
 from tests.support.previews.in_process import PreviewApi, preview_api

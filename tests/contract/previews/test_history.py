@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from sandyard.kit.changes.events import EventQuery
-from sandyard.kit.changes.pruning import PruneReport
+from sandyard.kit.changes.events import EventQuery, PruneReport
 from tests.support.e2b.double import E2bDouble
 from tests.support.platform.in_process import Caller, code_of
 from tests.support.previews.in_process import PreviewApi, minutes

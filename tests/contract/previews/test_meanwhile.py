@@ -9,7 +9,7 @@ from sandyard.kit.changes.transitions import Cause
 from sandyard.previews.errors import PreviewBusyError, PreviewProjectArchivedError
 from sandyard.previews.files import ChangeSet, ProjectFile
 from sandyard.previews.model import abandon_attempt
-from sandyard.previews.providers.ports import PreviewSandbox
+from sandyard.previews.ports import PreviewSandbox
 from sandyard.previews.providers.remote import RemotePreviewProvider
 from sandyard.previews.stores.sql import SqlPreviewStore
 from tests.support.e2b.double import E2bDouble

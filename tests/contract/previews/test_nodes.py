@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from sandyard.previews.errors import ProviderTimeoutError
 from sandyard.previews.jobs import EndReport
-from sandyard.previews.providers.errors import ProviderTimeoutError
 from sandyard.previews.providers.local import LocalPreviewProvider
 from tests.support.clocks import RunningClock
 from tests.support.e2b.double import E2bDouble

@@ -62,3 +62,16 @@ async def test_a_change_from_another_version_is_refused(api: PreviewApi, expecte
     body["expected_version"] = 1
     changed = await api.call("PUT", f"/projects/{project}/files", caller, json=body)
     assert changed.json()["version"] == 2
+
+
+@pytest.mark.parametrize(("scope", "is_enough"), [("read", False), ("run", True), ("admin", True)])
+async def test_a_key_may_sync_if_it_may_make_tokens_that_do(
+    api: PreviewApi, scope: str, is_enough: bool
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, index="hello")
+    made = await api.post("/api-keys", caller, {"name": "key", "scope": scope})
+    key = Caller("", "", "", {"Authorization": f"Bearer {made['api_key']}"})
+    token = await api.call("POST", f"/projects/{project}/tokens", key, json={"scopes": ["sync"]})
+    sync = await api.call("POST", f"/projects/{project}/sync", key)
+    assert (token.status_code == 201, sync.status_code == 200) == (is_enough, is_enough)

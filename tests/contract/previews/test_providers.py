@@ -8,13 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandyard.previews.providers.errors import (
-    PreviewElsewhereError,
-    ProviderTroubleError,
-    SandboxGoneError,
-)
+from sandyard.previews.errors import PreviewElsewhereError, ProviderTroubleError, SandboxGoneError
+from sandyard.previews.ports import PreviewProvider, PreviewSandbox
 from sandyard.previews.providers.local import LocalPreviewProvider
-from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
 from tests.support.previews.providers import (
     HOUR,
     PAGE,
@@ -50,7 +46,6 @@ def calls_on(provider: PreviewProvider, sandbox_id: str) -> list[Awaitable[objec
         provider.get(sandbox_id),
         provider.end_time(sandbox_id),
         provider.write_files(sandbox_id, written=PAGE, deleted=[]),
-        provider.extend(sandbox_id, ttl=HOUR),
     ]
 
 
@@ -148,18 +143,18 @@ async def test_its_time_can_be_made_longer_and_shorter_and_writing_changes_nothi
     host: ProviderHost, provider: PreviewProvider
 ) -> None:
     made = await create(provider, ttl=timedelta(seconds=4))
-    await provider.extend(made.sandbox_id, ttl=HOUR)
+    await host.end_in(made, HOUR)
     longer = await provider.get(made.sandbox_id)
     assert abs(longer.end_time - datetime.now(UTC) - HOUR) < timedelta(seconds=5)
     await edit(provider, made.sandbox_id)
     assert await provider.get(made.sandbox_id) == longer
     await asyncio.sleep((made.end_time - datetime.now(UTC)).total_seconds() + 0.5)
     assert await shown(host, made, "/new.html") == [b"new"]
-    await provider.extend(made.sandbox_id, ttl=timedelta(seconds=20))
+    await host.end_in(made, timedelta(seconds=20))
     shorter = await provider.get(made.sandbox_id)
     assert abs(shorter.end_time - datetime.now(UTC)) < timedelta(seconds=21)
     assert await provider.end_time(made.sandbox_id) == shorter.end_time
-    await provider.extend(made.sandbox_id, ttl=timedelta(0))
+    await host.end_in(made, timedelta(0))
     await until_gone(provider, made.sandbox_id)
 
 

@@ -7,9 +7,12 @@ from typing import Any
 
 from sandyard.kit.clock import utc_time
 from sandyard.previews.jobs import EndReport
+from tests.fakes.runtime import FakeRuntime
 from tests.support.e2b.double import E2bDouble
 from tests.support.platform.in_process import Caller, code_of
 from tests.support.previews.in_process import PreviewApi, minutes, preview_api
+from tests.support.previews.providers import local_provider
+from tests.support.runtime.programs import LIMITS
 
 LIMIT = 3
 """As `preview_api` sets it."""
@@ -151,3 +154,21 @@ async def test_an_account_that_is_deactivated_loses_its_previews(
     assert (await api.status(caller, mine))["status"] == "expired"
     assert (await api.get(f"/projects/{mine}/files", caller))["version"] == 1, "files stay"
     await api.sync(caller, mine)
+
+
+async def test_a_running_preview_counts_against_the_quota_of_stored_files(
+    database_url: str | None, tmp_path: Path, double: E2bDouble
+) -> None:
+    """Of the twenty GB of an account, each may store eight."""
+    limits = replace(LIMITS, storage_bytes=8 * 2**30)
+    provider = local_provider(FakeRuntime(tmp_path / "runtime"), limits=limits)
+    async with preview_api(database_url, tmp_path, double, provider=provider) as api:
+        caller = await api.account()
+        projects = [await api.project(caller, **{"index.html": str(n)}) for n in range(3)]
+        for project in projects[:2]:
+            await api.sync(caller, project)
+        refused = await api.call("POST", f"/projects/{projects[2]}/sync", caller)
+        assert code_of(refused) == (409, "QUOTA_EXCEEDED")
+        assert "16 of 20 storage_gb in use, 8 needed" in refused.text
+        quotas = (await api.get("/me/quota", caller))["quotas"]
+        assert {"resource": "storage_gb", "in_use": 16, "limit": 20} in quotas

@@ -7,9 +7,8 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.kit.sql.database import Database
-from sandyard.previews.stores.rows import OLD_COLUMNS
 from sandyard.previews.stores.schema import MIGRATIONS
-from sandyard.previews.stores.tables import metadata
+from sandyard.previews.stores.tables import OLD_COLUMNS, metadata
 from tests.support.storage.engines import SQL_ENGINES, sql_database
 
 

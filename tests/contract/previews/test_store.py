@@ -27,7 +27,7 @@ from sandyard.previews.model import (
     record_sandbox,
     remove,
 )
-from sandyard.previews.providers.ports import PreviewSandbox
+from sandyard.previews.ports import PreviewSandbox
 from sandyard.previews.status_model import record_check, report_status
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.stores.tables import previews

@@ -38,6 +38,6 @@ async def test_what_is_not_there_is_told_before_anything_is_made(runtime: Runtim
     for archive_id in ("missing", "../outside", ""):
         with pytest.raises(SnapshotNotFoundError):
             await runtime.start(run_id, replace(STATIC, archive_id=archive_id), LIMITS)
-        assert await runtime.find(run_id) is None
+        assert await runtime.refresh(run_id) is None
     with pytest.raises((RunNotFoundError, NotRunningError)):
         await runtime.save_archive(run_id, "one")

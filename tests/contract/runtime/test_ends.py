@@ -55,7 +55,7 @@ async def test_stop_tells_the_same_end_however_often_it_is_asked(
     assert running.started_at < ended.ended_at <= time.time()
     assert ended.snapshot is not None
     assert ended.message
-    assert await runtime.stop(run_id) == await runtime.find(run_id) == ended
+    assert await runtime.stop(run_id) == await runtime.refresh(run_id) == ended
     assert await host.connect().stop(run_id) == ended
     await until_silent(host, running)
     await until_no_machine_is_left(host)
@@ -71,7 +71,7 @@ async def test_another_server_adopts_what_runs(host: RuntimeHost, runtime: Runti
     assert await restarted.start(first.run_id, STATIC, LIMITS) == first
     ended = await restarted.stop(first.run_id)
     assert (ended.reason, ended.snapshot is None) == ("stopped", False)
-    assert await runtime.find(first.run_id) == ended
+    assert await runtime.refresh(first.run_id) == ended
     assert (await host.page(second)).is_success
 
 
@@ -115,9 +115,9 @@ async def test_its_deadline_can_be_moved_later_and_earlier(
     moved = await runtime.extend(run_id, deadline_at=later)
     assert moved.deadline_at == pytest.approx(later, abs=2)
     assert moved == replace(running, deadline_at=moved.deadline_at)
-    assert await runtime.find(run_id) == await host.connect().find(run_id) == moved
+    assert await runtime.refresh(run_id) == await host.connect().refresh(run_id) == moved
     await asyncio.sleep(running.deadline_at + 0.5 - time.time())
-    assert await runtime.find(run_id) == moved
+    assert await runtime.refresh(run_id) == moved
     earlier = await runtime.extend(run_id, deadline_at=time.time() + 1)
     ended = await until_ended(runtime, run_id)
     assert ended.reason == "timeout"
@@ -170,7 +170,7 @@ async def test_of_what_was_forgotten_only_the_snapshot_is_left(runtime: Runtime)
     ended = await runtime.stop(run_id)
     for _ in range(2):
         await runtime.forget(run_id)
-        assert await runtime.find(run_id) is None
+        assert await runtime.refresh(run_id) is None
     assert await runtime.list_runs("sandbox") == []
     assert await runtime.list_snapshots() == [ended.snapshot]
     for call in calls_on(runtime, run_id).values():

@@ -132,13 +132,13 @@ async def test_a_snapshot_is_known_until_it_is_deleted(host: RuntimeHost, runtim
     for server in (runtime, host.connect()):
         listed = await server.list_snapshots()
         assert sorted(listed, key=lambda each: each.created_at) == [kept, deleted]
-        assert await server.find_snapshot(deleted.id) == deleted
+        assert await server.has_snapshot(deleted.id)
     for _ in range(2):
         await runtime.delete_snapshot(deleted.id)
-        assert await runtime.find_snapshot(deleted.id) is None
+        assert not await runtime.has_snapshot(deleted.id)
     assert await host.connect().list_snapshots() == [kept]
     for unknown in ("unknown", "../../etc/passwd"):
-        assert await runtime.find_snapshot(unknown) is None
+        assert not await runtime.has_snapshot(unknown)
 
 
 async def test_a_sample_is_of_what_runs_now(runtime: Runtime) -> None:

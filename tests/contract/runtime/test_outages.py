@@ -15,7 +15,7 @@ from tests.support.runtime.runtimes import RuntimeHost
 def calls_on(runtime: Runtime, run_id: RunId) -> list[Awaitable[object]]:
     return [
         runtime.check(),
-        runtime.find(run_id),
+        runtime.refresh(run_id),
         runtime.list_runs("sandbox"),
         runtime.start(run_id, STATIC, LIMITS),
         runtime.start(new_run_id(), STATIC, LIMITS),
@@ -38,7 +38,7 @@ async def test_an_outage_is_told_as_one_and_changes_nothing(
         for call in calls_on(unreachable, running.run_id):
             with pytest.raises(UnavailableError):
                 await call
-    assert await runtime.find(running.run_id) == running
+    assert await runtime.refresh(running.run_id) == running
     assert (await host.page(running)).content == b"<h1>hello</h1>"
     ended = await runtime.stop(running.run_id)
     assert ended.reason == "stopped"

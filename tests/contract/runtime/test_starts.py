@@ -46,7 +46,7 @@ async def failure_of(
     run_id, asked_at = new_run_id(), time.time()
     with pytest.raises(StartFailedError) as caught:
         await runtime.start(run_id, program, LIMITS)
-    ended = await runtime.find(run_id)
+    ended = await runtime.refresh(run_id)
     assert isinstance(ended, Ended)
     assert (ended.reason, ended.error_code) == ("not_started", caught.value.code)
     assert ended.message == caught.value.message
@@ -65,7 +65,7 @@ async def failure_of(
     assert await runtime.tail_logs(run_id, lines=5) == log
     assert host.count_machines() == 0
     await runtime.forget(run_id)
-    assert await runtime.find(run_id) is None
+    assert await runtime.refresh(run_id) is None
     return caught.value
 
 
@@ -78,7 +78,7 @@ async def test_it_runs_when_it_listens(host: RuntimeHost, runtime: Runtime) -> N
     assert before <= running.started_at <= time.time()
     allowed_sec = running.deadline_at - running.started_at
     assert allowed_sec == pytest.approx(LIMITS.max_running_sec, abs=2)
-    assert await runtime.find(run_id) == running
+    assert await runtime.refresh(run_id) == running
     assert await runtime.start(run_id, STATIC, LIMITS) == running
 
 
@@ -86,7 +86,7 @@ async def test_its_time_begins_with_its_program_not_when_it_listens(runtime: Run
     running = await runtime.start(new_run_id(), serving("sleep 1"), LIMITS)
     assert running.started_at + 1 <= time.time()
     assert running.deadline_at - running.started_at >= LIMITS.max_running_sec + 1
-    assert await runtime.find(running.run_id) == running
+    assert await runtime.refresh(running.run_id) == running
     ended = await runtime.stop(running.run_id)
     assert (ended.started_at, ended.snapshot is None) == (running.started_at, False)
 
@@ -182,7 +182,7 @@ async def test_an_attempt_runs_once(runtime: Runtime) -> None:
     ended = await runtime.stop(run_id)
     with pytest.raises(AttemptEndedError):
         await runtime.start(run_id, STATIC, LIMITS)
-    assert await runtime.find(run_id) == ended
+    assert await runtime.refresh(run_id) == ended
     again = replace(run_id, attempt="again")
     assert (await runtime.start(again, STATIC, LIMITS)).run_id == again
 
@@ -208,5 +208,5 @@ async def test_of_what_can_not_be_tried_nothing_is_kept(
     run_id = new_run_id()
     with pytest.raises(error):
         await runtime.start(run_id, program, LIMITS)
-    assert await runtime.find(run_id) is None
+    assert await runtime.refresh(run_id) is None
     assert await runtime.list_runs("sandbox") == []

@@ -78,7 +78,9 @@ class TestCreate:
             sequence=1,
         )
 
-    async def test_opens_here_and_on_every_replica(self, keys: ApiKeys, elsewhere: ApiKeys) -> None:
+    async def test_a_new_key_is_valid_on_every_replica(
+        self, keys: ApiKeys, elsewhere: ApiKeys
+    ) -> None:
         new = await keys.create(description=None)
         assert (await keys.authenticate(new.api_key)).key_id == new.key_id
         assert (await elsewhere.authenticate(new.api_key)).key_id == new.key_id
@@ -89,7 +91,7 @@ class TestCreate:
         for each in made:
             assert (await keys.authenticate(each.api_key)).description == each.description
 
-    async def test_nothing_else_opens(self, keys: ApiKeys) -> None:
+    async def test_other_texts_are_not_valid_keys(self, keys: ApiKeys) -> None:
         key = (await keys.create(description=None)).api_key
         others = (
             key[:-1] + "A",
@@ -106,7 +108,7 @@ class TestCreate:
         for other in others:
             assert not await opens(keys, other)
 
-    async def test_another_pepper_does_not_open(
+    async def test_a_key_hashed_with_another_pepper_is_not_valid(
         self, keys: ApiKeys, key_store: KeyStore, clock: ManualClock, monotonic: ManualClock
     ) -> None:
         new = await keys.create(description=None)
@@ -164,12 +166,12 @@ class TestRevoke:
         new = await keys.create(description="x")
         assert await keys.revoke(new.key_id) == await keys.revoke(new.key_id)
 
-    async def test_of_an_unknown_one_is_told(self, keys: ApiKeys) -> None:
+    async def test_revoking_an_unknown_key_is_an_error(self, keys: ApiKeys) -> None:
         for key_id in ("", "x", "x" * 3000, "550e8400-e29b-41d4-a716-446655440000", "\x00", "ü"):
             with pytest.raises(ApiKeyNotFoundError):
                 await keys.revoke(key_id)
 
-    async def test_touches_no_other(self, keys: ApiKeys) -> None:
+    async def test_revoking_a_key_leaves_others_valid(self, keys: ApiKeys) -> None:
         gone, stays = [await keys.create(description=None) for _ in range(2)]
         await keys.revoke(gone.key_id)
         assert await opens(keys, stays.api_key)
@@ -204,7 +206,7 @@ class TestRevoke:
         assert not outcomes[-1]
         assert outcomes == sorted(outcomes, reverse=True), "refused, and then taken again"
 
-    async def test_a_slow_answer_counts_from_when_it_was_asked_for(
+    async def test_a_slow_read_is_cached_from_its_start(
         self, keys: ApiKeys, key_store: KeyStore, clock: ManualClock, monotonic: ManualClock
     ) -> None:
         new = await keys.create(description=None)
@@ -219,7 +221,7 @@ class TestRevoke:
         assert await opens(replica, new.api_key), "the answer was given before the revocation"
         assert not await opens(replica, new.api_key)
 
-    async def test_holds_at_once_here_also_for_an_answer_that_was_on_its_way(
+    async def test_a_read_that_began_before_a_revocation_is_not_cached(
         self, keys: ApiKeys, key_store: KeyStore, clock: ManualClock, monotonic: ManualClock
     ) -> None:
         new = await keys.create(description=None)
@@ -285,7 +287,7 @@ class TestLastUsed:
             await keys.authenticate(new.api_key)
             assert (await found(key_store, new.api_key)).last_used_at == expected
 
-    async def test_replicas_do_not_write_it_in_turns(
+    async def test_replicas_write_a_use_only_once(
         self,
         keys: ApiKeys,
         elsewhere: ApiKeys,
@@ -335,7 +337,7 @@ class TestEngineAway:
         async with telemetry_stores(request.param, tmp_path, postgres_url, dynamo_url) as stores:
             yield stores
 
-    async def test_is_never_taken_for_a_wrong_key(
+    async def test_an_outage_is_not_an_invalid_key(
         self, keys: ApiKeys, stores: Stores, monotonic: ManualClock
     ) -> None:
         new = await keys.create(description=None)

@@ -67,7 +67,7 @@ class TestRegister:
             firmware_version="2.0",
             capabilities={"sensors": [], "features": {}},
             last_seen_at=NOW_MS + 5000,
-            sequence=2,
+            sequence=first.sequence + 1,
         )
         assert await telemetry_store.find_devices([DEVICE]) == {DEVICE: second}
 
@@ -123,7 +123,7 @@ class TestDevices:
             assert renamed == replace(device, friendly_name=name, sequence=renamed.sequence)
             assert await stores.telemetry.find_devices([DEVICE]) == {DEVICE: renamed}
 
-    async def test_nobody_is_renamed_who_is_not_there(self, stores: Stores) -> None:
+    async def test_renaming_an_unknown_device_is_refused(self, stores: Stores) -> None:
         assert await rename_on(stores.telemetry, DEVICE, "name") is None
         assert await stores.telemetry.find_devices([DEVICE]) == {}
 
@@ -189,6 +189,46 @@ class TestDevices:
         }
         seen = [each.last_seen_at for each in listed]
         assert seen == sorted(seen)
+
+    async def test_devices_are_found_by_a_part_of_their_name_or_id(self, stores: Stores) -> None:
+        names = {1: "Greenhouse north", 2: "greenhouse SOUTH", 3: "100 %", 4: None, 5: "Cellar_1"}
+        for number, name in names.items():
+            await register_on(
+                stores.telemetry,
+                registration(hardware(number), name=name),
+                confirmation_id=ids.uuid4(),
+                at_ms=NOW_MS + number * 1000,
+            )
+
+        async def found(search: str) -> list[int]:
+            page = await stores.telemetry.page_of_devices(search=search, limit=10, cursor=None)
+            ids_found = [each.hardware_id for each in page.items]
+            return [number for number in names for each in ids_found if each == hardware(number)]
+
+        assert await found("GREEN") == [1, 2]
+        assert await found("south") == [2]
+        assert await found("%") == [3]
+        assert await found("r_1") == [5]
+        assert await found(hardware(4).lower()) == [4]
+        assert await found("nowhere") == []
+
+    async def test_a_search_is_listed_page_by_page(self, stores: Stores) -> None:
+        for number in range(12):
+            await register_on(
+                stores.telemetry,
+                registration(hardware(number), name=f"{'even' if number % 2 == 0 else 'odd'}"),
+                confirmation_id=ids.uuid4(),
+                at_ms=NOW_MS + number * 1000,
+            )
+        listed: list[str] = []
+        cursor = None
+        for size in (4, 2):
+            page = await stores.telemetry.page_of_devices(search="even", limit=4, cursor=cursor)
+            assert len(page.items) == size
+            listed += [each.hardware_id for each in page.items]
+            cursor = page.next_cursor
+        assert cursor is None
+        assert listed == [hardware(number) for number in (10, 8, 6, 4, 2, 0)]
 
     async def test_a_cursor_is_of_its_own_order_only(self, stores: Stores) -> None:
         await register(stores, *(hardware(n) for n in range(3)))

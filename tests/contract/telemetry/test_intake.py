@@ -195,7 +195,7 @@ class TestOneRequest:
         await register(stores, hardware(5))
         assert (await telemetry.ingest(raw)).acknowledged == names(raw)
 
-    async def test_what_is_refused_leaves_no_trace(
+    async def test_a_rejected_reading_stores_nothing(
         self, stores: Stores, telemetry: Telemetry
     ) -> None:
         seen = (await telemetry.get_device(DEVICE)).last_seen_at

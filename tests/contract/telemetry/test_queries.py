@@ -7,7 +7,7 @@ import pytest
 
 from sandyard.kit.paging import InvalidCursorError
 from sandyard.telemetry.errors import NoReadingsError
-from sandyard.telemetry.model import Bucket, Reading, TimeRange
+from sandyard.telemetry.model import Bucket, Gaps, Reading, SensorValue, TimeRange
 from sandyard.telemetry.service import Telemetry
 from tests.contract.telemetry.readings import keep, last_seen, times
 from tests.support.clocks import ManualClock
@@ -22,6 +22,7 @@ from tests.support.telemetry.engines import (
     raw_reading,
     reading,
     register,
+    registration,
     stored,
 )
 
@@ -168,7 +169,7 @@ class TestPaging:
 
 
 class TestLatest:
-    async def test_is_the_greatest_time_and_not_the_last_written(
+    async def test_latest_is_the_greatest_timestamp_not_the_last_written(
         self, stores: Stores, telemetry: Telemetry
     ) -> None:
         await register(stores)
@@ -229,7 +230,7 @@ class TestSeries:
         assert [each.start_ms for each in buckets] == starts
         assert [each.count for each in buckets] == [1, 1]
 
-    async def test_what_was_not_measured_has_no_bucket(self, stores: Stores) -> None:
+    async def test_readings_without_the_metric_have_no_bucket(self, stores: Stores) -> None:
         await register(stores, DEVICE, OTHER_DEVICE)
         await fill(stores, [reading(1)])
         for device, metric in ((DEVICE, "nothing"), (OTHER_DEVICE, "humidity_pct")):
@@ -237,7 +238,7 @@ class TestSeries:
         empty = TimeRange(NOW_MS + 2, NOW_MS + 1)
         assert list(await stores.telemetry.series(DEVICE, "humidity_pct", empty, bucket_ms=1)) == []
 
-    async def test_any_name_of_a_sensor_will_do(self, stores: Stores) -> None:
+    async def test_a_series_of_any_valid_sensor_name(self, stores: Stores) -> None:
         await register(stores)
         names = ["0", "1a", "_", "a" * 63, "a" * 64, "select", "null"]
         await fill(stores, [reading(1, sensors={name: n for n, name in enumerate(names)})])
@@ -253,3 +254,115 @@ class TestSeries:
         assert [each.min for each in buckets] == [float(value) for value in values]
         [whole] = await stores.telemetry.series(DEVICE, "t", EVER, bucket_ms=NOW_MS)
         assert (whole.min, whole.max, whole.count) == (-1e125, 1e125, 5)
+
+
+class TestSensors:
+    async def test_every_sensor_of_the_range_is_listed_with_its_latest_value(
+        self, stores: Stores
+    ) -> None:
+        await register(stores, DEVICE, OTHER_DEVICE)
+        await fill(
+            stores,
+            [
+                reading(1, sensors={"old": 1, "both": 2.5}),
+                reading(3, sensors={"both": 4, "_1": -0.5}),
+                reading(2, sensors={"both": 3}),
+                reading(9, sensors={"later": 9}),
+                reading(4, sensors={"other": 5}, hardware_id=OTHER_DEVICE),
+            ],
+        )
+        within = TimeRange(NOW_MS, NOW_MS + 8)
+        assert list(await stores.telemetry.sensors(DEVICE, within)) == [
+            SensorValue("_1", -0.5, NOW_MS + 3),
+            SensorValue("both", 4, NOW_MS + 3),
+            SensorValue("old", 1, NOW_MS + 1),
+        ]
+
+    async def test_a_range_without_readings_has_no_sensor(self, stores: Stores) -> None:
+        await register(stores)
+        await fill(stores, [reading(1), reading(5, sensors={})])
+        within = TimeRange(NOW_MS + 2, NOW_MS + 8)
+        assert list(await stores.telemetry.sensors(DEVICE, within)) == []
+
+
+MINUTE = 60_000
+
+
+class TestGaps:
+    async def test_a_hole_of_33_minutes_is_a_gap_of_33_minutes(
+        self, stores: Stores, telemetry: Telemetry
+    ) -> None:
+        await register(stores)
+        sent = [*range(-120, -63), *range(-31, 1)]
+        await fill(stores, [reading(minute * MINUTE) for minute in sent])
+        hole = TimeRange(NOW_MS - 64 * MINUTE, NOW_MS - 31 * MINUTE)
+        for hours in (2, 24, 24 * 7):
+            begin = NOW_MS - hours * 60 * MINUTE
+            found = await telemetry.gaps(DEVICE, None, from_ms=begin, to_ms=NOW_MS)
+            assert found.usual_interval_ms == MINUTE
+            assert hole in found.gaps
+
+    async def test_a_sensor_that_failed_has_gaps_of_its_own(
+        self, stores: Stores, telemetry: Telemetry
+    ) -> None:
+        await register(stores)
+        failed = range(-40, -10)
+        await fill(
+            stores,
+            [
+                reading(n * MINUTE, sensors={"t": n} if n in failed else {"t": n, "h": n})
+                for n in range(-60, 1)
+            ],
+        )
+        within = {"from_ms": NOW_MS - 60 * MINUTE, "to_ms": NOW_MS}
+        whole = TimeRange(*within.values())
+        assert await telemetry.gaps(DEVICE, "t", **within) == Gaps(whole, MINUTE, [])
+        assert (await telemetry.gaps(DEVICE, "h", **within)).gaps == [
+            TimeRange(NOW_MS - 41 * MINUTE, NOW_MS - 10 * MINUTE)
+        ]
+        assert (await telemetry.gaps(DEVICE, "none", **within)).gaps == [whole]
+
+    async def test_a_sensor_is_missed_since_the_first_reading_of_its_device(
+        self, stores: Stores, telemetry: Telemetry
+    ) -> None:
+        await telemetry.register(registration(), key_id="k")
+        await fill(
+            stores,
+            [
+                reading(n * MINUTE, sensors={"t": n} if n < -10 else {"t": n, "h": n})
+                for n in range(-30, 1)
+            ],
+        )
+        within = {"from_ms": NOW_MS - 60 * MINUTE, "to_ms": NOW_MS}
+        assert (await telemetry.gaps(DEVICE, "h", **within)).gaps == [
+            TimeRange(NOW_MS - 30 * MINUTE, NOW_MS - 10 * MINUTE)
+        ]
+
+    async def test_nothing_is_missing_before_a_device_is_registered(
+        self, stores: Stores, telemetry: Telemetry, clock: ManualClock
+    ) -> None:
+        await telemetry.register(registration(), key_id="k")
+        registered_at = NOW_MS
+        clock.advance(600)
+        begin = NOW_MS - DAY * 1000
+        found = await telemetry.gaps(DEVICE, None, from_ms=begin, to_ms=NOW_MS + 600_000)
+        assert found == Gaps(TimeRange(registered_at, NOW_MS + 600_000), None, [])
+        await fill(stores, [reading(n * MINUTE) for n in (-5, -4, -3)])
+        found = await telemetry.gaps(DEVICE, None, from_ms=begin, to_ms=NOW_MS + 600_000)
+        assert found.within.from_ms == NOW_MS - 5 * MINUTE
+        assert found.gaps == [TimeRange(NOW_MS - 3 * MINUTE, NOW_MS + 600_000)]
+
+    async def test_readings_of_one_millisecond_are_one_time(
+        self, stores: Stores, telemetry: Telemetry
+    ) -> None:
+        await register(stores)
+        pairs = [reading(n * MINUTE, batch_id=f"{n}-{twin}") for n in range(5) for twin in "ab"]
+        await fill(stores, pairs)
+        found = await telemetry.gaps(DEVICE, None, from_ms=NOW_MS, to_ms=NOW_MS + 4 * MINUTE)
+        assert (found.usual_interval_ms, found.gaps) == (MINUTE, [])
+
+    async def test_times_come_in_portions(self, stores: Stores) -> None:
+        await register(stores)
+        await fill(stores, [reading(n) for n in range(2500)])
+        portions = [each async for each in stores.telemetry.reading_times(DEVICE, None, EVER)]
+        assert [at for each in portions for at in each] == [NOW_MS + n for n in range(2500)]

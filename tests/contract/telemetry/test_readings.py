@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandyard.telemetry.model import Reading, Stored
+from sandyard.telemetry.model import Reading, Stored, TimeRange
 from sandyard.telemetry.ports import TelemetryStore
 from tests.contract.telemetry.readings import OTHER_BOOT_ID, keep, last_seen
 from tests.support.telemetry.engines import (
@@ -23,7 +23,7 @@ from tests.support.telemetry.engines import (
 )
 
 
-async def settled(stores: Stores) -> set[str]:
+async def stored_in_the_end(stores: Stores) -> set[str]:
     """The ids of what is stored, once no write of a caller that left comes after it any more."""
     found = {each.batch_id for each in await stored(stores)}
     quiet = 0
@@ -53,6 +53,17 @@ class TestKeep:
             await keep(stores, reading(number))
         assert [each.friendly_name for each in await stored(stores)] == ["first", None, "second"]
 
+    async def test_a_reading_has_the_time_when_it_arrived(self, stores: Stores) -> None:
+        await register(stores)
+        sent = reading(1)
+        await keep(stores, sent, now_ms=NOW_MS + 90_500)
+        await keep(stores, sent, now_ms=NOW_MS + 200_000)
+        [there] = await stored(stores)
+        assert there.received_at == NOW_MS + 90_000
+        within = TimeRange(NOW_MS, NOW_MS + 10)
+        page = await stores.telemetry.page_of_readings(DEVICE, within, limit=1, cursor=None)
+        assert page.items[0].received_at == NOW_MS + 90_000
+
     async def test_a_second_time_it_is_not_new(self, stores: Stores) -> None:
         await register(stores)
         sent = reading(1)
@@ -73,7 +84,7 @@ class TestKeep:
         ],
         ids=lambda changes: next(iter(changes)),
     )
-    async def test_what_stands_under_an_id_is_told_and_stays(
+    async def test_the_stored_content_of_an_id_is_returned_and_unchanged(
         self, stores: Stores, changes: dict[str, object]
     ) -> None:
         await register(stores, DEVICE, OTHER_DEVICE)
@@ -96,9 +107,7 @@ class TestKeep:
         }
         assert await stored(stores) == [reading(n) for n in range(100)]
 
-    async def test_requests_that_come_at_once_are_told_each_for_itself(
-        self, stores: Stores
-    ) -> None:
+    async def test_concurrent_requests_get_their_own_results(self, stores: Stores) -> None:
         """Of six at once one is known, one in part, one has another's ids, and three are new."""
         await register(stores, DEVICE, OTHER_DEVICE)
         requests = [[reading(n * 40 + k) for k in range(40)] for n in range(6)]
@@ -164,7 +173,7 @@ class TestKeep:
                 for start in range(0, 400, 20)
             )
         )
-        before = await settled(stores)
+        before = await stored_in_the_end(stores)
         assert await markers(stores) == before
         kept = await keep(stores, *everything)
         assert {batch_id for batch_id, each in kept.items() if not each.is_new} == before

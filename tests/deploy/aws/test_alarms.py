@@ -45,7 +45,8 @@ def test_an_alarm_waits_as_long_and_says_where_to_turn(synthesised: Synthesised,
         if rule is None:
             continue
         assert alarm["AlarmDescription"].startswith(f"{rule.severity}: ")
-        assert rule.runbook in alarm["AlarmDescription"]
+        link = f"{deployment(name).runbooks_url}{rule.runbook}"
+        assert f"See {link}." in alarm["AlarmDescription"]
         assert "{{" not in alarm["AlarmDescription"]
         if "EvaluationPeriods" in alarm and _period(alarm) <= 60 * rule.minutes:
             assert alarm["EvaluationPeriods"] * _period(alarm) == 60 * rule.minutes
@@ -61,9 +62,9 @@ def _period(alarm: dict[str, Any]) -> int:
 @pytest.mark.parametrize(
     ("alert", "pattern", "value"),
     [
-        ("SandyardPoolLow", r"< ([\d.]+) \* last_over_time", alarms.POOL_LOW_SHARE),
-        ("SandyardSyncStale", r"\[2m\]\) > (\d+)", alarms.SYNC_STALE_SEC),
-        ("SandyardPoolExhaustedSoon", r", (\d+)\) < 0", alarms.EXHAUSTED_WITHIN_SEC),
+        ("SandyardPoolLow", r"< ([\d.]+) \* max without", alarms.POOL_LOW_SHARE),
+        ("SandyardSyncStale", r"\[2m\]\)\) > (\d+)", alarms.SYNC_STALE_SEC),
+        ("SandyardPoolExhaustedSoon", r", (\d+)\)\) < 0", alarms.EXHAUSTED_WITHIN_SEC),
         ("SandyardPoolExhaustedSoon", r"\[(\d+)m\]", alarms.EXHAUSTED_SEEN_MINUTES),
         ("SandyardClaimsSlow", r"> ([\d.]+)$", alarms.CLAIM_P99_SEC),
         ("SandyardErrorBudgetFast", r"rate5m > ([\d.]+) \*", alarms.FAST_BURN),
@@ -134,7 +135,7 @@ def test_somebody_is_told_of_every_alert(synthesised: Synthesised, name: str) ->
 def test_metrics_that_alarms_ask_for_are_sent(synthesised: Synthesised, name: str) -> None:
     """By the agent beside the server, or by a filter over the log."""
     text = json.dumps(synthesised.of_type(name, "AWS::ECS::TaskDefinition"))
-    sent = set(re.findall(r"\^(sandyard_[a-z_]+)\$", text))
+    sent = set(re.findall(r"\^([a-z_]+)\$", text))
     sent |= {
         change["MetricName"]
         for each in synthesised.of_type(name, "AWS::Logs::MetricFilter").values()

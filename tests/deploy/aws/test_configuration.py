@@ -52,6 +52,10 @@ def test_default_names_are_those_of_the_docs() -> None:
         ("log_retention_days = 31", "log_retention_days: must be one of"),
         ("nat_gateways = 0", "nat_gateways: must be 1 or more"),
         ("colour = 1", "colour: there is no such field"),
+        (
+            'api_gateway = true\nallowed_networks = ["203.0.113.0/24"]',
+            "api_gateway: must not be used with allowed_networks",
+        ),
     ],
 )
 def test_a_mistake_names_its_field(tmp_path: Path, line: str, told: str) -> None:
@@ -70,4 +74,8 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 
 def test_a_missing_field_is_told(tmp_path: Path) -> None:
     text = "\n".join(line for line in SMALL.splitlines() if not line.startswith("provider_url"))
-    assert "provider_url" in str(load(tmp_path, text))
+    assert str(load(tmp_path, text)) == "provider_url: must be set"
+
+
+def test_a_missing_account_is_told_by_the_variable_to_set(tmp_path: Path) -> None:
+    assert str(load(tmp_path, SMALL, AWS_ACCOUNT_ID="")) == "AWS_ACCOUNT_ID: must be set"

@@ -146,9 +146,15 @@ def test_security_groups_open_nothing_else(synthesised: Synthesised, name: str) 
     assert {rule.get("CidrIp", rule.get("CidrIpv6")) for rule in inside} == callers
     assert {(rule["FromPort"], rule["ToPort"]) for rule in inside} == {(80, 80), (443, 443)}
     between = synthesised.of_type(name, "AWS::EC2::SecurityGroupIngress").values()
-    ports = {8080, 5432} if deployment(name).platform else {8080}
-    assert {rule["FromPort"] for rule in between} == ports
+    assert {rule["FromPort"] for rule in between} == ports_inside(name)
     assert all("SourceSecurityGroupId" in rule for rule in between)
+
+
+def ports_inside(name: str) -> set[int]:
+    """The ports between security groups: of tasks, the database, and the load balancer for API
+    Gateway."""
+    made = deployment(name)
+    return {8080} | ({5432} if made.platform else set()) | ({443} if made.api_gateway else set())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -161,8 +167,7 @@ def test_tasks_call_nobody_but_by_tls_and_the_load_balancer_only_them(
     assert called == ({443, 587} if deployment(name).platform else {443})
     assert {rule["CidrIp"] for rule in outside} <= {WORLD, NOWHERE}
     between = synthesised.of_type(name, "AWS::EC2::SecurityGroupEgress").values()
-    ports = {8080, 5432} if deployment(name).platform else {8080}
-    assert {rule["FromPort"] for rule in between} == ports
+    assert {rule["FromPort"] for rule in between} == ports_inside(name)
     assert all("DestinationSecurityGroupId" in rule for rule in between)
 
 
@@ -187,6 +192,28 @@ def test_the_firewall_limits_the_rate_of_an_address(synthesised: Synthesised, na
     logging = synthesised.one(name, "AWS::WAFv2::LoggingConfiguration")
     hidden = {each["SingleHeader"]["Name"] for each in logging["RedactedFields"]}
     assert hidden == {"authorization", "x-api-key", "cookie"}
+
+
+def test_api_gateway_passes_on_the_calls_of_tracks_alone(synthesised: Synthesised) -> None:
+    routes = synthesised.of_type("platform", "AWS::ApiGatewayV2::Route").values()
+    assert {each["RouteKey"] for each in routes} == {
+        "ANY /v1/allocate",
+        "ANY /v1/queue",
+        "ANY /v1/release",
+        "ANY /v1/sandboxes/{path+}",
+    }
+    integration = synthesised.one("platform", "AWS::ApiGatewayV2::Integration")
+    assert integration["ConnectionType"] == "VPC_LINK"
+    assert integration["TlsConfig"] == {"ServerNameToVerify": "campus.example.com"}
+    stage = synthesised.one("platform", "AWS::ApiGatewayV2::Stage")
+    assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] == 1000
+    assert "AccessLogSettings" in stage
+    rules = {
+        each["Name"]: each for each in synthesised.one("platform", "AWS::WAFv2::WebACL")["Rules"]
+    }
+    assert "ScopeDownStatement" in rules["rate"]["Statement"]["RateBasedStatement"]
+    assert '"QUEUE_MAX_WAIT_SEC", "Value": "25"' in json.dumps(synthesised.json("platform"))
+    assert synthesised.of_type("small", "AWS::ApiGatewayV2::Api") == {}
 
 
 def test_the_firewall_lets_in_whom_the_lists_name(synthesised: Synthesised) -> None:

@@ -37,7 +37,7 @@ def test_create_makes_the_tables_of_both_parts(tmp_path: Path, environment: dict
     mode = ("--billing-mode", "provisioned")
     lines = run("create", *mode, environment=environment, tmp_path=tmp_path)
     assert [line for line in lines if line[0] != " "] == [f"{name}: created" for name in names]
-    scaled = f"table/{pool} dynamodb:table:ReadCapacityUnits 5 to 4000, target 70 %"
+    scaled = f"table/{pool} dynamodb:table:ReadCapacityUnits 20 to 4000, target 70 %"
     assert f"  auto scaling: {scaled}" in lines
     assert f"table/{prefix}devices/index/gsi1 dynamodb:index:WriteCapacityUnits" in "".join(lines)
     again = run("create", environment=environment, tmp_path=tmp_path)

@@ -13,14 +13,14 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.servers.processes import clean_environment
+from tests.support.servers.processes import clean_environment, run_command
 from tests.support.services.otlp_collector import Collector, collecting
 from tests.support.storage.engines import AWS_ENVIRONMENT, create_database
 
 EVENTS = Path(__file__).parent / "lambda_events"
 BASE = "/telemetry/v1"
-OPERATOR = {"authorization": "Bearer telemetry-token"}
-SECRETS = {"TELEMETRY_ADMIN_TOKEN": "telemetry-token", "API_KEY_PEPPER": "pepper"}
+OPERATOR = {"authorization": "Bearer telemetry-token-of-the-tests"}
+SECRETS = {"TELEMETRY_ADMIN_TOKEN": "telemetry-token-of-the-tests", "API_KEY_PEPPER": "pepper"}
 
 # What AWS's runtime does: import the handler once, then give it event after event.
 RUNTIME = """
@@ -98,12 +98,7 @@ async def engine(
     else:
         settings = {"DATABASE_URL": await create_database(postgres_url)}
         command = ["db", "upgrade"]
-    subprocess.run(
-        [sys.executable, "-m", "sandyard", *command],
-        env=clean_environment(settings),
-        check=True,
-        capture_output=True,
-    )
+    run_command(*command, environment=settings).check_returncode()
     return settings
 
 

@@ -91,7 +91,7 @@ async def call_until(server: ServerProcess, tokens: list[str], done: asyncio.Eve
 async def test_no_call_is_refused_while_a_secret_is_rotated_and_its_place_fails(
     tmp_path: Path, secrets_manager: SecretsManager
 ) -> None:
-    secrets_manager.put(admin="admin-0", track="track-0")
+    secrets_manager.put(admin="admin-token-no-0", track="track-token-no-0")
     environment = secrets_manager.environment | {
         "PARTS": "broker",
         "BROKER_ADMIN_TOKEN": f"aws-secretsmanager:{SECRET}#admin",
@@ -99,11 +99,11 @@ async def test_no_call_is_refused_while_a_secret_is_rotated_and_its_place_fails(
         "SECRETS_REFRESH_SEC": "3600",  # only calls make it look
     }
     with sandyard_serve(tmp_path / "data", environment=environment) as server:
-        tokens, done = ["admin-0"], asyncio.Event()
+        tokens, done = ["admin-token-no-0"], asyncio.Event()
         calls = asyncio.create_task(call_until(server, tokens, done))
         for number in range(1, 4):
-            token = f"admin-{number}"
-            await asyncio.to_thread(secrets_manager.put, admin=token, track="track-0")
+            token = f"admin-token-no-{number}"
+            await asyncio.to_thread(secrets_manager.put, admin=token, track="track-token-no-0")
             tokens.append(token)
             assert await asyncio.to_thread(status, server, token) == 200
         done.set()
@@ -111,7 +111,7 @@ async def test_no_call_is_refused_while_a_secret_is_rotated_and_its_place_fails(
         assert set(seen) == {200}, server.log.read_text()[-3000:]
         assert seen[200] > CALLERS
         assert [status(server, token) for token in tokens] == [200] * 4, "the old ones hold too"
-        assert status(server, "track-0") == status(server, "wrong") == 401
+        assert status(server, "track-token-no-0") == status(server, "wrong") == 401
         secrets_manager.server.stop()
         assert [status(server, token) for token in tokens] == [200] * 4, "an outage stops nothing"
         assert status(server, "wrong") == 401
@@ -141,7 +141,7 @@ async def test_every_secret_in_a_file_is_read_again_on_sighup(
     tmp_path: Path, postgres_url: str
 ) -> None:
     """On PostgreSQL, as a role whose password changes too."""
-    url = await with_role(postgres_url, "password-0")
+    url = await with_role(postgres_url, "password-number-0")
     files = {
         name: tmp_path / name.lower()
         for name in ("METRICS_TOKEN", "TELEMETRY_ADMIN_TOKEN", "DATABASE_PASSWORD")
@@ -151,18 +151,18 @@ async def test_every_secret_in_a_file_is_read_again_on_sighup(
     environment |= {"DATABASE_URL": url, "PARTS": "telemetry", "DATABASE_POOL_SIZE": "2"}
     upgrade(environment, tmp_path)
     with sandyard_serve(tmp_path / "data", environment=environment) as server:
-        assert status(server, "metrics-token-0", "/metrics") == 200
-        await change_password(postgres_url, url, "password-1")
+        assert status(server, "metrics-token-number-0", "/metrics") == 200
+        await change_password(postgres_url, url, "password-number-1")
         write(files, "1")
         server.process.send_signal(signal.SIGHUP)
         eventually(lambda: "METRICS_TOKEN was rotated" in server.log.read_text(), "rotated")
         for version in "01":
-            assert status(server, f"metrics-token-{version}", "/metrics") == 200
+            assert status(server, f"metrics-token-number-{version}", "/metrics") == 200
             path = "/telemetry/v1/devices"
-            assert status(server, f"telemetry-admin-token-{version}", path) == 200
+            assert status(server, f"telemetry-admin-token-number-{version}", path) == 200
         await end_connections(postgres_url, url)
         with pytest.raises(asyncpg.InvalidPasswordError):
-            await asyncpg.connect(url, password="password-0")
+            await asyncpg.connect(url, password="password-number-0")
         eventually(
             lambda: httpx.get(server.url + "/readyz", timeout=60).status_code == 200, "reconnected"
         )
@@ -172,7 +172,7 @@ async def test_every_secret_in_a_file_is_read_again_on_sighup(
 def write(files: dict[str, Path], version: str) -> None:
     for name, file in files.items():
         kind = "password" if name == "DATABASE_PASSWORD" else name.lower().replace("_", "-")
-        file.write_text(f"{kind}-{version}\n")
+        file.write_text(f"{kind}-number-{version}\n")
 
 
 def upgrade(environment: dict[str, str], folder: Path) -> None:

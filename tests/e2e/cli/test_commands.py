@@ -10,6 +10,7 @@ import httpx
 import orjson
 import pytest
 
+from sandyard.settings import describe
 from tests.support.servers.processes import csp_simulator, run_sandyard, sandyard_serve
 from tests.support.servers.users import signed_up
 
@@ -58,6 +59,7 @@ def test_a_mistake_is_told_on_stderr_without_a_traceback(
     actual, _, errors = run(*arguments, environment=environment, tmp_path=tmp_path)
     assert actual == code
     assert words in errors
+    assert len(errors.splitlines()) == 1
     assert "Traceback" not in errors
 
 
@@ -88,8 +90,41 @@ def test_on_a_shared_engine_no_token_is_invented(tmp_path: Path) -> None:
     ]
 
 
+def test_settings_are_listed_with_their_source_and_without_secrets(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a-token-that-is-in-a-file")
+    generated = tmp_path / "d" / "secrets" / "api_key_pepper"
+    generated.parent.mkdir(parents=True)
+    generated.write_text("a-pepper-that-was-generated")
+    environment = {
+        "SYNC_INTERVAL_SEC": "30",
+        "BROKER_API_TOKEN": f"file:{tmp_path / 'token'}",
+        "BROKER_ADMIN_TOKEN": "a-token-in-the-environment",
+        "RATE_LIMIT_STORAGE_URL": "async+redis://user:password@redis:6379",
+        "SYNC_INTERVAL_SECS": "20",
+    }
+    code, output, errors = run(
+        *("settings", "--changed", "-o", "json", "--data-dir", str(tmp_path / "d")),
+        environment=environment,
+        tmp_path=tmp_path,
+    )
+    assert code == 0, errors
+    found = {row["setting"]: (row["value"], row["from"]) for row in orjson.loads(output)}
+    assert found == {
+        "DRAIN_SEC": ("0.1", "environment"),
+        "SYNC_INTERVAL_SEC": ("30.0", "environment"),
+        "BROKER_API_TOKEN": ("(hidden)", f"file:{tmp_path / 'token'}"),
+        "BROKER_ADMIN_TOKEN": ("(hidden)", "environment"),
+        "RATE_LIMIT_STORAGE_URL": ("async+redis://(hidden)@redis:6379", "environment"),
+        "API_KEY_PEPPER": ("(hidden)", str(generated)),
+    }
+    assert errors == "SYNC_INTERVAL_SECS is not a setting. Did you mean SYNC_INTERVAL_SEC?\n"
+    code, output, _ = run("settings", environment={}, tmp_path=tmp_path)
+    listed = {line.split()[0] for line in output.splitlines()[1:]}
+    assert (code, listed) == (0, {name for name, _ in describe()})
+
+
 def test_tracks_and_operators_may_not_share_a_token(tmp_path: Path) -> None:
-    environment = {"BROKER_API_TOKEN": "a,b", "BROKER_ADMIN_TOKEN": "b"}
+    environment = {"BROKER_API_TOKEN": f"{'a' * 16},{'b' * 16}", "BROKER_ADMIN_TOKEN": "b" * 16}
     code, _, errors = run(
         "serve", "--data-dir", str(tmp_path / "d"), environment=environment, tmp_path=tmp_path
     )

@@ -1,18 +1,29 @@
 """The lines of the docs, pasted into a shell beside a running server."""
 
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.servers.processes import ServerProcess, clean_environment, sandyard_serve
+from sandyard.kit.free_ports import free_port
+from tests.support.servers.processes import (
+    ServerProcess,
+    clean_environment,
+    csp_simulator,
+    sandyard_serve,
+)
 from tests.support.servers.users import until
 
 DOCS = Path(__file__).parents[3] / "docs"
-SECRETS = {"broker_admin_token": "admin-token", "telemetry_admin_token": "telemetry-token"}
+SECRETS = {
+    "broker_admin_token": "admin-token-of-the-tests",
+    "telemetry_admin_token": "telemetry-token-of-the-tests",
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +38,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield running
 
 
-def blocks(page: str, heading: str) -> list[str]:
-    """The lines to paste below a heading, block by block."""
-    section = (DOCS / page).read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+def blocks(page: str, heading: str = "") -> list[str]:
+    """The lines to paste below a heading, or of the whole page, block by block."""
+    text = (DOCS / page).read_text()
+    section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0] if heading else text
     return re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
@@ -87,6 +99,39 @@ def test_the_docs_field_helper_fails_on_an_error_response(server: ServerProcess)
     done = paste(server, helper, 'curl -s "$P/me" | field email')
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith('no email: {"error":{"code":"LOGIN_REQUIRED"')
+
+
+def test_a_provider_is_connected_as_its_page_says(tmp_path: Path) -> None:
+    check = blocks("provider.md")[0]
+    start, use = blocks("provider.md", "Start the server with it")
+    port = free_port()
+    with csp_simulator(tmp_path, "--count", "3", "--token", "sesame") as provider:
+
+        def run(lines: str) -> "subprocess.Popen[str]":
+            for text, actual in {
+                "https://csp.example.com": provider,
+                "CSP_API_TOKEN=…": "CSP_API_TOKEN=sesame",
+                "sandyard serve": f"exec sandyard serve --port {port}",
+                "localhost:8080": f"localhost:{port}",
+            }.items():
+                lines = lines.replace(text, actual)
+            path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            return subprocess.Popen(
+                ["sh", "-c", lines],
+                cwd=tmp_path,
+                env=clean_environment({}) | {"PATH": path},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+
+        assert run(check).communicate(timeout=60)[0].startswith("ok "), "the check passes"
+        server = run(start)
+        try:
+            until(lambda: '"available":3' in run(use.splitlines()[0]).communicate(timeout=60)[0])
+            assert "sandbox-000" in run(use).communicate(timeout=60)[0]
+        finally:
+            server.terminate()
+            server.communicate(timeout=60)
 
 
 def test_a_pool_is_emptied_for_another_provider(server: ServerProcess) -> None:

@@ -42,7 +42,11 @@ def proxy(backend: RestartingServer) -> Iterator[LossyProxy]:
 
 @pytest.fixture
 def connection(proxy: LossyProxy) -> Connection:
-    return Connection(proxy.url, track_token="track-token", telemetry_token="telemetry-token")
+    return Connection(
+        proxy.url,
+        track_token="track-token-of-the-tests",
+        telemetry_token="telemetry-token-of-the-tests",
+    )
 
 
 @pytest.fixture

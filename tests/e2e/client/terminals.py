@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.entrypoints.cli import run
+from tests.support.servers.fork_server import ForkedProcess
 from tests.support.servers.processes import clean_environment
 
 PATIENCE_SEC = 60
@@ -57,7 +58,7 @@ class CommandLine:
     @contextmanager
     def started(self, *arguments: str, **more: str) -> Iterator["subprocess.Popen[str]"]:
         """As a process of its own, which is ended with the block."""
-        process = subprocess.Popen(
+        process = ForkedProcess(
             [sys.executable, "-m", "sandyard", *arguments],
             env=clean_environment(self.environment | more),
             stdin=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow.parquet as pq
 import pytest
 from sandyard_client import Client, Connection, Credential, Request
 
@@ -32,7 +33,7 @@ def ann(backend: RestartingServer) -> Person:
 
 @pytest.fixture(scope="module")
 def keys(backend: RestartingServer, ann: Person) -> dict[str, str]:
-    with Client(Connection(backend.url, telemetry_token="telemetry-token")) as client:
+    with Client(Connection(backend.url, telemetry_token="telemetry-token-of-the-tests")) as client:
         request = Request("POST", "/telemetry/v1/api-keys", Credential.TELEMETRY, json={})
         device_key = client.call(request)["api_key"]
     made = ann.call("POST", "/api-keys", {"name": "tests"}, expect=201)
@@ -49,9 +50,9 @@ def sandyard(
 ) -> CommandLine:
     environment = {
         "SANDYARD_URL": backend.url,
-        "SANDYARD_TOKEN": "track-token",
-        "SANDYARD_ADMIN_TOKEN": "admin-token",
-        "SANDYARD_TELEMETRY_TOKEN": "telemetry-token",
+        "SANDYARD_TOKEN": "track-token-of-the-tests",
+        "SANDYARD_ADMIN_TOKEN": "admin-token-of-the-tests",
+        "SANDYARD_TELEMETRY_TOKEN": "telemetry-token-of-the-tests",
         "SANDYARD_CONFIG": str(tmp_path / "config"),
         "XDG_STATE_HOME": str(tmp_path / "state"),
         **keys,
@@ -90,6 +91,9 @@ def test_a_lease_is_taken_seen_extended_and_released(sandyard: CommandLine, trac
     repeated = sandyard("lease", "release", "--track", track)
     assert (repeated.out, "has no lease" in repeated.err) == ("", True)
     assert json.loads(sandyard("lease", "list", "--track", track, "-o", "json").out) == []
+    history = json.loads(sandyard("lease", "history", "--track", track, "-o", "json").out)
+    kinds = [event["kind"] for event in reversed(history)]
+    assert kinds[:3] == ["lease.created", "lease.extended", "lease.ended"]
 
 
 def test_a_lease_gets_another_sandbox(sandyard: CommandLine, track: str) -> None:
@@ -182,7 +186,7 @@ def test_who_is_interrupted_while_it_waits_leaves_the_queue(
 
 
 def _tickets(backend: RestartingServer, track: str, what: str) -> int:
-    with Client(Connection(backend.url, admin_token="admin-token")) as client:
+    with Client(Connection(backend.url, admin_token="admin-token-of-the-tests")) as client:
         query = {"actor": f"track:{track}", "kind": f"ticket.{what}"}
         return len(
             client.call(Request("GET", "/v1/admin/events", Credential.ADMIN, query=query))["events"]
@@ -249,6 +253,9 @@ def test_a_device_sends_and_is_seen(
     output = tmp_path / "out.csv"
     sandyard("device", "export", device, str(output))
     assert len(output.read_text().splitlines()) == 5
+    output = tmp_path / "out.parquet"
+    sandyard("device", "export", device, str(output))
+    assert pq.read_table(output).num_rows == 4
 
 
 def test_a_login_is_stored_for_its_owner_alone(
@@ -270,11 +277,11 @@ def test_a_login_is_stored_for_its_owner_alone(
     sandyard("login", "--token", "admin", code=4)
     secrets = tmp_path / "data" / "secrets"
     secrets.mkdir(parents=True)
-    (secrets / "broker_admin_token").write_text("admin-token\n")
+    (secrets / "broker_admin_token").write_text("admin-token-of-the-tests\n")
     sandyard("login", "--data-dir", str(secrets.parent))
     stored = (tmp_path / "config").read_text()
     assert "sbk-" in stored
-    assert "admin_token = admin-token" in stored
+    assert "admin_token = admin-token-of-the-tests" in stored
     assert (tmp_path / "config").stat().st_mode & 0o777 == 0o600
     sandyard("lease", "list")
     sandyard("usage")

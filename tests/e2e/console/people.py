@@ -1,14 +1,12 @@
 """The accounts of the console's tests: two tenants and an admin."""
 
-import subprocess
-import sys
 import time
 from email import message_from_bytes
 from pathlib import Path
 
 import httpx
 
-from tests.support.servers.processes import ServerProcess
+from tests.support.servers.processes import ServerProcess, run_command
 
 ANN, BOB, ADMIN = "ann", "bob", "ada"
 
@@ -28,10 +26,9 @@ def open_account(server: ServerProcess, name: str) -> None:
 
 
 def _make_admin(data_dir: Path) -> None:
-    command = [sys.executable, "-m", "sandyard", "users", "create-admin", "--password-stdin"]
+    command = ["users", "create-admin", "--password-stdin"]
     whose = ["--email", f"{ADMIN}@example.com", "--username", ADMIN, "--data-dir", str(data_dir)]
-    given = f"{password(ADMIN)}\n".encode()
-    subprocess.run([*command, *whose], input=given, check=True, capture_output=True, timeout=60)
+    run_command(*command, *whose, text=f"{password(ADMIN)}\n").check_returncode()
 
 
 def password(name: str) -> str:

@@ -64,5 +64,7 @@ def prefix_proxy(port: int, prefix: str, *targets: str) -> Iterator[Counter[str]
         server.daemon_threads = True
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield asked
-        server.shutdown()
+        try:
+            yield asked
+        finally:
+            server.shutdown()

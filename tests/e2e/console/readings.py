@@ -11,7 +11,12 @@ BOOT_ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 
 
 def send_reading(
-    console: ServerProcess, api_key: str, name: str, *, hardware_id: str = HARDWARE_ID
+    console: ServerProcess,
+    api_key: str,
+    name: str,
+    *,
+    hardware_id: str = HARDWARE_ID,
+    sensor: str = "temperature",
 ) -> None:
     now_ms = int(time.time() * 1000)
     about = {"hardware_id": hardware_id, "boot_id": BOOT_ID, "firmware_version": "1.0.0"}
@@ -19,8 +24,8 @@ def send_reading(
         **about,
         "batch_id": f"batch-{now_ms}",
         "timestamp_ms": now_ms,
-        "sensors": {"temperature": 21.5},
-        "sensor_status": {"temperature": "ok"},
+        "sensors": {sensor: 21.5},
+        "sensor_status": {sensor: "ok"},
     }
     with httpx.Client(base_url=f"{console.url}/telemetry/v1", timeout=60) as client:
         client.headers["X-API-Key"] = api_key

@@ -21,7 +21,7 @@ async def _never(_request: object) -> Response:
     raise AssertionError("the route only matches paths")
 
 
-_READ = [each.path for each in SCREENS if "GET" in each.methods]
+_READ = [each.path for each in SCREENS if each.method == "GET"]
 _ROUTES = [Route(path, _never, methods=["GET"]) for path in _READ]
 
 

@@ -55,7 +55,11 @@ def session_of(server: ServerProcess, name: str) -> ConsoleSession:
 
 
 def operator_session(server: ServerProcess) -> ConsoleSession:
-    return _opened(server, "/console/login/operator", {"token": server.admin_token})
+    return token_session(server, server.admin_token)
+
+
+def token_session(server: ServerProcess, token: str) -> ConsoleSession:
+    return _opened(server, "/console/login/operator", {"token": token})
 
 
 def _opened(server: ServerProcess, path: str, form: dict[str, str]) -> ConsoleSession:

@@ -28,6 +28,14 @@ def run_job(console: ServerProcess, name: str) -> httpx.Response:
     return httpx.post(url, headers=console.admin, timeout=30)
 
 
+def open_circuit(console: ServerProcess) -> None:
+    """The provider's: it is shown as open until the next call, some seconds later."""
+    for _ in range(10):
+        if run_job(console, "sync").json()["error"]["code"] == "PROVIDER_CIRCUIT_OPEN":
+            return
+    raise AssertionError("the circuit stays closed")
+
+
 def path_of_free(console: ServerProcess) -> str:
     """Of the page of a sandbox that nobody has."""
     answer = httpx.get(
@@ -51,7 +59,26 @@ def test_one_sandbox_is_held_with_a_reason_and_let_go(
     operator.get_by_role("button", name="Hold").click()
     confirm(operator)
     expect(operator.locator(".state.held")).to_be_visible()
+    expect(operator.locator("dt:text-is('held until') + dd time")).to_be_visible()
     expect(operator.get_by_role("cell", name="its disk is looked at").first).to_be_visible()
+    operator.get_by_role("button", name="Restore").click()
+    confirm(operator)
+    expect(operator.locator(".state.available")).to_be_visible()
+
+
+def test_a_quarantined_sandbox_is_called_so_with_its_reason(
+    operator: Page, console: ServerProcess
+) -> None:
+    operator.goto(path_of_free(console))
+    operator.get_by_label("Reason to quarantine").fill("its clock is wrong")
+    operator.get_by_role("button", name="Quarantine").click()
+    confirm(operator)
+    expect(operator.locator("h1 .state")).to_have_text("quarantined")
+    expect(operator.locator("h1")).to_contain_text("its clock is wrong")
+    operator.goto(f"{console.url}/console/labs?status=stale")
+    row = operator.locator("#list tbody tr", has_text="its clock is wrong")
+    expect(row.locator(".state")).to_have_text("quarantined")
+    row.get_by_role("link").click()
     operator.get_by_role("button", name="Restore").click()
     confirm(operator)
     expect(operator.locator(".state.available")).to_be_visible()
@@ -81,8 +108,7 @@ def test_an_open_circuit_is_told_and_closes_when_the_provider_is_back(
     operator: Page, console: ServerProcess, away: str
 ) -> None:
     operator.goto(f"{console.url}/console/labs/jobs")
-    for _ in range(4):
-        run_job(console, "sync")
+    open_circuit(console)
     operator.get_by_role("button", name="Run now: sync").click()
     expect(operator.locator("#alerts")).to_contain_text("PROVIDER_CIRCUIT_OPEN")
     with operator.expect_response(lambda answer: "hx-request" in answer.request.headers):
@@ -93,9 +119,9 @@ def test_an_open_circuit_is_told_and_closes_when_the_provider_is_back(
     expect(operator.locator("#provider")).to_contain_text("The circuit breaker is open since")
     operator.goto(f"{console.url}/console/labs")
     expect(operator.locator("#pool .state.failed")).to_have_text("not called")
-    set_outage(away, "none")
     operator.goto(f"{console.url}/console/labs/jobs")
     expect(operator.locator("#provider .state.failed")).to_be_visible()
+    set_outage(away, "none")
     comes_back(operator)
     operator.reload()
     expect(operator.locator("#provider .state.ok")).to_have_text("reachable")
@@ -105,7 +131,7 @@ def comes_back(operator: Page) -> None:
     """Once the circuit lets a call through again."""
     sync = operator.get_by_role("button", name="Run now: sync")
     listed = operator.locator("#job-result dt:text-is('listed')")
-    for _ in range(20):
+    for _ in range(60):
         with operator.expect_response(lambda answer: answer.url.endswith("/jobs/sync")):
             sync.click()
         if listed.count():

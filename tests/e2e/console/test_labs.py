@@ -7,6 +7,7 @@ import httpx
 from playwright.sync_api import Page, expect
 
 from tests.e2e.console.conftest import confirm, lease
+from tests.e2e.console.people import ADMIN
 from tests.support.servers.processes import ServerProcess
 
 
@@ -97,7 +98,7 @@ def test_a_sandbox_is_found_by_how_its_name_begins(operator: Page, console: Serv
     expect(operator.get_by_text("No sandbox matches.")).to_be_visible()
 
 
-def test_many_are_deleted_after_a_look_at_which(operator: Page, console: ServerProcess) -> None:
+def test_a_bulk_deletion_is_previewed_first(operator: Page, console: ServerProcess) -> None:
     for track in ("many-1", "many-2"):
         lease(console, track)
     operator.goto(f"{console.url}/console/labs")
@@ -118,10 +119,73 @@ def test_many_are_deleted_after_a_look_at_which(operator: Page, console: ServerP
     expect(operator.get_by_text("1 held, 0 skipped")).to_be_visible()
 
 
+def test_quarantined_sandboxes_are_restored_together(
+    operator: Page, console: ServerProcess
+) -> None:
+    admin = f"{console.url}/v1/admin"
+    free = httpx.get(
+        f"{admin}/sandboxes?status=available&limit=2", headers=console.admin, timeout=60
+    ).json()["sandboxes"]
+    body = {"reason": "wrong image", "names": [each["name"] for each in free]}
+    quarantined = httpx.post(
+        f"{admin}/bulk-quarantine", headers=console.admin, json=body, timeout=60
+    )
+    assert quarantined.json()["changed"] == 2
+    operator.goto(f"{console.url}/console/labs")
+    form = operator.locator("form[hx-post$='/bulk']").first
+    form.get_by_label("Action").select_option("restore")
+    form.get_by_role("button", name="Show which").click()
+    operator.get_by_role("button", name="Restore 2").click()
+    confirm(operator)
+    expect(operator.get_by_text("2 restored, 0 skipped")).to_be_visible()
+
+
 def test_an_error_shows_its_code_and_request_id(operator: Page, console: ServerProcess) -> None:
     operator.goto(f"{console.url}/console/labs/sandboxes/00000000-0000-5000-8000-000000000000")
     expect(operator.get_by_text("SANDBOX_NOT_FOUND")).to_be_visible()
     expect(operator.get_by_text("req_")).to_be_visible()
+
+
+def test_an_error_shows_its_details(ann: Page, console: ServerProcess) -> None:
+    ann.get_by_role("heading", name="Overview").wait_for()
+    ann.goto(f"{console.url}/console/sandboxes?sort=colour")
+    expect(ann.locator(".alert").get_by_text("sort:")).to_be_visible()
+
+
+def test_a_search_without_a_match_leads_to_the_story_of_a_track_after_the_deletion(
+    operator: Page, console: ServerProcess
+) -> None:
+    leased = lease(console, "gone-track")
+    headers = console.track | {"X-Track-ID": "gone-track"}
+    path = f"{console.url}/v1/sandboxes/{leased['sandbox_id']}/mark-for-deletion"
+    assert httpx.post(path, headers=headers, timeout=60).is_success
+    cleanup = f"{console.url}/v1/admin/cleanup"
+    assert httpx.post(cleanup, headers=console.admin, timeout=60).json()["deleted"] >= 1
+    operator.goto(f"{console.url}/console/labs?q=gone-track")
+    operator.get_by_role("link", name="track's page").click()
+    expect(operator.get_by_role("heading", name="gone-track")).to_be_visible()
+    row = operator.locator("#leases tbody tr")
+    expect(row).to_contain_text(leased["name"])
+    expect(row).to_contain_text("lease.ended track:gone-track")
+    expect(row).to_contain_text("released by its track")
+    expect(operator.get_by_role("cell", name="sandbox.deleted")).to_be_visible()
+
+
+def test_the_pool_is_sorted_by_a_column(operator: Page, console: ServerProcess) -> None:
+    leased = lease(console, "sorted-1")
+    operator.goto(f"{console.url}/console/labs")
+    names = operator.locator("#list tbody tr td:first-child")
+    shown = names.all_inner_texts()
+    assert shown == sorted(shown)
+    operator.get_by_role("link", name="Name", exact=True).click()
+    expect(operator.locator("th[aria-sort=descending]")).to_have_text("Name")
+    assert names.all_inner_texts() == sorted(shown, reverse=True)
+    operator.get_by_role("link", name="Lease ends").click()
+    expect(operator.locator("#list tbody tr").first.locator(".state.allocated")).to_be_visible()
+    operator.get_by_role("link", name="sorted-1").click()
+    row = operator.locator("#leases tbody tr")
+    expect(row).to_contain_text(leased["name"])
+    expect(row.locator(".state")).to_have_text("live")
 
 
 def test_labs_are_for_operators(ann: Page, console: ServerProcess) -> None:
@@ -137,6 +201,7 @@ def test_a_lease_is_extended_and_a_broken_sandbox_replaced(
 ) -> None:
     leased = lease(console, "broken-1")
     operator.goto(f"{console.url}/console/labs/sandboxes/{leased['sandbox_id']}")
+    expect(operator.locator("#live.on")).to_be_visible()
     operator.get_by_role("button", name="Extend").click()
     confirm(operator)
     expect(operator.get_by_text("lease.extended")).to_be_visible()
@@ -144,7 +209,63 @@ def test_a_lease_is_extended_and_a_broken_sandbox_replaced(
     operator.get_by_role("button", name="Replace").click()
     confirm(operator)
     expect(operator.locator(".state.held")).to_be_visible()
-    assert lease(console, "broken-1")["sandbox_id"] != leased["sandbox_id"]
+    instead = lease(console, "broken-1")
+    assert instead["sandbox_id"] != leased["sandbox_id"]
+    notice = f"{leased['name']}: give its track another one, and hold this. Done."
+    expect(operator.get_by_text(notice)).to_be_visible()
+    expect(operator.get_by_text(f"Its track has {instead['name']} now.")).to_be_visible()
+
+
+def test_a_click_is_not_lost_to_a_live_refresh(operator: Page, console: ServerProcess) -> None:
+    leased = lease(console, "clicked-1")
+    operator.goto(f"{console.url}/console/labs/sandboxes/{leased['sandbox_id']}")
+    expect(operator.locator("#live.on")).to_be_visible()
+    operator.get_by_role("button", name="Extend").hover()
+    operator.mouse.down()
+    with operator.expect_response(lambda answer: "hx-request" in answer.request.headers):
+        lease(console, "clicked-2")
+    operator.wait_for_timeout(100)  # for the swap that would have come
+    operator.mouse.up()
+    expect(operator.get_by_role("button", name="Go on")).to_be_visible()
+
+
+def test_a_button_works_as_soon_as_a_live_refresh_shows_it(
+    operator: Page, console: ServerProcess
+) -> None:
+    leased = lease(console, "refreshed-1")
+    operator.goto(f"{console.url}/console/labs/sandboxes/{leased['sandbox_id']}")
+    expect(operator.locator("#live.on")).to_be_visible()
+    operator.evaluate(
+        """() => {
+            const extend = () => document.querySelector("form[hx-post$='/extend'] button").click();
+            document.addEventListener("htmx:afterSwap", () => setTimeout(extend), {once: true});
+        }"""
+    )
+    lease(console, "refreshed-2")
+    expect(operator.get_by_role("button", name="Go on")).to_be_visible()
+
+
+def test_an_admin_appears_by_name_in_the_events_whatever_their_browser_sends(
+    admin: Page, console: ServerProcess
+) -> None:
+    sandbox_id = lease(console, "named-1")["sandbox_id"]
+    admin.goto(f"{console.url}/console/labs/sandboxes/{sandbox_id}")
+    admin.get_by_role("button", name="Extend").click()
+    confirm(admin)
+    expect(admin.get_by_text("lease.extended")).to_be_visible()
+    status = admin.evaluate(
+        """id => fetch(`/console/api/v1/admin/sandboxes/${id}/hold`, {
+            method: "POST",
+            headers: {"Content-Type": "application/json", "X-Operator": "mallory"},
+            body: JSON.stringify({reason: "to look at"}),
+        }).then(each => each.status)""",
+        sandbox_id,
+    )
+    assert status == 200
+    url = f"{console.url}/v1/admin/events?track=named-1"
+    events = httpx.get(url, headers=console.admin, timeout=60).json()["events"]
+    actors = {each["kind"]: each["actor"] for each in events}
+    assert actors["lease.extended"] == actors["sandbox.held"] == f"operator:{ADMIN}"
 
 
 def test_a_course_has_sandboxes_reserved_and_gives_them_back(

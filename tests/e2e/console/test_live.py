@@ -71,10 +71,11 @@ def test_one_signs_up_reads_the_mail_and_logs_in(page: Page, console: ServerProc
     page.get_by_role("button", name="Sign up").click()
     expect(page.get_by_text("You will get a mail with a link.")).to_be_visible()
     token = mailed(console.data_dir, "flo@example.com")
-    httpx.post(
-        f"{console.url}/api/v1/auth/verify", json={"token": token}, timeout=60
-    ).raise_for_status()
-    page.get_by_role("link", name="log in").click()
+    page.goto(f"{console.url}/account/verify?token={token}")
+    assert page.locator("body").evaluate("(body) => getComputedStyle(body).maxWidth") == "416px"
+    page.get_by_role("button", name="Open my account").click()
+    expect(page.get_by_text("flo", exact=False).first).to_be_visible()
+    page.goto(f"{console.url}/console/login")
     page.get_by_label("E-mail address or user name").fill("flo")
     page.get_by_label("Password").fill(password("flo"))
     page.get_by_role("button", name="Log in", exact=True).click()

@@ -8,15 +8,13 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.console.conftest import log_in
 from tests.e2e.console.people import BOB
-from tests.e2e.console.sessions import operator_session
-from tests.support.servers.processes import ServerProcess
+from tests.e2e.console.sessions import operator_session, token_session
+from tests.support.servers.processes import SECRETS, ServerProcess
 
 COOKIE = "__Host-sandyard"
 
 
-def test_the_first_page_asks_who_one_is_and_goes_on_there(
-    page: Page, console: ServerProcess
-) -> None:
+def test_a_login_continues_with_the_requested_page(page: Page, console: ServerProcess) -> None:
     page.goto(f"{console.url}/")
     expect(page.get_by_role("heading", name="Log in", exact=True)).to_be_visible()
     log_in(page, console, BOB)
@@ -63,6 +61,18 @@ def test_guesses_of_an_operator_token_are_soon_refused(console: ServerProcess) -
     assert (answer.status_code, "set-cookie" in answer.headers) == (429, False)
     assert re.search(r"Wait \d+ seconds", answer.text)
     assert operator_session(console)
+
+
+def test_telemetrys_token_opens_devices_alone(console: ServerProcess) -> None:
+    session = token_session(console, SECRETS["TELEMETRY_ADMIN_TOKEN"])
+    home = session.get("/console")
+    assert ('href="/console/devices"' in home.text, "/console/labs" in home.text) == (True, False)
+    pages = ("devices", "labs", "labs/jobs", "admin", "admin/events")
+    statuses = [session.get(f"/console/{page}").status_code for page in pages]
+    assert statuses == [200, 403, 403, 403, 403]
+    assert session.post("/console/labs/jobs/sync").status_code == 403
+    with pytest.raises(httpx.HTTPStatusError):
+        session.call("GET", "/v1/admin/stats")
 
 
 def test_the_cookie_is_for_this_host_alone_and_out_of_reach_of_scripts(
@@ -147,6 +157,7 @@ def test_the_login_goes_on_where_one_was_with_its_filter(
     page.get_by_role("button", name="Log in as operator").click()
     expect(page.get_by_role("heading", name="The last 6 hours")).to_be_visible()
     expect(page.get_by_label("State").first).to_have_value("allocated")
+    page.goto("about:blank")  # a live page without its cookie goes to the login by itself
     page.context.clear_cookies()
     page.goto(f"{console.url}/console/labs/jobs")
     page.get_by_label("Operator token").fill(console.admin_token)

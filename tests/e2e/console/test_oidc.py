@@ -62,7 +62,7 @@ def browser(server: ServerProcess) -> Browser:
     return Browser(server)
 
 
-def test_a_click_leads_through_the_issuer_to_the_page_that_was_asked_for(
+def test_a_login_through_the_issuer_continues_with_the_requested_page(
     browser: Browser, server: ServerProcess, issuer: OidcIssuer
 ) -> None:
     login = browser.get("/console/login", next="/console/account").text

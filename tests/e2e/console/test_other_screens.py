@@ -40,7 +40,21 @@ def test_a_project_is_shown_beside_its_files(ann: Page, anns_session: ConsoleSes
     ann.get_by_label("Text").fill("<h1>Not yet</h1>")
     ann.get_by_role("button", name="Save", exact=True).click()
     expect(ann.get_by_text("version 1")).to_be_visible()
+    expect(ann.locator("h1")).to_contain_text("no preview")
     expect(ann.locator("iframe")).to_have_count(0)
+    ann.get_by_role("textbox", name="File").fill("later.txt")
+    ann.get_by_label("Text").fill("in the second file")
+    ann.get_by_role("button", name="Save", exact=True).click()
+    expect(ann.get_by_text("version 2")).to_be_visible()
+    expect(ann.get_by_label("Text")).to_have_value("in the second file")
+    ann.get_by_label("Text").fill("not saved")
+    ann.get_by_role("button", name="Show it").click()
+    expect(ann.get_by_text("Your unsaved changes are lost.")).to_be_visible()
+    ann.get_by_role("button", name="Cancel").click()
+    expect(ann.get_by_label("Text")).to_have_value("not saved")
+    ann.get_by_role("button", name="Save", exact=True).click()
+    expect(ann.get_by_text("version 3")).to_be_visible()
+    ann.get_by_role("link", name="index.html").click()
     ann.get_by_label("Text").fill("<h1>Hello from Ann</h1>")
     ann.get_by_role("button", name="Save and show").click()
     shown = ann.frame_locator("iframe").get_by_role("heading", name="Hello from Ann")
@@ -96,7 +110,9 @@ def test_an_account_is_exported_and_deleted(page: Page, console: ServerProcess) 
     expect(page.get_by_text("INVALID_CREDENTIALS")).to_be_visible()
 
 
-def test_an_operator_is_told_who_sees_users(operator: Page, console: ServerProcess) -> None:
+def test_a_token_login_shows_that_users_need_an_admin_account(
+    operator: Page, console: ServerProcess
+) -> None:
     operator.goto(f"{console.url}/console/admin")
     expect(operator.get_by_text("Log in with an admin account to see users.")).to_be_visible()
 

@@ -1,8 +1,6 @@
 """Several replicas behind one address: a request may reach any of them, and all know the same."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -19,6 +17,7 @@ from tests.support.servers.processes import (
     ServerProcess,
     clean_environment,
     csp_simulator,
+    run_command,
     sandyard_serve,
 )
 from tests.support.storage.engines import create_database
@@ -41,10 +40,9 @@ def replicas(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> Ite
     base = f"http://localhost:{port}/lab"
     with ThreadPoolExecutor(1) as apart:  # where no browser's loop is running
         url = apart.submit(lambda: asyncio.run(create_database(postgres_url))).result()
-    upgrade = [sys.executable, "-m", "sandyard", "db", "upgrade"]
     settings = {"DATABASE_URL": url, "PARTS": "broker,platform", "PUBLIC_URL": base}
     environment = clean_environment(settings)
-    subprocess.run(upgrade, env=environment, check=True, capture_output=True, timeout=60)
+    run_command("db", "upgrade", environment=settings).check_returncode()
     with ExitStack() as stack:
         provider = stack.enter_context(csp_simulator(folder, "--count", "5"))
         settings |= {"CSP_BASE_URL": provider, "DATABASE_POOL_SIZE": "4"}
@@ -61,7 +59,7 @@ def on(server: ServerProcess, session: ConsoleSession) -> ConsoleSession:
     return ConsoleSession(server.url, session.cookie)
 
 
-def test_who_logs_in_on_one_works_on_all_and_sees_all(page: Page, replicas: Replicas) -> None:
+def test_a_login_on_one_replica_is_valid_on_all(page: Page, replicas: Replicas) -> None:
     port = int(replicas.base.rpartition(":")[2].partition("/")[0])
     with prefix_proxy(port, "/lab", replicas.one.url, replicas.other.url) as asked:
         page.goto(f"{replicas.base}/")
@@ -85,7 +83,7 @@ def make_sandbox(session: ConsoleSession, name: str) -> None:
     session.call("POST", "/api/v1/sandboxes", body)
 
 
-def test_what_is_done_on_one_is_told_by_the_streams_of_all(replicas: Replicas) -> None:
+def test_a_change_on_one_replica_reaches_the_streams_of_all(replicas: Replicas) -> None:
     here = session_of(replicas.one, WHO)
     there = on(replicas.other, here)
     with here.live() as heard_here, there.live() as heard_there:

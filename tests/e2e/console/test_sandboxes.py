@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Dialog, Page, expect
 
 from tests.e2e.console.conftest import confirm, log_in
 from tests.e2e.console.people import BOB
@@ -28,7 +28,7 @@ def box(ann: Page, console: ServerProcess) -> str:
     return ann.url.removeprefix(console.url)
 
 
-def test_one_without_sandboxes_is_told_what_to_do_first(page: Page, console: ServerProcess) -> None:
+def test_an_empty_list_of_sandboxes_says_what_to_do(page: Page, console: ServerProcess) -> None:
     log_in(page, console, BOB)
     page.get_by_role("link", name="Sandboxes").first.click()
     page.get_by_role("link", name="Create one from a template.").click()
@@ -47,7 +47,55 @@ def test_its_page_opens_and_its_log_is_shown_live(ann: Page, box: str) -> None:
         expect(shown).to_have_text(re.compile(r"^0\.\d{4} USD$"))
 
 
-def test_what_listens_in_it_is_told_and_opened(ann: Page, box: str) -> None:
+def test_its_address_opens_its_private_page_for_its_owner(ann: Page, box: str) -> None:
+    with ann.expect_popup() as opened:
+        ann.locator("#state").get_by_role("button", name=re.compile("^http:")).click()
+    expect(opened.value.locator("h1")).to_be_visible()
+
+
+def test_the_list_is_sorted_by_a_column_and_the_order_is_in_the_address(
+    ann: Page, anns_session: ConsoleSession, console: ServerProcess, box: str
+) -> None:
+    found = anns_session.call("GET", "/api/v1/templates?visibility=official&q=static").json()
+    template_id = found["templates"][0]["template_id"]
+    names = ["sorted c", "sorted a", "sorted b"]
+    for name in names:
+        body = {"name": name, "template_id": template_id}
+        anns_session.call("POST", "/api/v1/sandboxes", body)
+    ann.goto(f"{console.url}/console/sandboxes?q=sorted")
+    rows = ann.locator("#list tbody td:first-child a")
+    expect(rows).to_have_text(names[::-1])
+    ann.get_by_role("link", name="Name").click()
+    expect(rows).to_have_text(sorted(names))
+    assert "q=sorted" in ann.url
+    ann.get_by_role("link", name="Name").click()
+    expect(rows).to_have_text(sorted(names, reverse=True))
+    expect(ann.locator("th[aria-sort=descending]")).to_have_text("Name")
+    ann.reload()
+    expect(rows).to_have_text(sorted(names, reverse=True))
+
+
+def test_unsaved_changes_of_a_file_are_not_lost_without_a_question(ann: Page, box: str) -> None:
+    ann.get_by_role("link", name="Files").click()
+    ann.get_by_role("button", name="New file").click()
+    ann.get_by_label("Text").fill("not saved")
+    ann.get_by_role("button", name="New file").click()
+    expect(ann.get_by_text("Your unsaved changes are lost.")).to_be_visible()
+    ann.get_by_role("button", name="Cancel").click()
+    expect(ann.get_by_label("Text")).to_have_value("not saved")
+    asked: list[str] = []
+
+    def stay(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    ann.on("dialog", stay)
+    ann.get_by_role("link", name="Overview").first.click()
+    expect(ann.get_by_label("Text")).to_have_count(0)
+    assert asked == ["beforeunload"]
+
+
+def test_listening_ports_are_listed_and_opened(ann: Page, box: str) -> None:
     ports = ann.locator("#ports li")
     expect(ports).to_have_count(1)
     expect(ports).to_contain_text(re.compile(r"http://8080-sbx-"))
@@ -62,6 +110,9 @@ def test_commands_are_typed_in_a_terminal(ann: Page, box: str) -> None:
     ann.locator("[data-terminal]").click()
     ann.keyboard.type("echo $((40 + 2))s; touch from-terminal\n")
     expect(ann.locator(".xterm-rows")).to_contain_text("42s")
+    screen = ann.locator(".xterm-screen").bounding_box()
+    assert screen is not None
+    assert screen["y"] + screen["height"] <= 800, "its last row is in the window"
 
 
 def test_files_are_uploaded_edited_and_removed(
@@ -107,6 +158,20 @@ def test_a_secret_is_set_and_not_shown(ann: Page, box: str) -> None:
     assert "hunter2" not in ann.content()
 
 
+def test_many_variables_are_shown_in_pages(
+    ann: Page, anns_session: ConsoleSession, console: ServerProcess, box: str
+) -> None:
+    path = f"/api/v1/sandboxes/{box.rpartition('/')[2]}/env"
+    for number in range(51):
+        anns_session.call("PUT", f"{path}/MANY_{number:03}", {"value": "x"})
+    ann.goto(f"{console.url}{box}")
+    last = ann.get_by_role("cell", name="MANY_050", exact=True)
+    expect(ann.get_by_role("cell", name="MANY_000", exact=True)).to_be_visible()
+    expect(last).to_have_count(0)
+    ann.locator("#variables").get_by_role("link", name="Next page").click()
+    expect(last).to_be_visible()
+
+
 def test_it_is_stopped_and_started_in_the_list(ann: Page, console: ServerProcess, box: str) -> None:
     """Its state changes there without a reload."""
     ann.goto(f"{console.url}/console/sandboxes?status=")
@@ -114,7 +179,7 @@ def test_it_is_stopped_and_started_in_the_list(ann: Page, console: ServerProcess
     expect(ann.locator("#live.on")).to_be_visible()
     row.get_by_role("button", name="Stop").click()
     expect(row.locator(".state.stopped")).to_be_visible(timeout=60_000)
-    expect(row.locator("td:nth-child(3)")).to_have_text("\N{EN DASH}")  # nothing runs that ends
+    expect(row.locator("td:nth-child(4)")).to_have_text("\N{EN DASH}")  # nothing runs that ends
     row.get_by_role("button", name="Start").click()
     expect(row.locator(".state.running")).to_be_visible(timeout=60_000)
 

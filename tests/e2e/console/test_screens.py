@@ -23,6 +23,7 @@ SCREENS = {
         LABS: NAME,
         f"{LABS}?status=stale&name={quote(NAME)}": NAME,
         f"{LABS}/sandboxes/{{leased}}": NAME,
+        f"{LABS}/tracks/t": NAME,
         f"{LABS}/waiting": NAME,
     },
     "labs": {
@@ -81,7 +82,7 @@ def test_no_page_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("path", FIRST_PAGES)
-def test_whoever_is_not_logged_in_can_use_the_first_pages(
+def test_login_and_signup_pages_are_accessible_without_a_login(
     page: Page, console: ServerProcess, path: str
 ) -> None:
     page.goto(console.url + path)

@@ -14,6 +14,14 @@ from tests.e2e.console.prefix_proxy import prefix_proxy
 from tests.e2e.console.sessions import ConsoleSession
 from tests.support.servers.processes import sandyard_serve
 
+WIDTH_OF_BAR = """(cell) => {
+  const bar = cell.appendChild(document.createElement("div"));
+  bar.style.width = "calc(var(--last) - var(--first))";
+  const width = bar.offsetWidth;
+  bar.remove();
+  return width;
+}"""
+
 
 def test_it_works_below_a_path_and_asks_for_nothing_beside_it(page: Page, tmp_path: Path) -> None:
     port = free_port()
@@ -106,10 +114,10 @@ def test_times_are_in_the_viewers_zone(browser: Browser, anns_session: ConsoleSe
 def test_a_calendar_has_the_days_of_the_viewers_zone(
     browser: Browser, operators_session: ConsoleSession, zone: str, hours: int
 ) -> None:
-    """What is entered too: nine to five of tomorrow, wherever that is."""
+    """What is entered too: nine to one of tomorrow, wherever that is, and wide enough to see."""
     here = timezone(timedelta(hours=hours))
     nine = datetime.now(here).replace(hour=9, minute=0, second=0, microsecond=0) + timedelta(days=1)
-    five, track = nine.replace(hour=17), f"zone{hours}-"
+    one, track = nine.replace(hour=13), f"zone{hours}-"
     context = browser.new_context(timezone_id=zone, locale="en-GB")
     page = logged_in(context.new_page(), operators_session)
     page.goto(f"{operators_session.url}/console/labs/reservations")
@@ -117,11 +125,12 @@ def test_a_calendar_has_the_days_of_the_viewers_zone(
     page.get_by_label("How many").fill("1")
     page.get_by_label("Tracks begin with").fill(track)
     page.get_by_label("From", exact=True).fill(f"{nine:%Y-%m-%dT%H:%M}")
-    page.get_by_label("To", exact=True).fill(f"{five:%Y-%m-%dT%H:%M}")
+    page.get_by_label("To", exact=True).fill(f"{one:%Y-%m-%dT%H:%M}")
     page.get_by_role("button", name="Reserve").click()
     row = page.locator("#calendar tbody tr", has_text=track)
     expect(row.locator("td.day").nth(1)).to_have_class(re.compile("busy"))
     expect(row.locator("td.busy")).to_have_count(1)
+    assert row.locator("td.busy").evaluate(WIDTH_OF_BAR) >= 12
     expect(row.locator("time").first).to_have_text(re.compile("09:00"))
     tomorrow = page.locator("#calendar th.day").nth(1)
     expect(tomorrow).to_have_text(re.compile(rf"\b{nine.day}\b"))
@@ -131,7 +140,7 @@ def test_a_calendar_has_the_days_of_the_viewers_zone(
     context.close()
     listed = operators_session.call("GET", "/v1/admin/reservations").json()["reservations"]
     [made] = [each for each in listed if each["track_prefix"] == track]
-    assert (made["from"], made["to"]) == (int(nine.timestamp()), int(five.timestamp()))
+    assert (made["from"], made["to"]) == (int(nine.timestamp()), int(one.timestamp()))
 
 
 def test_a_key_expires_when_its_day_begins_where_one_is(

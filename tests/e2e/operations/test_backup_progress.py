@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sandyard.entrypoints.server.data_dir import RESTORING
-from tests.support.servers.processes import clean_environment
+from tests.support.servers.processes import clean_environment, run_command
 
 LARGE = 64 << 30
 """So many zeros are read for minutes, and take no room."""
@@ -41,12 +41,7 @@ def test_a_long_restore_shows_how_far_it_is_and_leaves_nothing_when_it_is_stoppe
 ) -> None:
     file = tmp_path / "backup"
     command = ["backup", str(file), "--data-dir", str(data_dir_of(tmp_path, snapshot_bytes=SOME))]
-    subprocess.run(
-        [sys.executable, "-m", "sandyard", *command],
-        env=clean_environment(),
-        check=True,
-        capture_output=True,
-    )
+    run_command(*command).check_returncode()
     assert any(is_stopped_with_its_bar(file, tmp_path / f"new-{each}") for each in range(TRIES))
 
 

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from moto.server import ThreadedMotoServer
 from sandyard.kit.sql.database import SqliteDatabase
 from sandyard.telemetry.stores.sql import MIGRATIONS
 from tests.support.clocks import ManualClock
+from tests.support.servers.processes import run_command
 from tests.support.storage.engines import AWS_ENVIRONMENT
 from tests.support.telemetry.engines import hardware, on_sql, registration, service_on
 
@@ -43,19 +42,12 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def export(
-    data_dir: Path, *arguments: str, **environment: str
-) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "sandyard", "events", "export", *arguments],
-        env=os.environ | {"DATA_DIR": str(data_dir)} | environment,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+def export(data_dir: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    place = {"DATA_DIR": str(data_dir)}
+    return run_command("events", "export", *arguments, environment=place | environment)
 
 
-def kinds(lines: bytes) -> list[str]:
+def kinds(lines: bytes | str) -> list[str]:
     return [json.loads(line)["kind"] for line in lines.splitlines()]
 
 
@@ -63,7 +55,7 @@ def test_to_standard_output_the_oldest_first(data_dir: Path) -> None:
     done = export(data_dir, "--from", "2026-01-01")
     assert done.returncode == 0, done.stderr
     assert kinds(done.stdout) == ["device.registered"] * DEVICES + ["device.renamed"] * DEVICES
-    assert done.stderr.decode().strip() == "10 events"
+    assert done.stderr.strip() == "10 events"
 
 
 def test_to_a_file_that_only_its_owner_reads(data_dir: Path) -> None:
@@ -91,14 +83,14 @@ def test_times_may_have_any_offset(data_dir: Path, to: str, written: int) -> Non
 def test_what_can_not_be_written_is_one_line(data_dir: Path) -> None:
     done = export(data_dir, "--from", "2026-01-01", "--to", "2026-02-01", "/no/such/folder/x")
     assert done.returncode == 1
-    assert done.stderr.decode().count("\n") == 1
+    assert done.stderr.count("\n") == 1
 
 
 def test_unknown_parts_and_times_that_make_no_span_are_refused(data_dir: Path) -> None:
     assert export(data_dir, "--from", "2026-01-02", "--to", "2026-01-01").returncode == 2
     assert export(data_dir, "--from", "2026-01-01", "--part", "nothing").returncode == 2
     refused = export(data_dir, "--from", "yesterday")
-    assert (refused.returncode, b"2026-11-16T09:00:00+01:00" in refused.stderr) == (2, True)
+    assert (refused.returncode, "2026-11-16T09:00:00+01:00" in refused.stderr) == (2, True)
 
 
 @pytest.fixture
@@ -115,7 +107,7 @@ def s3_url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_to_an_object_in_s3(data_dir: Path, s3_url: str) -> None:
     client = boto3.client("s3", endpoint_url=s3_url, region_name="us-east-1")
     client.create_bucket(Bucket="audit")
-    there = {"AWS_ENDPOINT_URL": s3_url, "AWS_REGION": "us-east-1"}
+    there = {"AWS_ENDPOINT_URL": s3_url, "AWS_REGION": "us-east-1", **AWS_ENVIRONMENT}
     span = ("--from", "2026-01-01", "--to", "2026-02-01")
     done = export(data_dir, *span, "s3://audit/2026/all.jsonl", **there)
     assert done.returncode == 0, done.stderr
@@ -123,4 +115,4 @@ def test_to_an_object_in_s3(data_dir: Path, s3_url: str) -> None:
     assert len(kinds(stored)) == 2 * DEVICES
     missing = export(data_dir, *span, "s3://no-such-bucket/x", **there)
     assert missing.returncode == 1
-    assert b"NoSuchBucket" in missing.stderr
+    assert "NoSuchBucket" in missing.stderr

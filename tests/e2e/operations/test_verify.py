@@ -1,7 +1,5 @@
 """`sandyard verify`: all parts are sound after `kill -9`, and each changed row is named."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +13,15 @@ import sqlalchemy as sa
 
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from tests.e2e.telemetry.api import Api, random_mac
-from tests.support.servers.processes import ServerProcess, csp_simulator, sandyard_serve, verify
+from tests.support.servers.processes import (
+    ServerProcess,
+    csp_simulator,
+    run_command,
+    sandyard_serve,
+    verify,
+)
 from tests.support.servers.users import Person, signed_up
-from tests.support.storage.engines import SQL_ENGINES, create_database
+from tests.support.storage.engines import create_database
 
 CALLS_BEFORE_KILL = 12
 
@@ -44,15 +48,14 @@ class Engine:
             await database.close()
 
 
-@pytest.fixture(params=SQL_ENGINES)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.torture)])
 async def engine(
     request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str
 ) -> AsyncIterator[Engine]:
     environment = {}
     if request.param == "postgresql":
         environment["DATABASE_URL"] = await create_database(postgres_url)
-        upgrade = [sys.executable, "-m", "sandyard", "db", "upgrade"]
-        subprocess.run(upgrade, env=environment, check=True, capture_output=True, timeout=60)
+        run_command("db", "upgrade", environment=environment).check_returncode()
     with csp_simulator(tmp_path, "--count", "1000") as provider:
         yield Engine(environment | {"CSP_BASE_URL": provider}, tmp_path / "data")
 
@@ -114,7 +117,7 @@ def traffic(*calls: Callable[[int], None]) -> Iterator[threading.Event]:
 
 
 def fill_and_kill(engine: Engine) -> None:
-    settings = {"PROJECTS_PER_ACCOUNT": "1000", "REQUESTS_PER_ACCOUNT": "100000/minute"}
+    settings = {"PROJECTS_PER_ACCOUNT": "1000", "WRITES_PER_ACCOUNT": "100000/minute"}
     with sandyard_serve(engine.data_dir, environment=engine.environment | settings) as server:
         httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=30)
         ann, api = signed_up(server, "ann", mail=1), Api(server)

@@ -2,15 +2,13 @@
 
 import asyncio
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sandyard.platform.templates.model import BUILTIN
-from tests.support.servers.processes import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, run_command, sandyard_serve
 from tests.support.servers.users import PASSWORD, Person, create_admin, mailed_token, until
 from tests.support.storage.engines import create_database
 
@@ -159,8 +157,7 @@ def test_two_replicas_on_postgresql_share_logins_and_what_is_taken_away(
 ) -> None:
     url = asyncio.run(create_database(postgres_url))
     environment = ALONE | {"DATABASE_URL": url, "DATABASE_POOL_SIZE": "4"}
-    upgrade = [sys.executable, "-m", "sandyard", "db", "upgrade"]
-    subprocess.run(upgrade, env={"DATABASE_URL": url}, check=True, capture_output=True, timeout=60)
+    run_command("db", "upgrade", environment={"DATABASE_URL": url}).check_returncode()
     with (
         sandyard_serve(tmp_path / "one", environment=environment) as one,
         sandyard_serve(tmp_path / "two", environment=environment) as two,

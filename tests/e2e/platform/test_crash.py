@@ -2,8 +2,6 @@
 
 import asyncio
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -16,7 +14,7 @@ import pytest
 
 from sandyard.kit.sql.database import SqliteDatabase
 from tests.support.platform.event_replay import assert_history
-from tests.support.servers.processes import sandyard_serve
+from tests.support.servers.processes import run_command, sandyard_serve
 from tests.support.servers.sandbox_programs import FoundProgram, find_program, page_of
 from tests.support.servers.users import Person, signed_up
 
@@ -214,13 +212,7 @@ def test_the_command_line_runs_the_billing_job_once(tmp_path: Path) -> None:
         ann.call("POST", f"/sandboxes/{box}/stop")
         assert server.stop() == 0
     for bills in (1, 0):
-        ran = subprocess.run(
-            [sys.executable, "-m", "sandyard", "jobs", "run", "billing", "--data-dir", str(data)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
+        ran = run_command("jobs", "run", "billing", "--data-dir", str(data))
         assert f'"bills":{bills}' in ran.stdout
     assert_folded(data)
 

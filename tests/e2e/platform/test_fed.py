@@ -9,8 +9,6 @@ have certificates of a private authority, which sandboxes know by `SANDBOX_CA_FI
 import io
 import shutil
 import ssl
-import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +23,11 @@ from sandyard.kit.free_ports import free_port
 from tests.support.runtime.git_server import TOKEN, GitServer, git_server
 from tests.support.runtime.root_file_systems import small_root, tar
 from tests.support.servers.certificates import Certificate, make_certificate
-from tests.support.servers.processes import ServerProcess, clean_environment, sandyard_serve
+from tests.support.servers.processes import (
+    ServerProcess,
+    run_command,
+    sandyard_serve,
+)
 from tests.support.servers.users import Person, signed_up, until
 from tests.support.services.package_indexes import HOST as INDEX_HOST
 from tests.support.services.package_indexes import (
@@ -286,13 +288,8 @@ def test_an_environment_is_imported_and_used_while_the_server_runs(
     archive.write_bytes(tar(*small_root()))
 
     def environments(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "sandyard", "environments", *words],
-            env=clean_environment({"DATA_DIR": str(server.data_dir)}),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        place = {"DATA_DIR": str(server.data_dir)}
+        done = run_command("environments", *words, environment=place)
         return done.stdout + done.stderr
 
     body = {"name": "small", "category": "machine", "language": "sh", "environment": "small"}

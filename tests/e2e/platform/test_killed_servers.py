@@ -61,7 +61,7 @@ def test_a_command_goes_on_and_its_output_is_read_on(tmp_path: Path) -> None:
     assert_folded(data)
 
 
-@pytest.mark.parametrize("call", ["stop", "delete"])
+@pytest.mark.parametrize("call", ["stop", pytest.param("delete", marks=pytest.mark.torture)])
 def test_an_end_that_was_asked_for_is_recorded_once(tmp_path: Path, call: str) -> None:
     """The server is killed right after it was asked, before it can answer."""
     data = tmp_path / "data"

@@ -1,7 +1,5 @@
 """Two servers on one PostgreSQL, one of them killed for good with all that it ran."""
 
-import subprocess
-import sys
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +9,7 @@ import psutil
 import pytest
 
 from tests.e2e.platform.test_crash import new_sandbox, supervisors
-from tests.support.servers.processes import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, run_command, sandyard_serve
 from tests.support.servers.sandbox_programs import page_of
 from tests.support.servers.users import Person, signed_up, until
 from tests.support.storage.engines import create_database
@@ -34,14 +32,14 @@ class Nodes:
 async def nodes(postgres_url: str, tmp_path: Path) -> Nodes:
     tmp_path.chmod(0o755)
     url = await create_database(postgres_url)
-    upgrade = [sys.executable, "-m", "sandyard", "db", "upgrade"]
-    subprocess.run(upgrade, env={"DATABASE_URL": url}, check=True, capture_output=True, timeout=60)
+    run_command("db", "upgrade", environment={"DATABASE_URL": url}).check_returncode()
     settings = {
         "DATABASE_URL": url,
         "SANDBOX_VOLUME": "folder",  # so that a file can be put into a workspace from outside
         "DATABASE_POOL_SIZE": "4",
         "PARTS": "platform,previews",
         "QUOTA_SANDBOXES": "1",
+        "QUOTA_STORAGE_GB": "8",
         "ENDS_INTERVAL_SEC": "0.5",
         "RECONCILE_INTERVAL_SEC": "1",
         "JOB_LEASE_SEC": "10",

@@ -75,7 +75,7 @@ def test_from_sign_up_to_a_bill(server: ServerProcess) -> None:
     assert (stopped["status"], stopped["preview_url"]) == ("stopped", None)
     [usage] = ann.call("GET", "/usage")["usage"]
     assert Decimal(usage["hourly_rate"]) == VCPU_HOUR + MEMORY_GB_HOUR / 2
-    assert Decimal(usage["cost"]) == usage["seconds"] * Decimal("0.02")
+    assert Decimal(usage["cost"]) == usage["milliseconds"] * Decimal("0.00002")
     assert Decimal(stopped["cost"]) == Decimal(usage["cost"])
 
     # She starts it again, with a few seconds to live, and finds the files of before.

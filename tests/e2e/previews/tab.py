@@ -43,7 +43,7 @@ class Tab:
                     element.setAttribute(name.replace("_", "-"), value);
                 }
                 globalThis.told ??= [];
-                for (const name of ["sandbox-status", "sandbox-synced"]) {
+                for (const name of ["sandbox-status", "sandbox-synced", "sandbox-unauthorized"]) {
                     element.addEventListener(name, (event) => told.push([name, event.detail]));
                 }
                 document.querySelector("main").append(element);

@@ -49,6 +49,17 @@ class TestShows:
         assert await element.locator("img").count() == 0
         await expect(element.locator("[part=link]")).to_be_hidden()
 
+    async def test_a_private_preview_is_opened_by_its_link_alone(
+        self, tab: Tab, running: Project
+    ) -> None:
+        running.preview_url = f"http://8080-{PROJECT}.localhost:8080/"
+        element = await tab.add_element()
+        await is_in(element, "running")
+        await expect(element.locator("[part=link]")).to_be_hidden()
+        opens = f"{running.preview_url}?token=1"
+        await element.evaluate(f"(element) => {{ element.previewLink = '{opens}'; }}")
+        await expect(element.locator("[part=link]")).to_have_attribute("href", opens)
+
     async def test_speaks_changes_but_not_every_second(self, tab: Tab, running: Project) -> None:
         element = await tab.add_element()
         spoken = element.get_by_role("status")

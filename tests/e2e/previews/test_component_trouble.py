@@ -52,6 +52,23 @@ class TestTrouble:
         await expect(element.get_by_role("button")).to_be_hidden()
         await stays_true(lambda: project.syncs == 0)
 
+    async def test_an_expired_token_is_an_event_and_nothing_is_asked_until_a_new_one(
+        self, tab: Tab, running: Project
+    ) -> None:
+        element = await tab.add_element()
+        await is_in(element, "running")
+        running.checks_meet = Refusal(401, "INVALID_TOKEN", "The token has expired.")
+        await tab.pass_time(60)
+        await tab.has_heard(2)
+        expected = ["sandbox-unauthorized", {"message": "The token has expired."}]
+        assert (await tab.page.evaluate("told"))[1] == expected
+        checks = running.checks
+        await tab.pass_minutes(3)
+        assert running.checks == checks
+        running.checks_meet = None
+        await element.evaluate("(element) => { element.token = 'a-new-one'; }")
+        await tab.has_heard(3)
+
     async def test_what_the_server_marks_as_stale_is_shown_so(
         self, tab: Tab, running: Project
     ) -> None:

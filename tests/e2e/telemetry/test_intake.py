@@ -120,7 +120,7 @@ def test_a_number_that_json_lacks_is_rejected_alone(api: Api, value: str) -> Non
     assert answer["acknowledged_batch_ids"] == [good["batch_id"]]
 
 
-def test_what_json_can_hold_comes_back_as_it_was(api: Api) -> None:
+def test_json_values_are_returned_as_sent(api: Api) -> None:
     sensors = {"zero": 0, "negative": -40.25, "large": 1.5e100, "small": 2.5e-100, "never_seen": 7}
     api.send(api.reading(sensors=sensors, sensor_status={})).raise_for_status()
     assert api.get("/latest").json()["sensors"] == sensors

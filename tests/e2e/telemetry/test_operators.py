@@ -24,7 +24,7 @@ from tests.support.servers.processes import sandyard_serve
         ({"X-API-Key": ""}, "INVALID_API_KEY"),
         ({"X-API-Key": "0" * 64}, "INVALID_API_KEY"),
         ({"X-API-Key": "é" * 64}, "INVALID_API_KEY"),
-        ({"Authorization": "Bearer telemetry-token"}, "INVALID_API_KEY"),
+        ({"Authorization": "Bearer telemetry-token-of-the-tests"}, "INVALID_API_KEY"),
     ],
 )
 def test_a_device_endpoint_takes_device_keys_only(
@@ -89,8 +89,8 @@ def test_a_name_is_given_taken_away_and_carried_by_later_readings(api: Api) -> N
     assert code_of(missing) == (400, "INVALID_REQUEST")
 
 
-def test_what_is_unknown_or_malformed_in_a_path_is_told_apart(api: Api) -> None:
-    for path in ("", "/readings", "/latest", "/series?metric=t", "/export"):
+def test_unknown_ids_are_404_and_malformed_ones_400(api: Api) -> None:
+    for path in ("", "/readings", "/latest", "/series?metric=t", "/export", "/sensors", "/gaps"):
         unknown = api.client.get(f"/devices/AA:BB:CC:00:00:99{path}", headers=api.operator)
         assert code_of(unknown) == (404, "DEVICE_NOT_FOUND")
         lower = api.client.get(f"/devices/aa:bb:cc:00:00:99{path}", headers=api.operator)
@@ -137,15 +137,66 @@ def test_a_series_has_least_mean_greatest_and_number_by_bucket(api: Api) -> None
     ]
 
 
+def test_sensors_and_gaps_of_a_range(api: Api) -> None:
+    end = now_ms()
+    minutes = [n for n in range(120) if not 30 < n < 63]
+    sent = [
+        api.reading(
+            timestamp_ms=end - n * 60_000, sensors={"t": n} if n < 60 else {"t": n, "old": n}
+        )
+        for n in minutes
+    ]
+    api.send(*sent).raise_for_status()
+    within = {"from": end - 7_200_000, "to": end}
+    found = api.get("/sensors", **within).json()["sensors"]
+    assert found == [
+        {"name": "old", "value": 63, "timestamp_ms": end - 63 * 60_000},
+        {"name": "t", "value": 0, "timestamp_ms": end},
+    ]
+    gaps = api.get("/gaps", **within).json()
+    assert gaps["usual_interval_ms"] == 60_000
+    assert gaps["gaps"] == [{"from_ms": end - 63 * 60_000, "to_ms": end - 30 * 60_000}]
+    assert api.get("/gaps", metric="old", **within).json()["gaps"] == [
+        {"from_ms": end - 63 * 60_000, "to_ms": end}
+    ]
+
+
+def test_a_device_is_found_by_its_name_and_deleted(api: Api) -> None:
+    path = f"/devices/{api.hardware_id}"
+    name = f"Attic {api.hardware_id}"
+    api.client.put(path, headers=api.operator, json={"friendly_name": name}).raise_for_status()
+    query = {"q": name[:-3].upper()}
+    listed = api.client.get("/devices", headers=api.operator, params=query).json()["devices"]
+    assert [each["hardware_id"] for each in listed] == [api.hardware_id]
+    deleted = api.client.delete(path, headers=api.operator)
+    assert (deleted.status_code, deleted.json()["friendly_name"]) == (200, name)
+    assert code_of(api.get("")) == (404, "DEVICE_NOT_FOUND")
+    assert code_of(api.client.delete(path, headers=api.operator)) == (404, "DEVICE_NOT_FOUND")
+
+
 def test_an_export_is_complete_in_both_formats(api: Api) -> None:
-    sent = [api.reading(timestamp_ms=now_ms() - n, sensors={"t": n + 0.5}) for n in range(250)]
+    sent = [
+        api.reading(
+            timestamp_ms=now_ms() - n,
+            sensors={"t": n + 0.5} | ({"boot_id": n, "rare": -n} if n % 100 == 7 else {}),
+        )
+        for n in range(250)
+    ]
     for start in range(0, 250, 100):
         api.send(*sent[start : start + 100]).raise_for_status()
     sent.sort(key=lambda each: (each["timestamp_ms"], each["batch_id"]))
     rows = list(csv.DictReader(io.StringIO(api.get("/export").text)))
-    assert [(int(row["timestamp_ms"]), orjson.loads(row["sensors"])) for row in rows] == [
-        (each["timestamp_ms"], each["sensors"]) for each in sent
+    columns = {"t": "t", "rare": "rare", "sensor_boot_id": "boot_id"}
+    exported = [
+        (
+            int(row["timestamp_ms"]),
+            {name: float(row[column]) for column, name in columns.items() if row[column]},
+        )
+        for row in rows
     ]
+    assert exported == [(each["timestamp_ms"], each["sensors"]) for each in sent]
+    assert all(row["received_at"].endswith("Z") for row in rows)
+    assert orjson.loads(rows[0]["sensor_status"]) == sent[0]["sensor_status"]
     answer = api.get("/export", format="parquet")
     assert answer.headers["content-disposition"].endswith('.parquet"')
     table = pq.read_table(io.BytesIO(answer.content)).to_pylist()
@@ -199,7 +250,9 @@ def _fill(file: Path, hardware_id: str, count: int) -> None:
     with sqlite3.connect(file) as database:
         database.execute(
             "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?) "
-            "INSERT INTO device_readings SELECT ?, ? + i, 'batch-' || i, ?, '1.0.16', NULL, "
+            "INSERT INTO device_readings "
+            "(hardware_id, timestamp_ms, batch_id, boot_id, firmware_version, friendly_name, "
+            "sensors, sensor_status) SELECT ?, ? + i, 'batch-' || i, ?, '1.0.16', NULL, "
             "'{\"t\":' || (i % 100) || '.5,\"r\":' || abs(random() % 1000000) || '}', "
             '\'{"bme280":"ok"}\' '
             "FROM n",

@@ -16,7 +16,7 @@ from sandyard.tools.fleet.board import BoardBehavior
 from sandyard.tools.fleet.simulation import Fleet, FleetPlan, open_fleet
 from tests.support.servers.processes import ServerProcess, run_sandyard, sandyard_serve, verify
 
-TOKEN = {"TELEMETRY_ADMIN_TOKEN": "telemetry-token"}
+TOKEN = {"TELEMETRY_ADMIN_TOKEN": "telemetry-token-of-the-tests"}
 DEVICES, READINGS, RATE = 200, 40, 1000
 TOTAL = DEVICES * READINGS
 FINE = "The server has stored exactly what was measured."
@@ -159,8 +159,12 @@ def test_a_fleet_that_can_not_start_says_why_in_one_line(
 ) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
     for environment, url, words in (
-        ({"TELEMETRY_ADMIN_TOKEN": "wrong"}, telemetry.url, "401"),
-        ({"TELEMETRY_ADMIN_TOKEN": "é"}, telemetry.url, "TELEMETRY_ADMIN_TOKEN: must be ASCII"),
+        ({"TELEMETRY_ADMIN_TOKEN": "a-wrong-token-of-the-tests"}, telemetry.url, "401"),
+        (
+            {"TELEMETRY_ADMIN_TOKEN": "é" * 16},
+            telemetry.url,
+            "_ADMIN_TOKEN: must be ASCII",
+        ),
         ({}, telemetry.url, "TELEMETRY_ADMIN_TOKEN: must be set"),
         (TOKEN, nobody, f"No server responds at {nobody}"),
         (TOKEN, f"{telemetry.url}/elsewhere", "Does the --url serve Telemetry?"),
@@ -278,7 +282,9 @@ DAMAGES = {
     "missing": "DELETE FROM device_readings WHERE batch_id = ?",
     "changed": "UPDATE device_readings SET sensors = '{\"humidity_pct\":1}' WHERE batch_id = ?",
     "doubled": (
-        "INSERT INTO device_readings SELECT hardware_id, timestamp_ms - 1, batch_id, boot_id, "
+        "INSERT INTO device_readings (hardware_id, timestamp_ms, batch_id, boot_id, "
+        "firmware_version, friendly_name, sensors, sensor_status) "
+        "SELECT hardware_id, timestamp_ms - 1, batch_id, boot_id, "
         "firmware_version, friendly_name, sensors, sensor_status FROM device_readings "
         "WHERE batch_id = ?"
     ),

@@ -1,6 +1,7 @@
 """A game day as an operator holds it, with real processes and a real Prometheus."""
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -17,17 +18,29 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.torture  # it watches a clock
-def test_a_game_day_sees_the_alert_fire_and_the_promises_hold() -> None:
-    arguments = ["gameday", "pool-exhaustion", "--seconds", "3"]
+@pytest.mark.parametrize(
+    ("scenario", "engine", "alert"),
+    [
+        ("pool-exhaustion", "sqlite", "SandyardPoolEmpty"),
+        ("sandboxes-killed", "sqlite", "SandyardDown"),
+        ("previews-provider", "sqlite", "SandyardErrorBudgetFast"),
+        ("readings-engine-away", "postgresql", "SandyardErrorBudgetFast"),
+    ],
+)
+def test_a_game_day_sees_the_alert_fire_and_the_promises_hold(
+    scenario: str, engine: str, alert: str, postgres_url: str
+) -> None:
+    arguments = ["gameday", scenario, "--engine", engine, "--seconds", "3"]
     held = subprocess.run(
         [sys.executable, "-m", "sandyard", *arguments],
         cwd=ROOT,
+        env=os.environ | {"DATABASE_URL": postgres_url},
         capture_output=True,
         text=True,
         check=False,
     )
     assert held.returncode == 0, held.stdout + held.stderr
-    assert "alert   SandyardPoolEmpty fired at second" in held.stdout
+    assert f"alert   {alert} fired at second" in held.stdout
     assert "BROKEN" not in held.stdout
     assert held.stdout.endswith("Verdict: passed\n")
 

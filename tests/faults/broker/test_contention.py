@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.cleanup import Cleanup
-from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.expiry import Expiry
-from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import Claim, Claimed, Listed, Status
+from sandyard.broker.pool.ports import SandboxFilter
+from sandyard.broker.pool.provider_model import DeletionPolicy
 from sandyard.broker.pool.stores.dynamo_prefetch import CandidatePrefetch
 from sandyard.broker.pool.stores.index_scan import Found
 from sandyard.broker.pool.sync import Sync
@@ -222,10 +222,10 @@ class TestCost:
         await broker.mark_for_deletion(track_id="t0", sandbox_id=leases[0].sandbox_id)
         await broker.act(Action.RELEASE, sandbox_id=leases[1].sandbox_id)
         available = SandboxFilter(Status.AVAILABLE)
-        [free] = (await broker.list_sandboxes(available, limit=1, cursor=None)).items
+        [free] = (await store.page(available, limit=1, cursor=None)).items
         await broker.act(Action.QUARANTINE, sandbox_id=free.sandbox_id)
         await broker.act(Action.RESTORE, sandbox_id=free.sandbox_id)
-        await broker.list_sandboxes(SandboxFilter(), limit=50, cursor=None)
+        await store.page(SandboxFilter(), limit=50, cursor=None)
         await broker.inspect_sandbox(free.sandbox_id)
         await broker.stats()
         clock.advance(LAB_SEC)

@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.cleanup import Cleanup
-from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.expiry import Expiry
-from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import Claim, Claimed, Sandbox, Status
+from sandyard.broker.pool.ports import SandboxFilter
+from sandyard.broker.pool.provider_model import DeletionPolicy
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.kit.dynamo.client import DynamoPolicy
@@ -29,6 +29,7 @@ from tests.support.broker import pools
 from tests.support.broker.pools import LAB_SEC, NOW, check_invariants, fill, row
 from tests.support.broker.services import new_broker
 from tests.support.clocks import ManualClock
+from tests.support.job_runs import finished
 from tests.support.storage.engines import PATIENT
 
 TROUBLES: dict[str, dict[str, Any]] = {
@@ -169,7 +170,7 @@ class TestDroppedAnswers:
             proxy.set(times=1)
             await leases.release("sync", holder="a", finished_at=NOW + 5)
             assert await leases.acquire("sync", holder="b", now=NOW + 6, held_until=NOW + 60)
-            assert await leases.finished(["sync"]) == {"sync": NOW + 5}
+            assert await finished(leases, ["sync"]) == {"sync": NOW + 5}
         assert proxy.total.injected == {"drop": 3}
 
 
@@ -225,8 +226,8 @@ class TestTrouble:
             store.claim(Claim("track", "track", NOW)),
             store.find(pools.free_sandboxes(1)[0].sandbox_id),
             store.page(SandboxFilter(), limit=5, cursor=None),
-            store.overdue(ended_by=NOW, limit=5, after=None),
-            store.deletable(now=NOW, limit=5, after=None),
+            pools.rows_of(store.overdue(ended_by=NOW)),
+            pools.rows_of(store.deletable(now=NOW)),
             store.counts(),
             store.check(),
             store.tombstoned(["one"]),

@@ -9,8 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.extension_model import Extension
-from sandyard.broker.pool.hold_model import Replacement
+from sandyard.broker.pool.lease_model import Extension, Replacement
 from sandyard.broker.pool.model import Claim
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from sandyard.broker.pool.action_model import Action, decide_action
-from sandyard.broker.pool.extension_model import Extension, decide_extension
-from sandyard.broker.pool.hold_model import decide_replacement
-from sandyard.broker.pool.listing_model import decide_discovery
+from sandyard.broker.pool.lease_model import Extension, decide_extension, decide_replacement
 from sandyard.broker.pool.model import (
     Claim,
     Listed,
@@ -18,6 +16,7 @@ from sandyard.broker.pool.model import (
     decide_reserved,
     decide_unreserved,
 )
+from sandyard.broker.pool.provider_model import decide_discovery
 from sandyard.broker.probes.model import decide_passed_at_claim, decide_probed
 from sandyard.broker.queue.model import (
     Ticket,

@@ -35,7 +35,7 @@ class TestCost:
         assert len(report.duplicates) == 100
         assert proxy.calls == {"BatchGetItem": 1, "TransactWriteItems": 100}
 
-    async def test_what_is_refused_beforehand_costs_nothing(
+    async def test_rejected_readings_cost_no_calls(
         self, telemetry: Telemetry, proxy: FaultProxy
     ) -> None:
         await telemetry.ingest([raw_reading(n, sensors=None) for n in range(100)])

@@ -124,7 +124,7 @@ class TestOutage:
         async with stores_through(tables, proxy, policy=policy) as stores:
             yield stores
 
-    async def test_a_request_that_fails_gives_its_places_back(
+    async def test_a_failed_request_releases_its_slots(
         self, telemetry: Telemetry, proxy: FaultProxy
     ) -> None:
         raw = [raw_reading(n) for n in range(100)]
@@ -134,7 +134,7 @@ class TestOutage:
         proxy.calm()
         check_accounted(raw, await answered(telemetry, raw))
 
-    async def test_what_was_given_up_is_a_duplicate_when_it_comes_again(
+    async def test_a_reading_stored_before_a_timeout_is_a_duplicate_when_sent_again(
         self, telemetry: Telemetry, past_faults: Stores, proxy: FaultProxy
     ) -> None:
         raw = [raw_reading(n) for n in range(10)]

@@ -115,7 +115,7 @@ class TestItems:
                 "friendly_name": {"S": "greenhouse"},
                 "gsi1pk": {"S": "devices"},
                 "gsi1sk": {"S": "2027-01-15T08:01:01Z"},
-                "sequence": {"N": "1"},
+                "sequence": {"N": str(NOW_MS)},
             }
         ]
 
@@ -142,6 +142,7 @@ class TestItems:
                 "hardware_id": {"S": DEVICE},
                 "ts_batch": {"S": f"{NOW_MS + 1999}#{sent.batch_id}"},
                 "timestamp_ms": {"N": str(NOW_MS + 1999)},
+                "received_at": {"S": "2027-01-15T08:00:10Z"},
                 "batch_id": {"S": sent.batch_id},
                 "boot_id": {"S": BOOT_ID},
                 "firmware_version": {"S": "1.0.16"},

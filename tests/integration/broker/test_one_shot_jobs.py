@@ -18,7 +18,7 @@ from sandyard.tools.provider.simulator import Faults, Simulator
 
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch, simulator_url: str) -> None:
-    for _, name, _, _ in describe():
+    for name, _ in describe():
         monkeypatch.delenv(name, raising=False)
     for name, value in {
         "CSP_BASE_URL": simulator_url,
@@ -41,7 +41,9 @@ async def sync(data_dir: Path, url: str) -> tuple[int, bool]:
     )
     try:
         await part.prepare()
-        return (await part.jobs.sync()).added, await part.provider.circuit_is_open()
+        return (
+            await part.runner.run(part.schedule[0])
+        ).added, await part.provider.circuit_is_open()
     finally:
         await part.close()
 

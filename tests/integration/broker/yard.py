@@ -13,10 +13,10 @@ from starlette.routing import Route
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.cleanup import Cleanup
-from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.expiry import Expiry
 from sandyard.broker.pool.model import PoolTransition, Sandbox, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.provider_model import DeletionPolicy
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import Sync
 from sandyard.broker.provider.ports import Provider

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,10 @@ class E2b:
             **{name.replace("_", "-"): headers[name] for name in headers},
         }
         return await self.platform.client.request(method, f"/e2b{path}", json=body, headers=sent)
+
+    async def as_another(self) -> "E2b":
+        """The calls of another account."""
+        return replace(self, account=await self.platform.account())
 
     async def create(self, **fields: Any) -> dict[str, Any]:
         made = await self.call("POST", "/v2/sandboxes", {"templateID": "base", **fields})

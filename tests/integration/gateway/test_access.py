@@ -1,5 +1,8 @@
 """Who may pass: private unless it is public, by a link, a header or a cookie of that host."""
 
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,8 +12,9 @@ import pytest
 
 from sandyard.gateway.model import PageScope
 from sandyard.kit.clock import utc_time
-from tests.fakes.gateway_targets import Owner
-from tests.integration.gateway.programs import Seen, answering, in_box, page
+from sandyard.kit.http.access_watch import CHECK_EVERY_SEC
+from tests.fakes.gateway_targets import Handler, Owner
+from tests.integration.gateway.programs import Seen, answering, in_box, page, read_request
 from tests.integration.gateway.test_websockets import echo, opened, refused, socket_in_box
 from tests.support.servers.gateway import BOX, OTHER_BOX, OWNER, STRANGER, Answer, GatewayServer
 
@@ -209,3 +213,62 @@ async def test_a_websocket_needs_the_same(server: GatewayServer) -> None:
             async with attempt as socket:
                 await socket.send("in")
                 assert await socket.recv() == "in"
+
+
+def endless(seen: Seen) -> Handler:
+    """Answers, and goes on until it is left."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader, seen)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        try:
+            while True:
+                writer.write(b"secret")
+                await writer.drain()
+                await asyncio.sleep(0.1)
+        finally:
+            writer.transport.abort()
+            seen.left.set()
+
+    return handle
+
+
+def make_private(server: GatewayServer) -> None:
+    server.boxes.boxes[BOX] = replace(server.boxes.boxes[BOX], is_public=False)
+
+
+def end_logins(server: GatewayServer) -> None:
+    server.owners.owners[OWNER] = Owner(token_version=1)
+
+
+def deactivate(server: GatewayServer) -> None:
+    server.owners.owners[OWNER] = Owner(is_active=False)
+
+
+@pytest.mark.parametrize(
+    ("revoke", "is_public"), [(make_private, True), (end_logins, False), (deactivate, False)]
+)
+async def test_a_response_ends_soon_after_access_ends(
+    server: GatewayServer, revoke: Callable[[GatewayServer], None], *, is_public: bool
+) -> None:
+    seen = Seen()
+    async with asyncio.timeout(20), in_box(server, endless(seen), is_public=is_public):
+        sent = [] if is_public else header(server.token())
+        responding = asyncio.create_task(server.request(headers=sent))
+        await seen.arrived.wait()
+        revoke(server)
+        answer = await responding
+        await seen.left.wait()
+    assert (answer.status, answer.is_whole) == (200, False)
+
+
+async def test_a_response_outlasts_its_token(server: GatewayServer) -> None:
+    """An expired token opens nothing new; what it has opened stays open."""
+    seen = Seen()
+    async with in_box(server, endless(seen), is_public=False):
+        responding = asyncio.create_task(server.request(headers=header(server.token())))
+        await seen.arrived.wait()
+        server.clock.advance(600)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(responding, CHECK_EVERY_SEC + 2)
+        await seen.left.wait()

@@ -6,22 +6,22 @@ from contextlib import suppress
 import pytest
 
 from tests.integration.gateway.programs import Seen, answering, in_box, page
+from tests.support.servers.connections import connected
 from tests.support.servers.gateway import BOX, OTHER_BOX, OWNER, GatewayServer
 
 
 async def said_to(server: GatewayServer, sent: bytes) -> bytes:
     """All that a raw request is answered until the server has nothing more to say."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    writer.write(sent)
-    async with asyncio.timeout(30):
-        answer = await reader.read(1 << 16)
-    with suppress(TimeoutError):
-        while True:
-            async with asyncio.timeout(1):
-                if not (piece := await reader.read(1 << 16)):
-                    break
-            answer += piece
-    writer.close()
+    async with connected(server.port) as (reader, writer):
+        writer.write(sent)
+        async with asyncio.timeout(30):
+            answer = await reader.read(1 << 16)
+        with suppress(TimeoutError):
+            while True:
+                async with asyncio.timeout(1):
+                    if not (piece := await reader.read(1 << 16)):
+                        break
+                answer += piece
     return answer
 
 

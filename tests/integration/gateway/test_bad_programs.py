@@ -75,7 +75,7 @@ async def test_one_sandbox_takes_no_more_than_its_connections() -> None:
     async with gateway_server(connections=1) as server, in_box(server, wait):
         first = asyncio.create_task(server.request())
         await asyncio.wait_for(seen.arrived.wait(), 10)
-        assert code_of(await server.request()) == (503, "TOO_MANY_CONNECTIONS")
+        assert code_of(await server.request()) == (429, "TOO_MANY_CONNECTIONS")
         first.cancel()
 
 

@@ -8,6 +8,7 @@ import h11
 import pytest
 
 from tests.integration.gateway.programs import Seen, answering, in_box, page, read_request
+from tests.support.servers.connections import connected
 from tests.support.servers.gateway import GatewayServer, read_answer
 
 LARGE = 50 * 2**20
@@ -96,8 +97,7 @@ async def test_50_mb_go_up_as_a_stream(server: GatewayServer) -> None:
                 taken.update(event.data)
         writer.write(page("taken"))
 
-    async with in_box(server, take_all):
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    async with in_box(server, take_all), connected(server.port) as (reader, writer):
         wire = h11.Connection(h11.CLIENT)
         headers = [("Host", server.host()), ("Transfer-Encoding", "chunked")]
         writer.write(wire.send(h11.Request(method="POST", target="/", headers=headers)) or b"")
@@ -106,7 +106,6 @@ async def test_50_mb_go_up_as_a_stream(server: GatewayServer) -> None:
             await writer.drain()
         writer.write(wire.send(h11.EndOfMessage()) or b"")
         answer = await read_answer(reader, wire)
-        writer.close()
     assert answer.body == b"taken"
     assert taken.digest() == hashlib.sha256(PIECE * (LARGE // len(PIECE))).digest()
 
@@ -130,13 +129,11 @@ async def test_a_slow_client_holds_the_program_up_and_nobody_else(server: Gatewa
                 is_held.set()
                 return
 
-    async with in_box(server, flood):
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+    async with in_box(server, flood), connected(server.port, limit=1024) as (reader, writer):
         writer.write(f"GET / HTTP/1.1\r\nHost: {server.host()}\r\n\r\n".encode())
         await reader.readline()
         async with asyncio.timeout(20):
             await is_held.wait()
-        writer.close()
     assert written < 100 * 2**20
 
 
@@ -147,14 +144,12 @@ async def test_an_answer_may_come_before_all_of_the_body(server: GatewayServer) 
         await writer.drain()
         await reader.read()  # as if it did not care for the rest
 
-    async with in_box(server, refuse):
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    async with in_box(server, refuse), connected(server.port) as (reader, writer):
         wire = h11.Connection(h11.CLIENT)
         headers = [("Host", server.host()), ("Content-Length", str(10**9))]
         writer.write(wire.send(h11.Request(method="POST", target="/", headers=headers)) or b"")
         writer.write(b"some of it")
         answer = await read_answer(reader, wire)
-        writer.close()
     assert (answer.status, answer.body) == (413, b"too large")
 
 
@@ -207,9 +202,8 @@ async def test_a_client_that_leaves_ends_the_request_inside(server: GatewayServe
         seen.left.set()
 
     async with in_box(server, wait):
-        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(f"GET / HTTP/1.1\r\nHost: {server.host()}\r\n\r\n".encode())
         async with asyncio.timeout(10):
-            await seen.arrived.wait()
-            writer.close()
+            async with connected(server.port) as (_, writer):
+                writer.write(f"GET / HTTP/1.1\r\nHost: {server.host()}\r\n\r\n".encode())
+                await seen.arrived.wait()
             await seen.left.wait()

@@ -5,7 +5,7 @@ import base64
 import os
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +20,7 @@ from sandyard.kit.sizes import MESSAGE_BYTES
 from tests.integration.gateway.programs import Seen, answering, in_box, page
 from tests.integration.gateway.test_access import cookie_in, cookie_of
 from tests.integration.gateway.test_websockets import echo, opened, refused, socket_in_box
+from tests.support.servers.connections import Streams, connected
 from tests.support.servers.gateway import (
     BOX,
     OTHER_BOX,
@@ -57,17 +58,12 @@ def handshake(
 
 
 @asynccontextmanager
-async def wire(
-    server: GatewayServer,
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def wire(server: GatewayServer) -> AsyncIterator[Streams]:
     """A connection whose handshake is done."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    try:
+    async with connected(server.port) as (reader, writer):
         writer.write(handshake(server))
         assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
         yield reader, writer
-    finally:
-        writer.transport.abort()
 
 
 async def until_idle(server: GatewayServer) -> None:
@@ -133,13 +129,12 @@ async def test_no_request_is_smuggled_behind_a_handshake(
     seen = Seen()
     lines = sent.pop("lines", [])
     inner = f"GET /smuggled HTTP/1.1\r\nHost: {server.host()}\r\n\r\n".encode()
-    async with in_box(server, answering(page("smuggled"), seen)):
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    box = in_box(server, answering(page("smuggled"), seen))
+    async with box, connected(server.port) as (reader, writer):
         writer.write(handshake(server, *lines, **sent) + inner)
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
                 await reader.read(1 << 16)
-        writer.transport.abort()
     assert seen.target != "/smuggled"
 
 
@@ -311,19 +306,15 @@ async def test_a_slow_reader_holds_its_own_program_up_alone(server: GatewayServe
 
 
 async def test_half_a_handshake_takes_nothing_from_others(server: GatewayServer) -> None:
-    async with socket_in_box(server, echo):
+    async with socket_in_box(server, echo), AsyncExitStack() as stack:
         begun = handshake(server)
-        writers = []
         for at in range(200):
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            _, writer = await stack.enter_async_context(connected(server.port))
             writer.write(begun[: 20 + at % 100])
-            writers.append(writer)
         async with opened(server) as socket:
             await socket.send("in")
             assert await socket.recv() == "in"
         assert server.gateway.connections(BOX) <= 1
-        for writer in writers:
-            writer.transport.abort()
 
 
 async def test_thousands_of_messages_pass_in_order(server: GatewayServer) -> None:

@@ -69,7 +69,6 @@ class Leases:
         self._look = look
         self.release = real.release
         self.runs = real.runs
-        self.finished = real.finished
         self.touch = real.touch
 
     @classmethod

@@ -23,6 +23,7 @@ from tests.integration.jobs.leases import (
     within_deadline,
 )
 from tests.support.clocks import ManualClock
+from tests.support.job_runs import finished
 
 
 class TestRenewal:
@@ -57,7 +58,7 @@ class TestRenewal:
         assert (work.broken_off, work.finished) == (1, 0)
         row = await leases.row()
         assert (row.holder, row.held_until) == ("second", taken_at + 60)
-        assert await leases.finished([NAME]) == {}
+        assert await finished(leases, [NAME]) == {}
 
     async def test_renewals_that_fail_do_no_harm_while_the_lease_lasts(
         self, make_runner: MakeRunner, work: Work, leases: Leases
@@ -140,7 +141,7 @@ class TestBreakingOff:
         async with asyncio.timeout(DEADLINE_SEC):
             while (await leases.row()).holder is not None:
                 await asyncio.sleep(0.01)
-        assert await leases.finished([NAME]) == {NAME: clock.now()}
+        assert await finished(leases, [NAME]) == {NAME: clock.now()}
 
     async def test_a_run_that_fails_after_its_caller_left_is_no_unhandled_exception(
         self, make_runner: MakeRunner, leases: Leases
@@ -249,7 +250,7 @@ class TestBreakingOff:
             await getattr(make_runner("a"), way)(Job(NAME, 600, fail))
         row = await leases.row()
         assert (row.holder, row.held_until, row.finished_at) == (None, None, None)
-        assert await leases.finished([NAME]) == {}
+        assert await finished(leases, [NAME]) == {}
         work.gate.set()
         assert await within_deadline(make_runner("b").run(work.job())) == 1
-        assert await leases.finished([NAME]) == {NAME: clock.now()}
+        assert await finished(leases, [NAME]) == {NAME: clock.now()}

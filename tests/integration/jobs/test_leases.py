@@ -19,6 +19,7 @@ from tests.integration.jobs.leases import (
     within_deadline,
 )
 from tests.support.clocks import ManualClock
+from tests.support.job_runs import finished
 
 
 class TestLeases:
@@ -48,7 +49,7 @@ class TestLeases:
         await leases.take("a", now=100, held_until=160)
         for now in (100.0, 200.0):
             await leases.touch(now=now)
-            assert await leases.finished([NAME, "write-check"]) == {"write-check": now}
+            assert await finished(leases, [NAME, "write-check"]) == {"write-check": now}
         assert (await leases.row()).holder == "a"
 
     async def test_the_holder_alone_renews(self, leases: Leases) -> None:
@@ -66,9 +67,9 @@ class TestLeases:
         await leases.take("a", now=100, held_until=160)
         await leases.release(NAME, holder="b", finished_at=110)
         assert not await leases.take("b", now=110)
-        assert await leases.finished([NAME]) == {}
+        assert await finished(leases, [NAME]) == {}
         await leases.release(NAME, holder="a", finished_at=110)
-        assert await leases.finished([NAME]) == {NAME: 110}
+        assert await finished(leases, [NAME]) == {NAME: 110}
         assert not await leases.renew(NAME, holder="a", held_until=500)
         assert await leases.take("b", now=110)
 
@@ -79,7 +80,7 @@ class TestLeases:
         await leases.release(NAME, holder="a", finished_at=110)
         await leases.take("a", now=200)
         await leases.release(NAME, holder="a", finished_at=None)
-        assert await leases.finished([NAME]) == {NAME: 110}
+        assert await finished(leases, [NAME]) == {NAME: 110}
 
     async def test_a_job_tells_when_it_began_ended_and_who_holds_it(self, leases: Leases) -> None:
         assert await leases.runs([NAME]) == {}

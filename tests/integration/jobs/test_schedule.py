@@ -66,6 +66,31 @@ async def test_a_job_goes_on_and_is_logged_whatever_its_counts_are_called(
     assert (line["message"], line["action"], line["created"]) == ("job finished", "pool", 3)
 
 
+async def test_a_frequent_job_that_did_nothing_is_not_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = open_database(None, data_dir=tmp_path, part="telemetry", pool_size=1)
+    await MIGRATIONS.upgrade(database)
+    caplog.handler.setFormatter(JsonFormatter())
+    caplog.set_level(logging.INFO)
+    reports = [Report(0), Report(7), Report(0)]
+    has_ended = asyncio.Event()
+
+    async def run() -> Report:
+        if len(reports) == 1:
+            has_ended.set()
+        return reports.pop(0) if len(reports) > 1 else reports[0]
+
+    runner = JobRunner(SqlJobLeases(database, jobs), clock=SystemClock(), holder="first")
+    schedule = Schedule([(runner, Job("reservations", 1, run, at_start=True))])
+    schedule.start()
+    async with asyncio.timeout(60):
+        await has_ended.wait()
+    await schedule.stop()
+    await database.close()
+    assert [json.loads(line)["runs"] for line in caplog.text.splitlines()] == [7]
+
+
 async def test_who_has_run_a_job_does_not_ask_for_it_before_it_is_due(tmp_path: Path) -> None:
     database = open_database(None, data_dir=tmp_path, part="telemetry", pool_size=1)
     await MIGRATIONS.upgrade(database)

@@ -113,9 +113,19 @@ async def test_an_open_connection_is_a_use(api: PlatformApi) -> None:
     assert (await collect_ends(api)).idle_stopped == 1
 
 
-async def test_without_the_setting_it_runs_to_its_end(api: PlatformApi) -> None:
+async def test_by_default_an_hour_without_use_stops_it(api: PlatformApi) -> None:
     caller = await api.account()
     sandbox = await started(api, caller)
+    assert sandbox["idle_stop_minutes"] == 60
+    await unused_for(api, sandbox, 59.9)
+    assert (await collect_ends(api)).idle_stopped == 0
+    await unused_for(api, sandbox, 60.1)
+    assert (await collect_ends(api)).idle_stopped == 1
+
+
+async def test_without_the_setting_it_runs_to_its_end(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await started(api, caller, idle_stop_minutes=None)
     path = f"/sandboxes/{sandbox['sandbox_id']}"
     assert sandbox["idle_stop_minutes"] is None
     await unused_for(api, sandbox, 600)

@@ -1,6 +1,8 @@
 """Sandboxes that really run: started, served, measured, stopped, kept, timed out and paid for."""
 
 import asyncio
+import os
+import signal
 import time
 from datetime import datetime
 from decimal import Decimal
@@ -13,7 +15,9 @@ import sqlalchemy as sa
 from sandyard.kit.clock import utc_time
 from sandyard.platform.access.principal import Role
 from sandyard.platform.schema.tables import sandbox_usage, sandboxes
+from sandyard.runtime.local.records.run_folder import LocalRunFolder
 from sandyard.runtime.model import Limits, Program, Repository, RunId, Running
+from sandyard.runtime.records.run_folder import remove_folder
 from tests.support.platform.in_process import PASSWORD, PlatformApi, code_of
 from tests.support.platform.sandboxes import act, add_sandbox, add_template, look, page_of
 from tests.support.runtime.git_server import GitServer
@@ -271,8 +275,8 @@ async def test_what_no_sandbox_has_is_ended(api: PlatformApi) -> None:
         await runtime.start(run_id, Program(Repository("builtin:static")), limits)
     report = await run_job(api, "reconcile")
     assert report.orphans_ended == 1
-    assert await runtime.find(stray) is None
-    assert isinstance(await runtime.find(preview), Running), "another kind is not touched"
+    assert await runtime.refresh(stray) is None
+    assert isinstance(await runtime.refresh(preview), Running), "another kind is not touched"
     assert (await look(api, caller, mine))["status"] == "running"
     await runtime.stop(preview)
 
@@ -289,6 +293,33 @@ async def test_one_whose_state_is_lost_is_closed(api: PlatformApi) -> None:
     assert (await collect_ends(api)).lost == 1
     assert (await look(api, caller, sandbox))["status"] == "stopped"
     assert await open_usages(api) == 0
+
+
+async def test_one_broken_record_does_not_stop_the_bookkeeping_of_the_others(
+    api: PlatformApi,
+) -> None:
+    caller = await api.account()
+    broken, removed, ended = [await add_sandbox(api, caller) for _ in range(3)]
+    for each in (broken, removed, ended):
+        await act(api, caller, each, "start")
+    held = api.data_dir / "runtime/held/sandbox"
+    record = held / broken["sandbox_id"] / "1/running.json"
+    content = record.read_text()
+    record.write_text("{")
+    (held / "not a run").mkdir()
+    (held / "not a folder").touch()
+    await api.part.wired.runtime.stop(RunId("sandbox", ended["sandbox_id"], "1"))
+    folder = held / removed["sandbox_id"]
+    supervisor = LocalRunFolder(folder / "1").supervisor_pid()
+    assert supervisor is not None
+    os.kill(supervisor, signal.SIGKILL)
+    remove_folder(folder)
+    assert (await run_job(api, "measure")).measured == 0
+    assert (await run_job(api, "reconcile")).closed == 1
+    assert (await look(api, caller, ended))["status"] == "stopped"
+    assert (await look(api, caller, broken))["status"] == "running", "nothing is known of its end"
+    record.write_text(content)
+    assert (await run_job(api, "measure")).measured == 1
 
 
 async def test_recycling_ends_it_for_good(api: PlatformApi) -> None:

@@ -50,6 +50,20 @@ async def test_one_is_handed_out_at_once_and_replaced(api: PlatformApi) -> None:
     assert await api.part.wired.runtime.list_snapshots() == []
 
 
+async def test_one_is_handed_out_with_the_network_that_its_sandbox_has(api: PlatformApi) -> None:
+    """As those that are created through E2B's API have another one than their template."""
+    caller = await api.account()
+    template_id = await add_template(api, warm_machines=1)
+    await run_job(api, "warm")
+    sandbox = await add_sandbox(
+        api, caller, template_id=template_id, memory_spec=1, network="internet"
+    )
+    await act(api, caller, sandbox, "start")
+    assert await waiting(api) == []
+    report = await api.get(f"/sandboxes/{sandbox['sandbox_id']}/egress", caller)
+    assert report["network"] == "internet"
+
+
 async def test_one_with_another_size_or_with_variables_starts_as_ever(api: PlatformApi) -> None:
     caller = await api.account()
     template_id = await add_template(api, warm_machines=1)

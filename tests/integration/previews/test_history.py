@@ -55,10 +55,12 @@ async def replicas_on(
             for _ in range(count)
         ]
         hurrying = asyncio.create_task(hurry())
-        yield replicas
-        hurrying.cancel()
-        with suppress(asyncio.CancelledError):
-            await hurrying
+        try:
+            yield replicas
+        finally:
+            hurrying.cancel()
+            with suppress(asyncio.CancelledError):
+                await hurrying
 
 
 async def live(

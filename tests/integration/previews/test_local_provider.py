@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.previews.providers.errors import ProviderTroubleError
+from sandyard.previews.errors import ProviderTroubleError
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.runtime.errors import FilesTooLargeError, UnsafePathError
 from sandyard.runtime.model import RunId
@@ -124,3 +124,20 @@ async def test_a_runtime_that_can_not_start_anything_is_trouble(tmp_path: Path) 
     assert trouble.value.reason is not None
     assert trouble.value.reason.startswith(("EXITED_AT_ONCE", "OVER_LIMIT_AT_START"))
     assert await runtime.list_runs("preview") == []
+
+
+async def test_a_broken_record_of_a_preview_does_not_stop_the_jobs_for_the_others(
+    runtime: LocalRuntime, provider: LocalPreviewProvider
+) -> None:
+    broken, ended = [await create(provider, name) for name in ("broken", "ended")]
+    run_ids = [RunId("preview", *each.sandbox_id.split(".")) for each in (broken, ended)]
+    record = runtime.folder_of(run_ids[0]).path / "running.json"
+    content = record.read_text()
+    record.write_text("{")
+    try:
+        await runtime.stop(run_ids[1])
+        assert await provider.clear_ended() == 1
+        assert await provider.running() == []
+    finally:
+        record.write_text(content)
+    assert [each.sandbox_id for each in await provider.running()] == [broken.sandbox_id]

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandyard.previews.providers.errors import ProviderFailedError, ProviderRateLimitedError
+from sandyard.previews.errors import ProviderFailedError, ProviderRateLimitedError
 from sandyard.previews.providers.remote import RemotePreviewProvider
 from sandyard.runtime.remote.backoff import Backoff
 from tests.support.clocks import ManualClock

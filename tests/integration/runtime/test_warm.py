@@ -51,7 +51,7 @@ async def test_of_many_who_ask_at_once_each_gets_one_or_none(
     got = [running for running in taken if running is not None]
     assert len(got) == 2
     for number, running in enumerate(got):
-        assert await runtime.find(running.run_id) == running
+        assert await runtime.refresh(running.run_id) == running
         code = f"open('mine', 'w').write('{number}')"
         assert await inside(runtime, running, code) == ""
     for number, running in enumerate(got):
@@ -74,7 +74,7 @@ async def test_it_has_the_deadline_and_the_begin_of_whom_it_was_given_to(
     assert ended.started_at == running.started_at
     assert ended.snapshot is not None
     await runtime.forget(to)
-    assert await runtime.find(to) is None
+    assert await runtime.refresh(to) is None
     assert await runtime.list_runs("warm") == []
 
 

@@ -11,7 +11,7 @@ from sandyard.kit.errors import SandyardError
 from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts
 from sandyard.runtime.e2b.errors import translation
 from sandyard.runtime.e2b.machines import E2bMachines as Machines
-from sandyard.runtime.e2b.machines import E2bPolicy
+from sandyard.runtime.e2b.machines import E2bOptions
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running
 from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramTimeouts
@@ -61,7 +61,7 @@ def machines_at(
         translate=translation,
         timeouts=timeouts or E2bTimeouts(),
     )
-    return Machines(folder, control, E2bPolicy(node), clock=SystemClock())
+    return Machines(folder, control, E2bOptions(node), clock=SystemClock())
 
 
 async def start(
@@ -92,7 +92,7 @@ def sandbox_id_of(double: E2bMachines, run_id: RunId) -> str:
 async def ended(runtime: ProgramRunner, run_id: RunId, *, within_sec: float = 60) -> Ended:
     """Its end, once the runtime knows it."""
     async with asyncio.timeout(within_sec):
-        while not isinstance(held := await runtime.find(run_id), Ended):
+        while not isinstance(held := await runtime.refresh(run_id), Ended):
             await asyncio.sleep(0.05)
     return held
 

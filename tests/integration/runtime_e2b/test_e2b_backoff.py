@@ -10,7 +10,7 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import translation
 from sandyard.runtime.e2b.machines import E2bMachines as Machines
-from sandyard.runtime.e2b.machines import E2bPolicy
+from sandyard.runtime.e2b.machines import E2bOptions
 from sandyard.runtime.model import MachineSpec
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.sessions.model import Command
@@ -36,7 +36,7 @@ def machines(double: E2bMachines, tmp_path: Path, clock: ManualClock) -> Machine
         pool=double.pool(backoff),
         translate=translation,
     )
-    return Machines(tmp_path / "runtime", control, E2bPolicy("here"), clock=SystemClock())
+    return Machines(tmp_path / "runtime", control, E2bOptions("here"), clock=SystemClock())
 
 
 async def opened(machines: Machines) -> Session:

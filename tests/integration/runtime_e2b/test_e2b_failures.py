@@ -67,7 +67,7 @@ async def test_trouble_is_not_an_end(
 ) -> None:
     running = await start(runtime)
     double.inject(kind)
-    for call in (runtime.find, runtime.stop, runtime.sample):
+    for call in (runtime.refresh, runtime.stop, runtime.sample):
         with pytest.raises(UnavailableError):
             await call(running.run_id)
     with pytest.raises(UnavailableError):
@@ -85,9 +85,9 @@ async def test_trouble_inside_is_not_an_end_while_e2b_says_that_it_runs(
     for operation in ("download", "health", "run", "upload"):
         if kind != "not_found" or operation != "download":
             double.inject(kind, operation)
-    assert await runtime.find(running.run_id) == running
+    assert await runtime.refresh(running.run_id) == running
     double.calm()
-    assert await runtime.find(running.run_id) == running
+    assert await runtime.refresh(running.run_id) == running
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ async def test_of_a_start_that_breaks_off_nothing_is_left_but_its_end(
     with pytest.raises(UnavailableError):
         await start(runtime, run_id=run_id)
     double.calm()
-    held = await runtime.find(run_id)
+    held = await runtime.refresh(run_id)
     assert isinstance(held, Ended)
     assert held.reason == "not_started"
     assert double.boxes == []
@@ -188,9 +188,9 @@ async def test_a_stop_that_breaks_off_is_finished_later_with_the_true_end(
         await runtime.stop(running.run_id)
     double.inject("unavailable")
     with pytest.raises(UnavailableError):
-        await runtime.find(running.run_id)
+        await runtime.refresh(running.run_id)
     double.calm()
-    end = await runtime.find(running.run_id)
+    end = await runtime.refresh(running.run_id)
     assert isinstance(end, Ended)
     assert end.reason == "stopped"
     assert end.snapshot is not None
@@ -240,4 +240,4 @@ async def test_gone_in_the_moment_of_a_call_is_not_running(
     double.inject("not_found", "timeout", times=1)
     with pytest.raises(NotRunningError):
         await runtime.extend(running.run_id, deadline_at=running.deadline_at)
-    assert isinstance(await runtime.find(running.run_id), Running)
+    assert isinstance(await runtime.refresh(running.run_id), Running)

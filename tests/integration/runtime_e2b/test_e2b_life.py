@@ -83,16 +83,16 @@ async def test_its_deadline_can_be_moved(double: E2bMachines, runtime: ProgramRu
         moved = await runtime.extend(running.run_id, deadline_at=time.time() + seconds)
         assert moved.deadline_at == pytest.approx(time.time() + seconds, abs=60)
         assert double.boxes[0].end_at.timestamp() == pytest.approx(moved.deadline_at)
-        assert await runtime.find(running.run_id) == moved
+        assert await runtime.refresh(running.run_id) == moved
 
 
 async def test_one_that_e2b_has_no_more_was_killed(
     double: E2bMachines, runtime: ProgramRunner
 ) -> None:
     running = await start(runtime)
-    assert await runtime.find(running.run_id) == running
+    assert await runtime.refresh(running.run_id) == running
     double.end(double.boxes[0].sandbox_id)
-    end = await runtime.find(running.run_id)
+    end = await runtime.refresh(running.run_id)
     assert isinstance(end, Ended)
     assert (end.reason, end.snapshot) == ("killed", None)
     assert end.snapshot_error == "E2B has it no more"

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from sandyard.bootstrap.previews import open_provider
 from sandyard.kit.errors import UnavailableError
-from sandyard.previews.providers.errors import ProviderRateLimitedError
+from sandyard.previews.errors import ProviderRateLimitedError
 from sandyard.settings import SettingsError
 from tests.support.clocks import RunningClock
 from tests.support.e2b.double import API_KEY

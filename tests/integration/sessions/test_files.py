@@ -1,6 +1,5 @@
 """Files over HTTP."""
 
-import asyncio
 import io
 import socket
 import tarfile
@@ -13,6 +12,7 @@ import pytest
 
 from tests.integration.sessions.boxes import Box
 from tests.support.platform.in_process import code_of
+from tests.support.servers.connections import connected
 
 MEGABYTE = 1024 * 1024
 
@@ -112,17 +112,16 @@ async def test_other_calls_keep_their_limit(box: Box) -> None:
 async def test_an_upload_that_breaks_off_leaves_what_was_there(box: Box) -> None:
     await box.write("kept", b"before")
     where = urlsplit(str(box.api.client.base_url))
-    reader, writer = await asyncio.open_connection(where.hostname, where.port)
     head = (
         f"PUT /api/v1{box.path}/files?path=kept HTTP/1.1\r\nHost: x\r\n"
         f"Authorization: {box.owner.headers['Authorization']}\r\nContent-Length: 1000\r\n\r\nhalf"
     )
-    writer.write(head.encode())
-    await writer.drain()
-    sock: socket.socket = writer.get_extra_info("socket")
-    sock.shutdown(socket.SHUT_WR)
-    await reader.read()
-    writer.close()
+    async with connected(where.port or 0) as (reader, writer):
+        writer.write(head.encode())
+        await writer.drain()
+        sock: socket.socket = writer.get_extra_info("socket")
+        sock.shutdown(socket.SHUT_WR)
+        await reader.read()
     assert await box.read("kept") == b"before"
     assert [each["name"] for each in (await box.ask("GET", "/files/list"))["files"]] == ["kept"]
 

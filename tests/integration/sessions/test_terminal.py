@@ -79,6 +79,23 @@ async def test_a_terminal_outlives_its_connection(box: Box) -> None:
         assert b"one" in await shown(terminal, b"two")
 
 
+async def test_a_second_visit_attaches_to_the_shell_of_the_first(box: Box) -> None:
+    async with connected(box, "?reuse=true") as terminal:
+        first = (await told(terminal))["command_id"]
+        await terminal.send_bytes(b"here=ye''s; echo o''ne\n")
+        await shown(terminal, b"one")
+    async with connected(box) as terminal:
+        assert (await told(terminal))["command_id"] != first, "a shell of its own, unless asked"
+    async with connected(box, "?reuse=true&columns=111&rows=33") as terminal:
+        assert (await told(terminal))["command_id"] == first
+        await terminal.send_bytes(b"echo still $here; stty size\n")
+        assert b"still yes" in await shown(terminal, b"33 111")
+        await terminal.send_bytes(b"exit\n")
+        assert (await told(terminal))["type"] == "exit"
+    async with connected(box, "?reuse=true") as terminal:
+        assert (await told(terminal))["command_id"] != first
+
+
 async def test_a_page_opens_a_terminal_with_a_token(box: Box) -> None:
     token = (await box.ask("POST", "/terminal/tokens"))["token"]
     own_origin = {"Origin": str(box.api.client.base_url)}

@@ -61,8 +61,10 @@ class Fleet(RuleBasedStateMachine):
     @asynccontextmanager
     async def replicas(self) -> AsyncIterator[list[Stores]]:
         database = SqliteDatabase(Path(self.folder.name) / "telemetry.db", schema="telemetry")
-        yield [on_sql(database)]
-        await database.close()
+        try:
+            yield [on_sql(database)]
+        finally:
+            await database.close()
 
     def open(self) -> None:
         self.context = self.replicas()

@@ -15,14 +15,12 @@ from pathlib import Path
 
 from aiohttp import web
 
-from sandyard.broker.delivery.dispatcher import Dispatcher, Route
-from sandyard.broker.delivery.logs import Logs
-from sandyard.broker.delivery.model import RetryPolicy
+from sandyard.broker.delivery.dispatcher import Dispatcher, Logs, Route
+from sandyard.broker.delivery.model import RetryPolicy, Webhook
 from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.broker.delivery.stores.dynamo import DynamoDeliveryStore
 from sandyard.broker.delivery.stores.sql import SqlDeliveryStore
 from sandyard.broker.delivery.stream import Stream, StreamPolicy
-from sandyard.broker.delivery.webhook_model import Webhook
 from sandyard.broker.delivery.webhook_sink import WebhookClient, WebhookSink
 from sandyard.broker.delivery.webhooks import Webhooks
 from sandyard.broker.pool.ports import PoolStore
@@ -169,8 +167,10 @@ async def delivery_bench(
             store = DynamoPoolStore(pool, clock=clock, prefetch_size=15)
             deliveries = DynamoDeliveryStore(pool.table, attempts_kept_sec=3600)
             bench = Bench(store, deliveries, DynamoJobLeases(pool.table), clock)
-            yield bench
-            await bench.client.close()
+            try:
+                yield bench
+            finally:
+                await bench.client.close()
         return
     async with broker_database(engine, folder, postgres_url) as database:
         bench = Bench(
@@ -179,8 +179,10 @@ async def delivery_bench(
             SqlJobLeases(database, tables.jobs),
             clock,
         )
-        yield bench
-        await bench.client.close()
+        try:
+            yield bench
+        finally:
+            await bench.client.close()
 
 
 def by_subject(events: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -1,13 +1,12 @@
 """Pools for the tests, and looks at them from outside."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from sandyard.broker.pool.action_model import Action, decide_action
-from sandyard.broker.pool.deletion_model import decide_deleted
-from sandyard.broker.pool.listing_model import decide_discovery
 from sandyard.broker.pool.model import Claim, Claimed, Listed, Sandbox, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.provider_model import decide_deleted, decide_discovery
 from sandyard.kit.changes.transitions import Cause, Transition, changed
 from sandyard.kit.changes.verification import differences
 
@@ -68,8 +67,12 @@ async def row(store: PoolStore, sandbox_id: str) -> Sandbox:
     return found
 
 
+async def rows_of(pages: AsyncIterator[Sequence[Sandbox]]) -> list[Sandbox]:
+    return [row async for page in pages for row in page]
+
+
 async def everything(store: PoolStore) -> list[Sandbox]:
-    return [entry async for page in store.everything() for entry in page]
+    return await rows_of(store.everything())
 
 
 async def check_invariants(store: PoolStore) -> None:

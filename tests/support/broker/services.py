@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.changes import SandboxChanges
 from sandyard.broker.pool.leases import Leases
+from sandyard.broker.pool.names import KnownNames
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.pool.sync import Sync
@@ -50,7 +50,8 @@ def new_broker(
         metrics=metrics,
         queue=queue or new_queue(store, clock=clock),
         reservations=ReservationCache(store),
-        changes=_changes(store, clock),
+        assigner=new_assigner(store, clock=clock),
+        names=KnownNames(store, clock=clock),
         lease_max_sec=DAY_SEC,
         hold_sec=hold_sec,
         **options,
@@ -63,6 +64,7 @@ def new_leases(
     clock: Clock,
     metrics: BrokerMetrics,
     lease_max_sec: int,
+    max_replacements: int = 5,
     hold_sec: int = DAY_SEC,
     **options: Any,
 ) -> Leases:
@@ -71,15 +73,23 @@ def new_leases(
         clock=clock,
         metrics=metrics,
         lease_max_sec=lease_max_sec,
+        max_replacements=max_replacements,
         hold_sec=hold_sec,
-        changes=_changes(store, clock),
+        assigner=new_assigner(store, clock=clock),
         reservations=ReservationCache(store),
+        names=KnownNames(store, clock=clock),
         **options,
     )
 
 
 def new_reservations(store: PoolStore, *, clock: Clock, **options: Any) -> Reservations:
-    return Reservations(store, clock=clock, assigner=new_assigner(store, clock=clock), **options)
+    return Reservations(
+        store,
+        clock=clock,
+        assigner=new_assigner(store, clock=clock),
+        cache=ReservationCache(store),
+        **options,
+    )
 
 
 def new_sync(
@@ -99,7 +109,3 @@ def new_sync(
         lab_duration_hours=lab_duration_hours,
         assigner=new_assigner(store, clock=clock, ticket_ttl_sec=ticket_ttl_sec),
     )
-
-
-def _changes(store: PoolStore, clock: Clock) -> SandboxChanges:
-    return SandboxChanges(store, clock=clock, assigner=new_assigner(store, clock=clock))

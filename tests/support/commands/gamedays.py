@@ -6,8 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from sandyard.tools.gameday.model import Engine, Scenario
-from sandyard.tools.gameday.scenarios import SCENARIOS
+from sandyard.tools.gameday.model import SCENARIOS, Engine, Scenario
 from tests.support.storage.engines import (
     AWS_ENVIRONMENT,
     dynamo_server,

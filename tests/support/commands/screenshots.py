@@ -48,6 +48,7 @@ SCREENS = {
     "terminal": "/console/sandboxes/{sandbox}/terminal",
     "deliveries": "/console/admin/integrations/webhooks/{webhook}",
     "pool-sandbox": "/console/labs/sandboxes/{leased}",
+    "track": "/console/labs/tracks/intro-to-sql-1",
     "free-sandbox": "/console/labs/sandboxes/{free}",
     "project": "/console/projects/{project}",
 }

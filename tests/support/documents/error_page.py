@@ -36,7 +36,7 @@ For what a caller should do, see also [api.md](api.md), [devices.md](devices.md)
 
 def error_page() -> str:
     lines = [_HEAD]
-    kinds = sorted(_kinds(), key=lambda kind: (status_of(kind_of(kind)), kind.code))
+    kinds = sorted({*_kinds()}, key=lambda kind: (status_of(kind_of(kind)), kind.code))
     for prefix, title in _SECTIONS.items():
         lines += [f"## {title}", "", "| status | code | message |", "|---|---|---|"]
         lines += [

@@ -31,7 +31,7 @@ def fuzz_config(
         {
             "seed": SEED,
             "base-url": url,
-            "request-timeout": 10,
+            "request-timeout": 60,
             "generation": {
                 "max-examples": max_examples,
                 "deterministic": True,

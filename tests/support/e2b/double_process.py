@@ -6,13 +6,13 @@
 import argparse
 import asyncio
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sandyard.kit.free_ports import free_port
 from tests.support.e2b.double import API_KEY, E2bDouble
+from tests.support.servers.fork_server import ForkedProcess
 from tests.support.servers.processes import clean_environment, wait_until_ready
 
 
@@ -20,7 +20,7 @@ from tests.support.servers.processes import clean_environment, wait_until_ready
 def e2b_double_process(api_key: str = API_KEY) -> Iterator[str]:
     """A double as a process of its own; gives its URL."""
     port = free_port()
-    process = subprocess.Popen(
+    process = ForkedProcess(
         [
             sys.executable,
             "-m",

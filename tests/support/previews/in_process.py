@@ -18,7 +18,7 @@ from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.platform.accounts.passwords import Argon2Passwords
 from sandyard.platform.wiring.part import build_platform
 from sandyard.previews.files import FileLimits
-from sandyard.previews.providers.ports import PreviewProvider
+from sandyard.previews.ports import PreviewProvider
 from sandyard.previews.service import PreviewPolicy, Previews
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.runtime.e2b.control import E2bTimeouts

@@ -1,6 +1,7 @@
 """Each preview provider with what its tests need around it, so that one suite runs over all."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
@@ -10,14 +11,13 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from sandyard.kit.clock import SystemClock
 from sandyard.kit.errors import SandyardError
-from sandyard.previews.providers.errors import SandboxGoneError
+from sandyard.previews.errors import SandboxGoneError
+from sandyard.previews.ports import PreviewProvider, PreviewSandbox
 from sandyard.previews.providers.local import LocalPreviewProvider
-from sandyard.previews.providers.ports import PreviewProvider, PreviewSandbox
 from sandyard.previews.providers.remote import REPEATS, RemotePreviewProvider, translation
 from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts
-from sandyard.runtime.model import Limits, Running
+from sandyard.runtime.model import Limits, RunId, Running
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.remote.backoff import Backoff
 from tests.support.e2b.double import API_KEY, E2bDouble, e2b_double
@@ -45,6 +45,10 @@ class ProviderHost(Protocol):
         """What a server uses while it can't reach what the others reached before."""
         ...
 
+    async def end_in(self, sandbox: PreviewSandbox, ttl: timedelta) -> None:
+        """Move its end, as nobody but the provider's own user can."""
+        ...
+
     async def page(self, sandbox: PreviewSandbox, path: str = "/") -> httpx.Response:
         """As a browser gets it. Raises httpx.TransportError if nothing answers."""
         ...
@@ -57,7 +61,7 @@ def local_provider(
     kind: type[LocalPreviewProvider] = LocalPreviewProvider,
     limits: Limits = LIMITS,
 ) -> LocalPreviewProvider:
-    return kind(runtime, limits, node=node, url_of=_url_of, clock=SystemClock())
+    return kind(runtime, limits, node=node, url_of=_url_of)
 
 
 def _url_of(running: Running) -> str:
@@ -93,6 +97,10 @@ class LocalProviderHost:
     def outage(self) -> Iterator[LocalPreviewProvider]:
         yield local_provider(LocalRuntime(self._file / "runtime"))
 
+    async def end_in(self, sandbox: PreviewSandbox, ttl: timedelta) -> None:
+        run_id = RunId("preview", *sandbox.sandbox_id.split("."))
+        await self.runtime.extend(run_id, deadline_at=time.time() + ttl.total_seconds())
+
     async def page(self, sandbox: PreviewSandbox, path: str = "/") -> httpx.Response:
         return await page_of_preview(self.connect(), sandbox, path)
 
@@ -110,8 +118,14 @@ class E2bProviderHost:
     @contextmanager
     def outage(self) -> Iterator[RemotePreviewProvider]:
         self._double.inject("unavailable")
-        yield self.connect()
-        self._double.calm()
+        try:
+            yield self.connect()
+        finally:
+            self._double.calm()
+
+    async def end_in(self, sandbox: PreviewSandbox, ttl: timedelta) -> None:
+        machines, lifetime_sec = self.connect().machines, ttl.total_seconds()
+        await machines.set_timeout(sandbox.sandbox_id, lifetime_sec=lifetime_sec)
 
     async def page(self, sandbox: PreviewSandbox, path: str = "/") -> httpx.Response:
         answer = await page_of(self._double, sandbox, path)
@@ -125,8 +139,10 @@ async def provider_host(name: str, folder: Path) -> AsyncIterator[ProviderHost]:
     """The host of this name; nothing is left running on it."""
     if name == "local":
         local = LocalProviderHost(folder)
-        yield local
-        await end_all(local.runtime)
+        try:
+            yield local
+        finally:
+            await end_all(local.runtime)
         return
     async with e2b_double() as double:
         yield E2bProviderHost(double)

@@ -53,9 +53,11 @@ class LocalRuntime(ProgramRunner):
         connection = await session.ports.connect(running.port)
         method = "GET" if body is None else "POST"
         head = _ONE_REQUEST.format(method=method, target=target, length=len(body or b""))
-        connection.writer.write(head.encode() + (body or b""))
-        answer = await connection.reader.read()
-        connection.writer.close()
+        try:
+            connection.writer.write(head.encode() + (body or b""))
+            answer = await connection.reader.read()
+        finally:
+            connection.writer.close()
         if not answer:
             raise ConnectionResetError("nothing was answered")
         return answer.partition(b"\r\n\r\n")[2]

@@ -80,7 +80,7 @@ async def started(
 
 
 async def clear(runtime: Runtime, run_id: RunId) -> None:
-    if await runtime.find(run_id) is not None:
+    if await runtime.refresh(run_id) is not None:
         await runtime.stop(run_id)
         await runtime.forget(run_id)
 
@@ -113,6 +113,6 @@ async def end_all(runtime: Runtime) -> None:
 
 async def until_ended(runtime: Runtime, run_id: RunId, *, within_sec: float = 60) -> Ended:
     async with asyncio.timeout(within_sec):
-        while not isinstance(held := await runtime.find(run_id), Ended):
+        while not isinstance(held := await runtime.refresh(run_id), Ended):
             await asyncio.sleep(0.02)
     return held

@@ -85,7 +85,7 @@ class LocalHost:
         os.kill(pid, signal.SIGKILL)
 
     def count_machines(self) -> int:
-        """A supervisor leads a session; its agent, with the same words, does not."""
+        """A supervisor leads a session; its egress proxy, with the same words, does not."""
         found = psutil.process_iter(["pid", "cmdline"])
         leaders = [each.info["cmdline"] or [] for each in found if _leads(each.info["pid"])]
         supervised = f"{self._folder}/"
@@ -150,8 +150,10 @@ class E2bHost:
     @contextmanager
     def outage(self) -> Iterator[ProgramRunner]:
         self._double.inject("unavailable")
-        yield self.connect()
-        self._double.calm()
+        try:
+            yield self.connect()
+        finally:
+            self._double.calm()
 
     async def page(self, running: Running, path: str = "/") -> httpx.Response:
         answer = await page_of(self._double, running, path)
@@ -171,8 +173,10 @@ async def runtime_host(name: str, folder: Path) -> AsyncIterator[RuntimeHost]:
     """The host of this name; nothing is left running on it."""
     if name in ("local", WITHOUT_ROOT):
         local = LocalHost(folder, LocalOptions(root="none" if name == WITHOUT_ROOT else "auto"))
-        yield local
-        await end_all(local.connect())
+        try:
+            yield local
+        finally:
+            await end_all(local.connect())
         return
     machines = folder / "machines"
     machines.mkdir()
@@ -193,7 +197,7 @@ def web(command: str, **files: bytes) -> Program:
 async def until(runtime: Runtime, run_id: RunId, state: type[RunState]) -> RunState:
     """The run, once it is in this state."""
     async with asyncio.timeout(_PATIENCE_SEC):
-        while not isinstance(run := await runtime.find(run_id), state):
+        while not isinstance(run := await runtime.refresh(run_id), state):
             await asyncio.sleep(0.02)
     return run
 

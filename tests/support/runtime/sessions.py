@@ -55,7 +55,7 @@ class LocalSessionHost:
         machines = LocalMachines(self._folder, self._options, SystemClock())
         await machines.stop(self._run_id)
         async with asyncio.timeout(20):
-            while not isinstance(await machines.find(self._run_id), Ended | None):
+            while not isinstance(await machines.refresh(self._run_id), Ended | None):
                 await asyncio.sleep(0.01)
 
 
@@ -77,8 +77,10 @@ async def session_host(name: str, folder: Path) -> AsyncIterator[SessionHost]:
     """The machine of this implementation; nothing is left running."""
     if name == "fake":
         machine = FakeMachine(folder / "workspace", storage_bytes=STORAGE_BYTES)
-        yield machine
-        await machine.end()
+        try:
+            yield machine
+        finally:
+            await machine.end()
         return
     run_id = RunId("sandbox", "box", "1")
     spec = MachineSpec(_LIMITS, lifetime_sec=600)
@@ -86,8 +88,10 @@ async def session_host(name: str, folder: Path) -> AsyncIterator[SessionHost]:
         local_options = LocalOptions(root="none" if name == WITHOUT_ROOT else "auto")
         await LocalMachines(folder / "runtime", local_options, SystemClock()).create(run_id, spec)
         host = LocalSessionHost(folder / "runtime", run_id, local_options)
-        yield host
-        await host.end()
+        try:
+            yield host
+        finally:
+            await host.end()
         return
     (folder / "machines").mkdir()
     options = MachineOptions(storage_bytes=STORAGE_BYTES)

@@ -12,7 +12,8 @@ import h11
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from sandyard.entrypoints.http.answers import BodyLimits, ErrorResponses
+from sandyard.entrypoints.http.answers import ErrorResponses
+from sandyard.entrypoints.http.errors import WebSocketErrors
 from sandyard.entrypoints.http.gateway_errors import GatewayErrors, names_host_below
 from sandyard.entrypoints.http.middleware import (
     GATEWAY,
@@ -22,17 +23,17 @@ from sandyard.entrypoints.http.middleware import (
     RequestMetrics,
     RequestMiddleware,
 )
-from sandyard.entrypoints.http.websockets import WebSocketErrors
 from sandyard.entrypoints.server.listeners import Listener
 from sandyard.gateway.access import GatewayAccess
-from sandyard.gateway.app import Gateway, GatewayPolicy
+from sandyard.gateway.app import Gateway, GatewayLimits
 from sandyard.gateway.model import Grant, PageScope, SandboxDomain
 from sandyard.gateway.tokens import AccessTokens
 from sandyard.kit import ids
 from sandyard.kit.clock import utc_time
 from sandyard.kit.free_ports import free_port
+from sandyard.kit.http.bodies import BodyLimit, BodyLimits
 from sandyard.kit.http.client_address import ClientAddress
-from sandyard.kit.http.direct import DirectRoutes
+from sandyard.kit.http.routes import DirectRoutes
 from tests.fakes.gateway_targets import Boxes, Owner, Owners
 from tests.support.clocks import RunningClock
 
@@ -84,7 +85,7 @@ async def gateway_server(
         {"sbx": boxes, "prj": boxes},
         GatewayAccess(tokens, owners, domain, clock=clock),
         domain,
-        GatewayPolicy(timeout_sec, connections, held_bytes),
+        GatewayLimits(timeout_sec, connections, held_bytes),
         client_address=ClientAddress().of,
     )
     listener = Listener(_entry(gateway, domain), host="127.0.0.1", port=port)
@@ -96,7 +97,7 @@ async def gateway_server(
 
 
 def _entry(gateway: Gateway, domain: SandboxDomain) -> RequestMiddleware:
-    api = ErrorResponses(Starlette(), limits=BodyLimits(1000, 5, 1000, 5))
+    api = ErrorResponses(Starlette(), limits=BodyLimits(BodyLimit(1000, 30)))
     apps = Applications(
         None,
         api,

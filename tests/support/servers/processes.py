@@ -15,12 +15,13 @@ import httpx
 
 from sandyard.kit.free_ports import free_port
 from tests.support.servers.certificates import Certificate
+from tests.support.servers.fork_server import ForkedProcess, can_fork
 
 START_SEC = 120
 SECRETS = {
-    "BROKER_API_TOKEN": "track-token",
-    "BROKER_ADMIN_TOKEN": "admin-token",
-    "TELEMETRY_ADMIN_TOKEN": "telemetry-token",
+    "BROKER_API_TOKEN": "track-token-of-the-tests",
+    "BROKER_ADMIN_TOKEN": "admin-token-of-the-tests",
+    "TELEMETRY_ADMIN_TOKEN": "telemetry-token-of-the-tests",
     "API_KEY_PEPPER": "pepper",
     "JWT_SECRET": "the-signing-key-of-the-tests-which-is-long",
     "GATEWAY_SECRET": "the-other-signing-key-of-the-tests-is-long",
@@ -48,11 +49,16 @@ class ServerProcess:
     @property
     def operator(self) -> dict[str, str]:
         """For Telemetry's operators."""
-        return {"Authorization": "Bearer telemetry-token"}
+        return {"Authorization": "Bearer telemetry-token-of-the-tests"}
 
     @property
     def admin(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.admin_token}"}
+
+    @property
+    def tenants_pid(self) -> int:
+        """The tenants' process, the only child of its keeper."""
+        return _child(_child(self.process.pid))
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -61,6 +67,11 @@ class ServerProcess:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(60)
+
+
+def _child(pid: int) -> int:
+    [child] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
 
 
 def wait_until_ready(
@@ -92,13 +103,41 @@ def run_sandyard(
     *arguments: str, environment: Mapping[str, str] | None = None, log: Path
 ) -> subprocess.Popen[bytes]:
     """Start the command with nothing of ours in its environment but what is passed."""
+    settings = clean_environment(environment)
+    process = ForkedProcess if can_fork(settings) else subprocess.Popen
     with log.open("ab") as stderr:
-        return subprocess.Popen(
+        return process(
             [sys.executable, "-m", "sandyard", *arguments],
-            env=clean_environment(environment),
+            env=settings,
             stdout=subprocess.PIPE,
             stderr=stderr,
         )
+
+
+def run_command(
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    text: str | None = None,
+    cwd: Path | None = None,
+    timeout_sec: float = 120,
+) -> subprocess.CompletedProcess[str]:
+    """A `sandyard` command with this text as its input, until it has ended."""
+    words = [sys.executable, "-m", "sandyard", *arguments]
+    with ForkedProcess(
+        words,
+        env=clean_environment(environment),
+        cwd=cwd,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            output, errors = process.communicate(text, timeout=timeout_sec)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
 
 @contextmanager
@@ -127,7 +166,15 @@ def sandyard_serve(
     trusted: ssl.SSLContext | bool = certificate.trusting() if certificate else True
     try:
         wait_until_ready(url, process, ready_path, verify=trusted)
-        yield ServerProcess(process, url, data_dir, log, "track-token", "admin-token", trusted)
+        yield ServerProcess(
+            process,
+            url,
+            data_dir,
+            log,
+            "track-token-of-the-tests",
+            "admin-token-of-the-tests",
+            trusted,
+        )
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -145,14 +192,7 @@ def _tls_arguments(certificate: Certificate) -> tuple[str, ...]:
 
 def verify(data_dir: Path, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
     """The exit code of `sandyard verify`, and what it says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "sandyard", "verify", "--data-dir", str(data_dir)],
-        env=clean_environment(environment),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_command("verify", "--data-dir", str(data_dir), environment=environment)
     return done.returncode, done.stdout + done.stderr
 
 

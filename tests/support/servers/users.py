@@ -1,9 +1,6 @@
 """Accounts of a running server: they sign up, read their mail and call the API."""
 
-import os
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +9,7 @@ from typing import Any
 import httpx
 
 from tests.support.platform.in_process import read_outbox, token_in
-from tests.support.servers.processes import ServerProcess
+from tests.support.servers.processes import ServerProcess, run_command
 
 PASSWORD = "correct horse battery"
 
@@ -57,15 +54,10 @@ def mailed_token(server: ServerProcess, *, number: int) -> str:
 
 
 def create_admin(server: ServerProcess, *arguments: str, password: str = PASSWORD) -> Any:
-    command = [sys.executable, "-m", "sandyard", "users", "create-admin", "--password-stdin"]
-    return subprocess.run(
-        [*command, *arguments],
-        env=os.environ | {"DATA_DIR": str(server.data_dir)},
-        input=password + "\n",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    return run_command(
+        *("users", "create-admin", "--password-stdin", *arguments),
+        environment={"DATA_DIR": str(server.data_dir)},
+        text=password + "\n",
     )
 
 

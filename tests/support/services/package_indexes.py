@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import re
+import socket
 import ssl
 import subprocess
 import tarfile
@@ -20,9 +21,16 @@ from urllib.parse import unquote
 
 from tests.support.servers.certificates import Certificate
 
-HOST = "127.0.0.2"
-"""Not 127.0.0.1, which is the sandbox's own to a program inside."""
-NETWORK = "127.0.0.2/32"
+
+def _own_address() -> str:
+    """Not one of the loopback, which are the sandbox's own to a program inside."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.connect(("192.0.2.1", 9))  # nothing is sent: it picks the address of this machine
+        return str(asked.getsockname()[0])
+
+
+HOST = _own_address()
+NETWORK = f"{HOST}/32"
 _TOOLS = Path(__file__).parents[3] / ".tools"
 
 

@@ -38,10 +38,9 @@ from sandyard.telemetry.model import (
 )
 from sandyard.telemetry.ports import ExpiredReadings, KeyStore, TelemetryStore
 from sandyard.telemetry.service import Telemetry
-from sandyard.telemetry.stores.dynamo_events import open_event_log
 from sandyard.telemetry.stores.dynamo_items import reading_item
 from sandyard.telemetry.stores.dynamo_keys import DynamoKeyStore
-from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
+from sandyard.telemetry.stores.dynamo_tables import TelemetryTables, open_event_log
 from sandyard.telemetry.stores.dynamodb import DynamoTelemetryStore
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
@@ -306,6 +305,7 @@ async def fill(stores: Stores, readings: Sequence[Reading], *, now_ms: int = NOW
                     reading_item(
                         each,
                         devices[each.hardware_id],
+                        received_at=now_ms,
                         expires_at=RETENTION.expires_at(each.timestamp_ms),
                     )
                 )

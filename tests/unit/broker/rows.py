@@ -1,8 +1,8 @@
 """A sandbox in each of its states, and who changes it, for tests of decisions."""
 
 from sandyard.broker.pool.action_model import Action, decide_action
-from sandyard.broker.pool.listing_model import decide_discovery
 from sandyard.broker.pool.model import Claim, Listed, Sandbox, decide_claim
+from sandyard.broker.pool.provider_model import decide_discovery
 from sandyard.kit.changes.transitions import Cause, Transition
 
 NOW = 1_000_000

@@ -39,6 +39,9 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
+EVERY_PART = frozenset({"broker", "telemetry", "platform", "previews"})
+
+
 @dataclass
 class Session:
     """Whether it holds, and whether its server is about to stop."""
@@ -51,10 +54,13 @@ class Session:
 
 
 def listener_of(
-    account_id: str | None, session: Session | None = None, *, is_operator: bool = True
+    account_id: str | None,
+    session: Session | None = None,
+    *,
+    operates: frozenset[str] = EVERY_PART,
 ) -> Listener:
     session = session or Session()
-    return Listener(account_id, is_operator, session.is_valid, lambda: session.is_draining)
+    return Listener(account_id, operates, session.is_valid, lambda: session.is_draining)
 
 
 async def told(stream: AsyncIterator[bytes]) -> set[str]:
@@ -68,18 +74,22 @@ async def told(stream: AsyncIterator[bytes]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("account_id", "is_operator", "heard"),
-    [(None, True, {"broker", "platform"}), ("ann", False, {"platform"})],
+    ("account_id", "operates", "heard"),
+    [
+        (None, EVERY_PART, {"broker", "platform"}),
+        (None, {"platform"}, {"platform"}),
+        ("ann", set(), {"platform"}),
+    ],
 )
 async def test_a_page_is_notified_of_changes_since_it_was_rendered(
-    account_id: str | None, is_operator: bool, heard: set[str]
+    account_id: str | None, operates: set[str], heard: set[str]
 ) -> None:
     drawn = now_ms() - HOUR_MS
     logs: Sequence[Log] = [
         Log(event("broker", drawn + 1)),
         Log(event("platform", drawn + 1, "ann"), event("telemetry", drawn - HOUR_MS, "ann")),
     ]
-    listener = listener_of(account_id, is_operator=is_operator)
+    listener = listener_of(account_id, operates=frozenset(operates))
     stream = LiveChanges(logs).stream(listener, since_ms=drawn)
     async with aclosing(stream):
         assert await told(stream) == heard
@@ -117,7 +127,7 @@ async def test_a_stream_ends_with_its_session_and_says_so(kind: str) -> None:
         await each.aclose()
 
 
-async def test_whoever_still_may_goes_on_hearing() -> None:
+async def test_a_session_that_is_still_valid_keeps_its_stream() -> None:
     log = Log()
     stream = LiveChanges([log]).stream(listener_of("ann"), since_ms=now_ms())
     async with aclosing(stream):
@@ -128,7 +138,7 @@ async def test_whoever_still_may_goes_on_hearing() -> None:
         assert await following == {"platform"}
 
 
-async def test_streams_end_without_a_word_when_the_server_is_about_to_stop() -> None:
+async def test_streams_end_without_an_event_when_the_server_stops() -> None:
     session = Session()
     stream = LiveChanges([Log()]).stream(listener_of(None, session), since_ms=now_ms())
     async with aclosing(stream):
@@ -147,3 +157,32 @@ def test_few_pages_are_notified_at_once_and_many_one_after_another() -> None:
     seconds = [sum(1 for each in waits if second <= each < second + 1) for second in range(16)]
     assert max(seconds) <= 22  # and never all together
     assert (gathering_sec(5), gathering_sec(200)) == (0, 1)
+
+
+async def test_a_log_that_fails_unexpectedly_is_logged_and_read_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failing = FailingLog()
+    live = LiveChanges([failing, Log()])
+    async with aclosing(live.stream(listener_of(None), since_ms=now_ms())) as stream:
+        await anext(stream)
+        waiting = asyncio.create_task(told(stream))
+        while failing.failures < 3:
+            await asyncio.sleep(0.01)
+        failing.is_mended = True
+        failing.events.append(event("broker", now_ms()))
+        assert await waiting == {"broker"}
+    assert "an event log can't be read" in caplog.text
+
+
+class FailingLog(Log):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_mended = False
+        self.failures = 0
+
+    async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
+        if not self.is_mended:
+            self.failures += 1
+            raise ValueError("a record that can't be read")
+        return await super().page(query, limit=limit, cursor=cursor)

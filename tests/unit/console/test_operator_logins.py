@@ -26,7 +26,7 @@ async def fail(logins: OperatorLogins, address: str) -> None:
         await logins.check(request_from(address), lambda: False)
 
 
-async def test_after_too_many_wrong_tokens_none_of_that_network_is_looked_at(
+async def test_after_too_many_wrong_tokens_the_network_is_refused(
     logins: OperatorLogins,
 ) -> None:
     for _ in range(MOST):
@@ -44,7 +44,7 @@ async def test_addresses_of_one_ipv6_customer_count_together(logins: OperatorLog
         await logins.check(request_from("2001:db8::ffff"), lambda: True)
 
 
-async def test_a_valid_token_begins_anew(logins: OperatorLogins) -> None:
+async def test_a_valid_token_resets_the_count_of_failures(logins: OperatorLogins) -> None:
     for _ in range(3):
         for _ in range(MOST - 1):
             await fail(logins, "192.0.2.1")

@@ -47,7 +47,7 @@ def test_money_has_four_places() -> None:
     assert money("EUR", None) == "\N{EN DASH}"
 
 
-def test_what_an_event_is_about_leads_to_its_page() -> None:
+def test_the_subject_of_an_event_links_to_its_page() -> None:
     pages = Pages(Assets(), base_path="/lab", frames="", parts={})
     leads = {
         ("broker", "lease.created", "0b5e"): "/lab/console/labs/sandboxes/0b5e",
@@ -67,7 +67,7 @@ def test_what_an_event_is_about_leads_to_its_page() -> None:
         (("platform", "previews"), []),
     ],
 )
-def test_the_login_asks_for_the_token_that_there_is(
+def test_the_login_page_names_the_token_of_the_served_part(
     parts: tuple[str, ...], asked_for: list[str]
 ) -> None:
     pages = Pages(Assets(), base_path="", frames="", parts=dict.fromkeys(parts, "sqlite"))
@@ -76,7 +76,7 @@ def test_the_login_asks_for_the_token_that_there_is(
     assert re.findall(r"secrets/(\w+)", bytes(drawn.body).decode()) == asked_for
 
 
-def test_no_form_puts_what_was_typed_into_an_address() -> None:
+def test_forms_with_input_are_posted() -> None:
     """A form may be sent before htmx is there. Then it is posted by the browser; and one that has
     to be confirmed goes nowhere."""
     templates = Path(str(files("sandyard.console") / "templates")).glob("*.html")

@@ -25,7 +25,7 @@ def written(cookies: Cookies, session: Session) -> str:
     return response.headers["set-cookie"].partition(";")[0].partition("=")[2]
 
 
-def test_what_was_written_is_read_by_every_replica() -> None:
+def test_a_session_cookie_is_read_by_every_replica() -> None:
     session = Session(login="a.b.c")
     cookie = written(Cookies(["secret"]), session)
     assert "a.b.c" not in cookie
@@ -33,7 +33,7 @@ def test_what_was_written_is_read_by_every_replica() -> None:
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "gAAAAA", "\xff"])
-def test_anything_else_is_no_session(cookie: str) -> None:
+def test_an_invalid_cookie_is_not_a_session(cookie: str) -> None:
     assert Cookies(["secret"]).session.read(request_with(cookie)) is None
 
 

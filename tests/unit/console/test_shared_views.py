@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from sandyard.console.shared_views import SharedViews, is_view
+from sandyard.console.live import SharedViews, is_view
 
 
 def asked(target: str = "pool", method: str = "GET", *, by_htmx: bool = True) -> Request:
@@ -30,7 +30,7 @@ class Pool:
         return HTMLResponse(f"state {seen}", 206, {"Vary": "HX-Request"})
 
 
-async def test_those_who_ask_together_share_a_drawing() -> None:
+async def test_concurrent_requests_share_one_rendering() -> None:
     pool, views = Pool(), SharedViews(lambda: 0.02)
     pool.may_end.set()
     answers = await asyncio.gather(
@@ -43,7 +43,7 @@ async def test_those_who_ask_together_share_a_drawing() -> None:
 
 
 @pytest.mark.parametrize("wait_sec", [0, 0.02])
-async def test_who_asks_while_it_is_drawn_sees_what_changed_meanwhile(wait_sec: float) -> None:
+async def test_a_request_during_a_rendering_gets_a_newer_one(wait_sec: float) -> None:
     pool, views = Pool(), SharedViews(lambda: wait_sec)
     first = asyncio.ensure_future(views.drawn(asked(), pool.draw))
     while not pool.drawn:
@@ -55,7 +55,7 @@ async def test_who_asks_while_it_is_drawn_sees_what_changed_meanwhile(wait_sec: 
     assert [(await each).body for each in (first, later)] == [b"state 0", b"state 1"]
 
 
-async def test_one_who_goes_away_takes_it_from_nobody_and_a_failure_is_not_kept() -> None:
+async def test_a_cancelled_request_cancels_no_other_and_a_failure_is_not_cached() -> None:
     views, failures = SharedViews(lambda: 0.02), [RuntimeError("away")]
 
     async def draw() -> Response:
@@ -72,7 +72,7 @@ async def test_one_who_goes_away_takes_it_from_nobody_and_a_failure_is_not_kept(
     assert (await views.drawn(asked(), draw)).body == b"here"
 
 
-def test_only_what_htmx_asks_for_again_is_a_view() -> None:
+def test_only_reloads_by_htmx_are_views() -> None:
     assert is_view(asked())
     assert not is_view(asked(by_htmx=False))
     assert not is_view(asked(method="POST"))

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from sandyard.e2b_api.app import E2bApi
-from sandyard.e2b_api.envd.responses import SANDBOX_ID
+from sandyard.e2b_api.envd.connect import SANDBOX_ID
 from sandyard.e2b_api.hosts import E2bHosts
 from sandyard.kit.errors import NotFoundError
 from sandyard.runtime.errors import PortClosedError
@@ -35,7 +35,8 @@ def scope_of(path: str, host: str, query: str = "", **headers: str) -> dict[str,
         (scope_of("/", f"3000-{ID}.box.test"), False),
         (scope_of("/files", "any.test"), False),
         (scope_of("/files", "any.test", "signature=v1_x"), True),
-        (scope_of("/", "any.test", e2b_sandbox_id=ID), True),
+        (scope_of("/", "any.test", e2b_sandbox_id=ID), False),
+        (scope_of("/console", "any.test", e2b_sandbox_id=ID, e2b_sandbox_port="3000"), False),
         ({**scope_of("/e2b", "any.test"), "type": "websocket"}, False),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandyard.e2b_api.paging import matching
+from sandyard.e2b_api.templates.finder import matching
 from sandyard.kit.paging import Page
 
 

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from sandyard.e2b_api.tokens import FileLink, SandboxTokens, UploadTokens
+from sandyard.e2b_api.tokens import FileLink, Holder, SandboxTokens, UploadTokens, key_id_of
 
 TOKENS = SandboxTokens(["first", "second"])
 NOW = 1_000.0
+WEEK = 7 * 86_400
+HOLDER = Holder("sbx-1", "acc-1", token_version=3, key_id="key-1")
 
 
 def link(token: str, *, expires_at: int | None = 1_000) -> FileLink:
@@ -20,26 +22,51 @@ def link(token: str, *, expires_at: int | None = 1_000) -> FileLink:
     return FileLink("/a", "read", "user", signature, expires_at)
 
 
-def test_a_token_opens_its_sandbox_and_no_other() -> None:
-    token = TOKENS.issue("sbx-1")
-    assert TOKENS.opens(token, "sbx-1")
-    assert not TOKENS.opens(token, "sbx-2")
-    assert not TOKENS.opens(token[:-1], "sbx-1")
-    assert not TOKENS.opens("", "sbx-1")
-    assert not TOKENS.opens("é", "sbx-1")
+def test_a_token_opens_its_sandbox_for_its_holder_and_nothing_else() -> None:
+    token = TOKENS.issue(HOLDER, at=NOW)
+    assert TOKENS.opens(token, HOLDER, at=NOW)
+    for forged in (token[:-1], "", "é"):
+        assert not TOKENS.opens(forged, HOLDER, at=NOW)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sandbox_id": "sbx-2"},
+        {"account_id": "acc-2"},
+        {"token_version": 4},
+        {"key_id": "key-2"},
+        {"key_id": None},
+    ],
+)
+def test_a_token_is_for_its_holder(changes: dict[str, object]) -> None:
+    other: Holder = replace(HOLDER, **changes)  # type: ignore[arg-type]
+    assert not TOKENS.opens(TOKENS.issue(HOLDER, at=NOW), other, at=NOW)
+
+
+def test_a_token_names_its_key() -> None:
+    assert key_id_of(TOKENS.issue(HOLDER, at=NOW)) == "key-1"
+    assert key_id_of(TOKENS.issue(replace(HOLDER, key_id=None), at=NOW)) is None
+
+
+def test_a_token_ends_after_the_week_that_follows_its_own() -> None:
+    token = TOKENS.issue(HOLDER, at=NOW)
+    assert TOKENS.opens(token, HOLDER, at=2 * WEEK - 1)
+    assert not TOKENS.opens(token, HOLDER, at=2 * WEEK)
+    assert not TOKENS.signs(link(token, expires_at=None), HOLDER, at=2 * WEEK)
 
 
 def test_secrets_are_rotated() -> None:
-    before = SandboxTokens(["second"]).issue("sbx-1")
-    assert TOKENS.opens(before, "sbx-1")
-    assert TOKENS.issue("sbx-1") != before
-    assert not SandboxTokens(["first"]).opens(before, "sbx-1")
+    before = SandboxTokens(["second"]).issue(HOLDER, at=NOW)
+    assert TOKENS.opens(before, HOLDER, at=NOW)
+    assert TOKENS.issue(HOLDER, at=NOW) != before
+    assert not SandboxTokens(["first"]).opens(before, HOLDER, at=NOW)
 
 
 @pytest.mark.parametrize(("expires_at", "holds"), [(None, True), (1_000, True), (999, False)])
 def test_a_signature_holds_until_its_second_is_over(expires_at: int | None, *, holds: bool) -> None:
-    made = link(TOKENS.issue("sbx-1"), expires_at=expires_at)
-    assert TOKENS.signs(made, "sbx-1")
+    made = link(TOKENS.issue(HOLDER, at=NOW), expires_at=expires_at)
+    assert TOKENS.signs(made, HOLDER, at=NOW)
     assert made.is_over(NOW) is not holds
 
 
@@ -48,10 +75,10 @@ def test_a_signature_holds_until_its_second_is_over(expires_at: int | None, *, h
     [{"path": "/b"}, {"operation": "write"}, {"username": ""}, {"expires_at": 2_000}],
 )
 def test_a_signature_is_for_what_it_says(changes: dict[str, object]) -> None:
-    made = link(TOKENS.issue("sbx-1"))
-    assert TOKENS.signs(made, "sbx-1")
-    assert not TOKENS.signs(replace(made, **changes), "sbx-1")  # type: ignore[arg-type]
-    assert not TOKENS.signs(made, "sbx-2")
+    made = link(TOKENS.issue(HOLDER, at=NOW))
+    assert TOKENS.signs(made, HOLDER, at=NOW)
+    assert not TOKENS.signs(replace(made, **changes), HOLDER, at=NOW)  # type: ignore[arg-type]
+    assert not TOKENS.signs(made, replace(HOLDER, sandbox_id="sbx-2"), at=NOW)
 
 
 def test_a_link_for_uploads_stands_for_its_account() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandyard.gateway.domains import registrable_domain, share_cookies
+from sandyard.gateway.credentials import registrable_domain, share_cookies
 
 
 @pytest.mark.parametrize(

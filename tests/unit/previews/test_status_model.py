@@ -12,10 +12,7 @@ from sandyard.previews.status_model import (
     LAST_KNOWN_FOR,
     RECHECK_AFTER,
     ActionRequired,
-    Gone,
     PreviewStatus,
-    ProviderUnavailable,
-    Running,
     StatusReport,
     recheck_at,
     record_check,
@@ -49,13 +46,13 @@ class TestDecide:
 
     def test_what_is_found_runs_until_its_new_end(self) -> None:
         end = NOW + TICK
-        told = report_status(PREVIEW, Running(end), now=NOW)
+        told = report_status(PREVIEW, end, now=NOW)
         assert (told.status, told.action) == (PreviewStatus.RUNNING, ActionRequired.NONE)
         assert (told.info, told.last_checked) == (replace(INFO, end_time=end), NOW)
         assert not told.is_stale
 
-    @pytest.mark.parametrize("answer", [Running(NOW), Running(NOW - TICK), Gone(), None])
-    def test_what_is_over_or_gone_has_ended_now(self, answer: Running | Gone | None) -> None:
+    @pytest.mark.parametrize("answer", [NOW, NOW - TICK, None])
+    def test_what_is_over_or_gone_has_ended_now(self, answer: datetime | None) -> None:
         told = report_status(PREVIEW, answer, now=NOW)
         assert (told.status, told.action) == (PreviewStatus.EXPIRED, ActionRequired.SYNC_NEEDED)
         assert (told.info, told.last_checked) == (replace(INFO, end_time=NOW), NOW)
@@ -67,32 +64,32 @@ class TestDecide:
 
     def test_trouble_gives_what_was_last_known_for_a_while(self) -> None:
         preview = replace(PREVIEW, last_checked=NOW - LAST_KNOWN_FOR + TICK)
-        told = report_status(preview, ProviderUnavailable(AWAY), now=NOW)
+        told = report_status(preview, AWAY, now=NOW)
         assert (told.status, told.action) == (PreviewStatus.RUNNING, ActionRequired.NONE)
         assert (told.info, told.error, told.is_stale) == (INFO, AWAY, True)
         assert told.last_checked == preview.last_checked
 
     def test_after_that_it_is_unknown_and_never_expired(self) -> None:
         preview = replace(PREVIEW, last_checked=NOW - LAST_KNOWN_FOR)
-        told = report_status(preview, ProviderUnavailable(AWAY), now=NOW)
+        told = report_status(preview, AWAY, now=NOW)
         assert (told.status, told.action) == (PreviewStatus.UNKNOWN, ActionRequired.RETRY_LATER)
         assert (told.info, told.error, told.is_stale) == (INFO, AWAY, False)
         assert told.last_checked == preview.last_checked
 
     def test_what_the_provider_never_told_of_is_known_since_its_start(self) -> None:
         never = replace(PREVIEW, last_checked=None)
-        told = report_status(never, ProviderUnavailable(AWAY), now=NOW)
+        told = report_status(never, AWAY, now=NOW)
         assert (told.status, told.last_checked) == (PreviewStatus.UNKNOWN, INFO.start_time)
 
     def test_an_estimate_is_replaced_by_what_the_provider_says(self) -> None:
         estimated = replace(PREVIEW, info=replace(INFO, is_estimated=True))
-        for answer in (Running(INFO.end_time), Gone()):
+        for answer in (INFO.end_time, None):
             told = report_status(estimated, answer, now=NOW)
             assert told.info is not None
             assert not told.info.is_estimated
 
     def test_an_end_is_in_the_milliseconds_that_are_stored(self) -> None:
-        told = report_status(PREVIEW, Gone(), now=NOW + 1999 * TICK)
+        told = report_status(PREVIEW, None, now=NOW + 1999 * TICK)
         assert told.info is not None
         assert told.info.end_time == NOW + timedelta(milliseconds=1)
         assert SandboxInfo.from_json(told.info.as_json()) == told.info

@@ -36,9 +36,9 @@ def admin_token() -> str:
 
 
 def test_a_file_holds_the_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "token").write_text("from-a-file\n")
+    (tmp_path / "token").write_text("token-from-a-file\n")
     monkeypatch.setenv("BROKER_ADMIN_TOKEN", f"file:{tmp_path / 'token'}")
-    assert admin_token() == "from-a-file"
+    assert admin_token() == "token-from-a-file"
 
 
 def test_any_setting_may_be_kept_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,28 +62,32 @@ def test_a_file_that_is_missing_is_told_with_the_variable(monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("secrets_manager")
 class TestSecretsManager:
     def test_a_secret_holds_the_value(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        boto3.client("secretsmanager").create_secret(Name="lab/admin", SecretString="hunter2")
+        boto3.client("secretsmanager").create_secret(
+            Name="lab/admin", SecretString="hunter2-hunter2-"
+        )
         monkeypatch.setenv("BROKER_ADMIN_TOKEN", "aws-secretsmanager:lab/admin")
-        assert admin_token() == "hunter2"
+        assert admin_token() == "hunter2-hunter2-"
 
     def test_one_key_of_a_secret(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        text = json.dumps({"admin": "one", "track": "two"})
+        text = json.dumps({"admin": "token-number-one", "track": "two"})
         boto3.client("secretsmanager").create_secret(Name="lab", SecretString=text)
         monkeypatch.setenv("BROKER_ADMIN_TOKEN", "aws-secretsmanager:lab#admin")
-        assert admin_token() == "one"
+        assert admin_token() == "token-number-one"
 
     async def test_the_value_before_the_last_rotation_holds_too(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         client = boto3.client("secretsmanager")
-        client.create_secret(Name="lab/admin", SecretString="first")
-        for token in ("second", "third"):
+        client.create_secret(Name="lab/admin", SecretString="the-first-token-")
+        for token in ("the-second-token", "the-third-token-"):
             client.put_secret_value(SecretId="lab/admin", SecretString=token)
         monkeypatch.setenv("BROKER_ADMIN_TOKEN", "aws-secretsmanager:lab/admin")
         settings = load_settings()
         secret = settings.secret("broker_admin_token")
         assert await settings.secrets.refresh() == {"broker_admin_token": True}
-        assert list(secret) == ["second", "third"], "it signs when every replica may know it"
+        assert list(secret) == ["the-second-token", "the-third-token-"], (
+            "it signs when every replica may know it"
+        )
 
     @pytest.mark.parametrize(
         ("reference", "why"),

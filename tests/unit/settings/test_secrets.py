@@ -14,7 +14,7 @@ LONG, OTHER = "a-signing-key-that-is-long-enough-0001", "a-signing-key-that-is-l
 @pytest.fixture
 def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file with the track's token; a new value is used at once."""
-    return kept(tmp_path, monkeypatch, "BROKER_API_TOKEN", "old-token")
+    return kept(tmp_path, monkeypatch, "BROKER_API_TOKEN", "old-token-of-the-tests")
 
 
 def kept(folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str) -> Path:
@@ -34,23 +34,23 @@ async def rotated(settings: Settings, setting: str, file: Path, text: str) -> Se
 
 
 async def test_a_new_token_is_accepted_beside_the_old_one(token: Path) -> None:
-    secret = await rotated(load_settings(), "broker_api_token", token, "new-token")
-    assert list(secret) == ["new-token", "old-token"]
+    secret = await rotated(load_settings(), "broker_api_token", token, "new-token-of-the-tests")
+    assert list(secret) == ["new-token-of-the-tests", "old-token-of-the-tests"]
 
 
 async def test_without_an_overlap_the_old_token_is_gone(
     token: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRETS_OVERLAP_SEC", "0")
-    secret = await rotated(load_settings(), "broker_api_token", token, "new-token")
-    assert list(secret) == ["new-token"]
+    secret = await rotated(load_settings(), "broker_api_token", token, "new-token-of-the-tests")
+    assert list(secret) == ["new-token-of-the-tests"]
 
 
 async def test_an_unknown_token_makes_it_read_the_secret_again(token: Path) -> None:
     secret = load_settings().secret("broker_api_token")
-    token.write_text("new-token")
-    assert not secret.accepts(b"new-token")
-    assert await secret.accepts_newest(b"new-token")
+    token.write_text("new-token-of-the-tests")
+    assert not secret.accepts(b"new-token-of-the-tests")
+    assert await secret.accepts_newest(b"new-token-of-the-tests")
     assert not await secret.accepts_newest(b"wrong-token")
 
 
@@ -59,7 +59,7 @@ async def test_an_unknown_token_makes_it_read_the_secret_again(token: Path) -> N
     [
         (None, "can't be read: No such file"),
         ("", "BROKER_API_TOKEN: the value is empty"),
-        ("admin-token", "BROKER_API_TOKEN: must differ from BROKER_ADMIN_TOKEN"),
+        ("admin-token-of-the-tests", "BROKER_API_TOKEN: must differ from BROKER_ADMIN_TOKEN"),
     ],
 )
 async def test_what_can_not_be_used_changes_nothing_and_is_told(
@@ -69,14 +69,14 @@ async def test_what_can_not_be_used_changes_nothing_and_is_told(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setenv("BROKER_ADMIN_TOKEN", "admin-token")
+    monkeypatch.setenv("BROKER_ADMIN_TOKEN", "admin-token-of-the-tests")
     settings = load_settings()
     secret, _admin = settings.secret("broker_api_token"), settings.secret("broker_admin_token")
     token.unlink() if text is None else token.write_text(text)
     assert await settings.secrets.refresh() == {"broker_api_token": False}
-    assert list(secret) == ["old-token"]
+    assert list(secret) == ["old-token-of-the-tests"]
     assert why in caplog.text
-    assert "admin-token" not in caplog.text
+    assert "admin-token-of-the-tests" not in caplog.text
 
 
 async def test_a_key_that_is_too_short_changes_nothing(

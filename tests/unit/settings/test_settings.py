@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.settings import SettingsError, describe, load_settings, tokens
+from sandyard.settings import SettingsError, close_variables, describe, load_settings, tokens
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
 def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for _, name, _, _ in describe():
+    for name, _ in describe():
         monkeypatch.delenv(name, raising=False)
 
 
@@ -127,17 +127,76 @@ def test_hours_and_minutes_take_decimals_and_empty_means_unset(
 
 
 def test_a_variable_takes_several_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BROKER_API_TOKEN", "tok-two, tok-one,")
+    monkeypatch.setenv("BROKER_API_TOKEN", "tok-two-of-the-tests, tok-one-of-the-tests,")
     settings = load_settings()
-    assert tokens(settings.broker.broker_api_token) == ("tok-two", "tok-one")
+    assert tokens(settings.broker.broker_api_token) == (
+        "tok-two-of-the-tests",
+        "tok-one-of-the-tests",
+    )
     assert "tok-" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    "variable", ["BROKER_API_TOKEN", "BROKER_ADMIN_TOKEN", "TELEMETRY_ADMIN_TOKEN", "METRICS_TOKEN"]
+)
+def test_a_token_that_can_be_guessed_is_refused(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "long-enough-for-a-token, short")
+    with pytest.raises(SettingsError) as refused:
+        load_settings()
+    assert refused.value.message == f"{variable}: must have at least 16 characters"
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"LAB_DURATION_HOURS": "48"}, {"LAB_DURATION_HOURS": "2", "LEASE_MAX_HOURS": "1"}],
+)
+def test_a_lease_may_last_at_least_as_long_as_a_lab(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as refused:
+        load_settings()
+    assert refused.value.message == "LEASE_MAX_HOURS: must not be less than LAB_DURATION_HOURS"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("LAB_DURATION_HOUR", "LAB_DURATION_HOURS"),
+        ("DATABASE_URI", "DATABASE_URL"),
+        ("SYNC_INTERVAL_SECONDS", "SYNC_INTERVAL_SEC"),
+        ("E2B_APIKEY", "E2B_API_KEY"),
+    ],
+)
+def test_a_variable_close_to_a_setting_is_found_with_it(name: str, meant: str) -> None:
+    assert list(close_variables({name: "1", "PATH": "/bin"})) == [(name, meant)]
+
+
+def test_settings_and_variables_of_others_are_not_taken_for_mistakes() -> None:
+    others = (
+        *("AWS_DEFAULT_REGION", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "SANDYARD_URL", "HOSTNAME"),
+        *("DATA_DIR", "HOST", "PORT", "PROMETHEUS_MULTIPROC_DIR", "PYTHONPATH", "DATABASE_PORT"),
+    )
+    known = [name for name, _ in describe()]
+    assert list(close_variables(dict.fromkeys((*known, *others), "1"))) == []
 
 
 def test_the_docs_list_every_setting_with_its_default() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     rows = dict(re.findall(r"^\| `([A-Z0-9_]+)` \| (.*?) \|", text, re.MULTILINE))
     documented = {name: default.strip("`— ") for name, default in rows.items()}
-    assert documented == {name: default for _, name, default, _ in describe()}
+    assert documented == dict(describe())
+
+
+def test_every_setting_is_named_by_a_test_of_what_it_does() -> None:
+    """Beside the tests that only read their values."""
+    readers = {"test_settings.py", "test_values.py", "test_platform.py"}
+    files = set((ROOT / "tests").rglob("*.py")) - {Path(__file__).with_name(x) for x in readers}
+    named = {word.upper() for file in files for word in re.findall(r"\w+", file.read_text())}
+    assert {name for name, _ in describe()} <= named
 
 
 def test_the_docs_recommend_a_rate_for_tracks_which_have_none_by_default(

@@ -169,7 +169,7 @@ def with_field(field: str, value: Any) -> dict[str, Any]:
 
 class TestJudge:
     @pytest.mark.parametrize(("field", "value"), GOOD)
-    def test_takes_a_good_one_as_it_is(self, field: str, value: Any) -> None:
+    def test_a_valid_reading_is_accepted_unchanged(self, field: str, value: Any) -> None:
         validated = validate(with_field(field, value), oldest_ms=OLDEST_MS)
         assert isinstance(validated, Reading), validated
         known = {field: value} if hasattr(validated, field) and field != "friendly_name" else {}
@@ -204,7 +204,7 @@ class TestJudge:
 
 
 class TestJudgeAll:
-    def test_keeps_the_places_and_names_what_it_can(self) -> None:
+    def test_rejections_have_their_index_and_valid_batch_id(self) -> None:
         raw: list[object] = [
             raw_reading(1),
             "nonsense",
@@ -268,12 +268,12 @@ _NEXT_ABOVE, _NEXT_BELOW = math.nextafter(9.9e125, math.inf), math.nextafter(1e-
         *((10**309, None), (-(10**309), None), (math.nan, None), (True, None), ("1", None)),
     ],
 )
-def test_a_number_at_the_edges_of_what_is_kept(value: object, number: float | None) -> None:
+def test_a_number_at_the_limits_of_what_engines_store(value: object, number: float | None) -> None:
     found = canonical_number(value)
     assert (found, type(found)) == (number, type(number))
 
 
-def test_texts_that_are_refused_take_no_memory() -> None:
+def test_rejected_texts_are_not_cached() -> None:
     """Whoever has a key may send any."""
     tracemalloc.start()
     try:
@@ -302,7 +302,7 @@ class TestAnything:
             assert validated.content_hash == replace(validated, friendly_name="name").content_hash
 
     @given(st.lists(JSON | st.just(raw_reading(1)), max_size=20))
-    def test_every_place_of_a_request_is_judged_once(self, raw: list[object]) -> None:
+    def test_every_reading_of_a_request_is_validated_once(self, raw: list[object]) -> None:
         good, rejected = validate_all(raw, oldest_ms=0)
         places = [index for index, _ in good] + [each.index for each in rejected]
         assert sorted(places) == list(range(len(raw)))
@@ -344,7 +344,7 @@ class TestAnything:
             assert canonical_number(written) == each
 
     @given(st.data())
-    def test_content_is_told_apart_by_what_was_measured(self, data: st.DataObject) -> None:
+    def test_the_content_hash_differs_with_the_measurements(self, data: st.DataObject) -> None:
         sensors = st.dictionaries(NAMES, st.integers(0, 3) | st.floats(0.25, 1), max_size=3)
         one, two = data.draw(sensors), data.draw(sensors)
         same = reading(1, sensors=one).content_hash == reading(1, sensors=two).content_hash

@@ -18,6 +18,7 @@ from sandyard.telemetry.model import (
     Stored,
     TimeRange,
     account_for,
+    find_gaps,
     first_of_each_id,
     hash_api_key,
     whole_second,
@@ -50,7 +51,7 @@ class TestAccount:
         st.dictionaries(IDS, CONTENTS, max_size=4),
         st.lists(st.tuples(IDS, CONTENTS), max_size=12),
     )
-    def test_is_as_if_they_had_come_one_by_one(
+    def test_a_batch_is_accounted_for_like_single_readings(
         self, before: dict[str, int], sent: list[tuple[str, int]]
     ) -> None:
         # Other readings of the request were refused before, so the places have gaps.
@@ -93,7 +94,7 @@ class TestRetention:
         assert retention.oldest_ms(NOW_MS + 1) - retention.oldest_ms(NOW_MS) == 1
 
     @given(st.integers(EARLIEST_MS, LATEST_MS - 1), st.integers(1, 10**12))
-    def test_what_expires_now_is_not_shown_any_more(self, at_ms: int, duration_ms: int) -> None:
+    def test_a_reading_that_expires_now_is_not_shown(self, at_ms: int, duration_ms: int) -> None:
         retention = Retention(duration_ms)
         end = retention.expires_at(at_ms)
         assert retention.oldest_ms(end - 1) == at_ms
@@ -133,3 +134,44 @@ def test_a_key_is_hashed_with_the_pepper() -> None:
     hashed = hash_api_key("pepper", "key")
     assert hashed == sha256(b"pepperkey").hexdigest()
     assert hashed != hash_api_key("", "key")
+
+
+MINUTE = 60_000
+HOUR = TimeRange(0, 60 * MINUTE)
+
+
+def minutes(*numbers: int) -> list[int]:
+    return [number * MINUTE for number in numbers]
+
+
+def gaps_between(times: list[int], within: TimeRange = HOUR) -> list[tuple[int, int]]:
+    """In minutes."""
+    found = find_gaps(times, within).gaps
+    return [(each.from_ms // MINUTE, each.to_ms // MINUTE) for each in found]
+
+
+class TestGaps:
+    def test_a_device_that_never_stopped_has_no_gap(self) -> None:
+        assert gaps_between(minutes(*range(61))) == []
+
+    def test_a_gap_is_from_the_last_reading_to_the_next(self) -> None:
+        assert gaps_between(minutes(*range(20), *range(27, 60))) == [(19, 27)]
+
+    def test_silence_at_either_end_is_a_gap(self) -> None:
+        assert gaps_between(minutes(*range(10, 50))) == [(0, 10), (49, 60)]
+        assert gaps_between([]) == [(0, 60)]
+
+    def test_the_current_interval_is_not_a_gap(self) -> None:
+        assert gaps_between([*minutes(*range(59)), 58 * MINUTE + 1]) == []
+
+    def test_a_device_that_sends_rarely_misses_nothing_in_between(self) -> None:
+        assert gaps_between(minutes(*range(0, 60, 5))) == []
+        assert gaps_between(minutes(*range(0, 20, 5), *range(40, 60, 5))) == [(15, 40)]
+
+    def test_without_a_usual_interval_an_hour_of_silence_is_a_gap(self) -> None:
+        assert gaps_between(minutes(30)) == []
+        assert gaps_between(minutes(30), TimeRange(0, 90 * MINUTE)) == [(30, 90)]
+        assert find_gaps(minutes(30), HOUR).usual_interval_ms is None
+
+    def test_nothing_is_missing_before_the_range(self) -> None:
+        assert gaps_between([], TimeRange(100 * MINUTE, 60 * MINUTE)) == []

@@ -63,11 +63,12 @@ class TestRegistration:
         assert (device.confirmation_id, device.friendly_name) == ("second", "attic")
         assert (device.first_registered_at, device.last_seen_at) == (NOW_MS, NOW_MS)
         [event] = transition.events
-        assert (event.kind, event.effect, event.sequence) == ("device.registered", Effect.FULL, 1)
+        assert (event.kind, event.effect) == ("device.registered", Effect.FULL)
+        assert event.sequence == device.sequence == CAUSE.at_ms, "greater than before a deletion"
         assert "last_seen_at" not in event.data
         assert event.data["first_registered_at"] == "2027-01-15T08:00:00Z"
 
-    def test_of_what_is_known_already_changes_nothing(self) -> None:
+    def test_registering_the_same_again_changes_nothing(self) -> None:
         assert decide(DEVICE, SAID) is None
 
     def test_changes_what_is_different_and_keeps_the_confirmation(self) -> None:
@@ -77,7 +78,7 @@ class TestRegistration:
         assert (event.kind, event.sequence) == ("device.updated", 4)
         assert event.data == {"firmware_version": "2", "last_boot_id": "again"}
 
-    def test_names_only_what_has_no_name(self) -> None:
+    def test_a_registration_names_only_a_device_without_a_name(self) -> None:
         named = decide(DEVICE, replace(SAID, friendly_name="attic"))
         assert named.result.friendly_name == "attic"
         assert (
@@ -95,13 +96,13 @@ class TestRename:
     def test_to_the_same_name_changes_nothing(self) -> None:
         assert decide_rename(DEVICE, None, CAUSE) is None
 
-    def test_of_nobody_is_an_error(self) -> None:
+    def test_renaming_an_unknown_device_is_an_error(self) -> None:
         with pytest.raises(DeviceNotFoundError):
             decide_rename(None, "attic", CAUSE)
 
 
 class TestKeys:
-    def test_a_new_one_is_told_without_its_hash(self) -> None:
+    def test_the_event_of_a_new_key_has_no_hash(self) -> None:
         transition = new_api_key(key_id="k", api_key_hash="secret", description="d", cause=CAUSE)
         assert transition.result.is_active
         assert transition.result.created_at == NOW_MS
@@ -130,7 +131,7 @@ class TestRetention:
     def test_a_marker_lives_thirty_days(self) -> None:
         assert marker_expires_at(1000) == 1000 + 30 * 86_400_000
 
-    def test_a_marker_that_alone_tells_a_duplicate_outlives_its_reading(self) -> None:
+    def test_a_marker_on_sql_outlives_its_reading(self) -> None:
         month = 30 * 86_400_000
         of_old, of_new = (
             Retention(month).marker_expires_with_reading_at(at_ms, now_ms=1_000_000)

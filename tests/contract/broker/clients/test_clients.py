@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from sandyard.broker.clients.access import ClientAccess
 from sandyard.broker.clients.errors import (
+    ClientBudgetError,
     ClientExistsError,
+    ClientHoldLimitError,
     ClientLeaseLimitError,
     ClientNotFoundError,
     ClientRateLimitedError,
@@ -24,11 +28,14 @@ from sandyard.broker.clients.ports import ClientStore
 from sandyard.broker.clients.service import Clients
 from sandyard.broker.clients.stores.dynamo import DynamoClientStore
 from sandyard.broker.clients.stores.sql import SqlClientStore
+from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.errors import (
     InvalidLabMinutesError,
     NoSandboxesAvailableError,
     TrackRateLimitedError,
 )
+from sandyard.broker.pool.expiry import Holds
+from sandyard.broker.pool.lease_model import Replacement
 from sandyard.broker.pool.model import Claim, Claimed, decide_mark
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
@@ -37,14 +44,18 @@ from sandyard.broker.verification import verify
 from sandyard.kit.changes.events import EventQuery
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import SystemClock
-from sandyard.kit.errors import SandyardError, UnauthorizedError
+from sandyard.kit.errors import SandyardError, UnauthorizedError, UnavailableError
+from sandyard.kit.paging import InvalidCursorError, encode_cursor
 from sandyard.kit.rate_limit import RateLimit
 from tests.support.broker.pools import fill
+from tests.support.broker.services import DAY_SEC, new_assigner, new_leases
 from tests.support.clocks import ManualClock
 from tests.support.storage.engines import STORE_ENGINES, broker_database, pool_table
 
+TURNOVER = 6
 ACME = Limits([ClientScope.ALLOCATE], track_prefix="acme-", rate="3/minute", max_leases=3)
 READER = Limits([ClientScope.READ])
+ONE_LEASE = Caller("acme", frozenset({ClientScope.ALLOCATE}), max_leases=1)
 
 
 @dataclass
@@ -55,6 +66,10 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.clients = Clients(self.pool, self.store, clock=self.clock)
+        self.metrics = BrokerMetrics(CollectorRegistry())
+        self.leases = new_leases(
+            self.pool, clock=self.clock, metrics=self.metrics, lease_max_sec=DAY_SEC
+        )
         self.access = self.replica()
 
     def replica(self) -> ClientAccess:
@@ -62,18 +77,31 @@ class Bench:
             self.store,
             self.pool,
             clock=self.clock,
+            metrics=self.metrics,
+            turnover_per_hour=TURNOVER,
             rate_limit=lambda rate: RateLimit(rate, "async+memory://"),
         )
 
-    async def claim(self, caller: Caller, track_id: str) -> Claimed:
+    async def claim(
+        self, caller: Caller, track_id: str, *, lease_sec: int | None = None
+    ) -> Claimed:
         async def claim() -> Claimed:
             now = int(self.clock.now())
-            claimed = await self.pool.claim(Claim(track_id, track_id, now))
+            claimed = await self.pool.claim(Claim(track_id, track_id, now, lease_sec=lease_sec))
             if claimed is None:
                 raise NoSandboxesAvailableError
             return claimed
 
         return await self.access.limited(caller, (track_id, track_id), claim)
+
+    async def replace(self, caller: Caller, track_id: str, sandbox_id: str) -> str:
+        wanted = Replacement(track_id, "broken")
+        replace = partial(self.leases.replace, sandbox_id, wanted)
+        lease = await self.access.limited_replacement(caller, track_id, sandbox_id, replace)
+        return lease.sandbox_id
+
+    def refused(self, outcome: str) -> float:
+        return float(self.metrics.client_refused.labels(outcome)._value.get())
 
     async def give_up(self, caller: Caller, track_id: str) -> None:
         lease = await self.pool.find_lease(track_id, track_id)
@@ -270,3 +298,158 @@ async def test_a_refused_claim_costs_no_slot_and_a_refused_repeat_keeps_its_own(
     await ask_in_vain("acme-1")
     with pytest.raises(ClientLeaseLimitError):
         await bench.claim(caller, "acme-2")
+
+
+async def use_up_budget(bench: Bench, caller: Caller, track_id: str) -> None:
+    for _ in range(TURNOVER):
+        await bench.claim(caller, track_id)
+        await bench.give_up(caller, track_id)
+
+
+async def test_leasing_and_releasing_in_a_loop_ends_with_the_budget_of_the_hour(
+    bench: Bench,
+) -> None:
+    await fill(bench.pool, 20)
+    await use_up_budget(bench, ONE_LEASE, "acme-1")
+    for track_id in ("acme-1", "acme-2"):
+        with pytest.raises(ClientBudgetError) as refused:
+            await bench.claim(ONE_LEASE, track_id)
+    left = 3600 - int(bench.clock.now()) % 3600
+    assert refused.value.retry_after == left
+    assert refused.value.details == {"per_hour": TURNOVER}
+    assert bench.refused("budget") == 2
+    bench.clock.advance(left)
+    await bench.claim(ONE_LEASE, "acme-1")
+
+
+async def test_the_last_of_a_budget_is_taken_once(bench: Bench) -> None:
+    await fill(bench.pool, 20)
+    caller = replace(ONE_LEASE, max_leases=2)
+    for number in range(2 * TURNOVER - 1):
+        await bench.claim(caller, f"acme-{number}")
+        await bench.give_up(caller, f"acme-{number}")
+    outcomes = await asyncio.gather(
+        *(bench.claim(caller, f"last-{number}") for number in range(6)), return_exceptions=True
+    )
+    assert sum(isinstance(each, Claimed) for each in outcomes) == 1
+    assert {type(each) for each in outcomes} <= {Claimed, ClientBudgetError, ClientLeaseLimitError}
+
+
+async def test_a_retry_and_a_refused_claim_cost_nothing(bench: Bench) -> None:
+    await fill(bench.pool, 2)
+    caller = replace(ONE_LEASE, max_leases=3)
+    for _ in range(4):  # repeats, some at the same time
+        await asyncio.gather(*(bench.claim(caller, "acme-1") for _ in range(3)))
+    await bench.claim(caller, "acme-2")
+    for _ in range(3 * TURNOVER):
+        with pytest.raises(NoSandboxesAvailableError):
+            await bench.claim(caller, "acme-3")
+    await fill(bench.pool, 3 * TURNOVER, prefix="more")
+    for _ in range(3 * TURNOVER - 2):
+        await bench.claim(caller, "acme-3")
+        await bench.give_up(caller, "acme-3")
+    with pytest.raises(ClientBudgetError):
+        await bench.claim(caller, "acme-3")
+    assert not (await bench.claim(caller, "acme-1")).is_new, "also after the budget"
+
+
+async def test_a_retry_after_a_lost_claim_costs_nothing(bench: Bench) -> None:
+    await fill(bench.pool, 20)
+
+    async def lost() -> Claimed:
+        raise UnavailableError
+
+    for _ in range(2 * TURNOVER):  # it is not known whether a lease was made
+        with pytest.raises(UnavailableError):
+            await bench.access.limited(ONE_LEASE, ("acme-1", "acme-1"), lost)
+    await use_up_budget(bench, ONE_LEASE, "acme-1")
+    with pytest.raises(ClientBudgetError):
+        await bench.claim(ONE_LEASE, "acme-1")
+
+
+async def test_leases_that_expire_one_after_the_other_cost_budget(bench: Bench) -> None:
+    bench.clock.advance(3600 - int(bench.clock.now()) % 3600)
+    await fill(bench.pool, 20)
+    for _ in range(TURNOVER):
+        assert (await bench.claim(ONE_LEASE, "acme-1", lease_sec=60)).is_new
+        bench.clock.advance(60)
+    with pytest.raises(ClientBudgetError):
+        await bench.claim(ONE_LEASE, "acme-1", lease_sec=60)
+
+
+async def test_a_lease_counts_whose_slot_a_refused_call_of_the_same_key_freed(
+    bench: Bench,
+) -> None:
+    await fill(bench.pool, 3)
+
+    async def refuse() -> Claimed:
+        raise InvalidLabMinutesError
+
+    async def claim() -> Claimed:
+        with pytest.raises(InvalidLabMinutesError):
+            await bench.access.limited(ONE_LEASE, ("acme-1", "acme-1"), refuse)
+        claimed = await bench.pool.claim(Claim("acme-1", "acme-1", int(bench.clock.now())))
+        assert claimed is not None
+        return claimed
+
+    await bench.access.limited(ONE_LEASE, ("acme-1", "acme-1"), claim)
+    with pytest.raises(ClientLeaseLimitError):
+        await bench.claim(ONE_LEASE, "acme-2")
+
+
+async def test_replacing_in_a_loop_does_not_empty_the_pool(bench: Bench) -> None:
+    await fill(bench.pool, 20)
+    first = (await bench.claim(ONE_LEASE, "acme-1")).lease.sandbox_id
+    second = await bench.replace(ONE_LEASE, "acme-1", first)
+    with pytest.raises(ClientHoldLimitError):
+        await bench.replace(ONE_LEASE, "acme-1", second)
+    assert bench.refused("holds") == 1
+    for _ in range(3):  # a repeat is answered, and costs nothing
+        assert await bench.replace(ONE_LEASE, "acme-1", first) == second
+    await bench.give_up(ONE_LEASE, "acme-1")
+    with pytest.raises(ClientLeaseLimitError):
+        await bench.claim(ONE_LEASE, "acme-1")
+
+
+async def test_a_hold_counts_until_it_ends(bench: Bench) -> None:
+    await fill(bench.pool, 20)
+    first = (await bench.claim(ONE_LEASE, "acme-1")).lease.sandbox_id
+    await bench.replace(ONE_LEASE, "acme-1", first)
+    await bench.give_up(ONE_LEASE, "acme-1")
+    bench.clock.advance(DAY_SEC - 1)
+    assert (await bench.clients.free_slots()).freed == 0
+    bench.clock.advance(1)
+    assigner = new_assigner(bench.pool, clock=bench.clock)
+    holds = Holds(bench.pool, clock=bench.clock, metrics=bench.metrics, assigner=assigner)
+    assert (await holds.run()).deleted == 1
+    assert (await bench.clients.free_slots()).freed == 1
+    await bench.claim(ONE_LEASE, "acme-1")
+
+
+async def test_replacements_cost_budget_and_refused_ones_do_not(bench: Bench) -> None:
+    await fill(bench.pool, 1)
+    caller = replace(ONE_LEASE, max_leases=TURNOVER)
+    last = (await bench.claim(caller, "acme-1")).lease.sandbox_id
+    for _ in range(TURNOVER):
+        with pytest.raises(NoSandboxesAvailableError):
+            await bench.replace(caller, "acme-1", last)
+    await fill(bench.pool, 60, prefix="more")
+    for _ in range(4):
+        last = await bench.replace(caller, "acme-1", last)
+    for _ in range(TURNOVER * TURNOVER - 5):
+        await bench.claim(caller, "acme-2")
+        await bench.give_up(caller, "acme-2")
+    with pytest.raises(ClientBudgetError):
+        await bench.replace(caller, "acme-1", last)
+
+
+async def test_clients_are_listed_in_pages(bench: Bench) -> None:
+    for name in ("c", "a", "e", "b", "d"):
+        await bench.clients.create(name, ACME, expires_at=None)
+    first = await bench.clients.page(limit=3, cursor=None)
+    assert [client.name for client, _ in first.items] == ["a", "b", "c"]
+    rest = await bench.clients.page(limit=3, cursor=first.next_cursor)
+    assert [(client.name, len(uses)) for client, uses in rest.items] == [("d", 1), ("e", 1)]
+    assert rest.next_cursor is None
+    with pytest.raises(InvalidCursorError):
+        await bench.clients.page(limit=3, cursor=encode_cursor("webhooks", ["c"]))

@@ -11,6 +11,7 @@ from sandyard.broker.delivery.errors import EventNotFoundError, WebhookNotFoundE
 from sandyard.broker.delivery.model import RetryPolicy
 from sandyard.broker.pool.model import Sandbox
 from sandyard.broker.verification import verify
+from sandyard.kit.changes.event_kinds import UnknownEventKindError
 from sandyard.kit.changes.events import EventQuery
 from tests.support.broker.event_receivers import (
     Bench,
@@ -89,6 +90,15 @@ async def test_events_from_before_it_was_made_are_not_sent(
     bench.clock.advance(5)
     await bench.webhooks.create(url=receiver.url, kinds=["sandbox.*"], note=None)
     assert await deliver(bench) == 0
+
+
+async def test_a_webhook_for_an_unknown_kind_is_refused(bench: Bench, receiver: Receiver) -> None:
+    with pytest.raises(UnknownEventKindError, match=r"`lease\.created`"):
+        await bench.webhooks.create(url=receiver.url, kinds=["lease.create"], note=None)
+    webhook = await bench.webhooks.create(url=receiver.url, kinds=["lease.*", "*"], note=None)
+    with pytest.raises(UnknownEventKindError):
+        await bench.webhooks.change(webhook.webhook_id, kinds="lease.*,nothing.*")
+    assert (await bench.webhooks.get(webhook.webhook_id))[0].kinds == "lease.*,*"
 
 
 async def test_a_filter_lets_its_kinds_through_alone(bench: Bench, receiver: Receiver) -> None:
@@ -221,5 +231,19 @@ async def test_a_deleted_webhook_is_gone_and_the_history_folds(
     await bench.webhooks.delete(webhook.webhook_id)
     with pytest.raises(WebhookNotFoundError):
         await bench.webhooks.get(webhook.webhook_id)
-    assert [each.webhook_id for each in await bench.webhooks.list()] == [kept.webhook_id]
+    left = await bench.webhooks.page(limit=10, cursor=None)
+    assert [each.webhook_id for each in left.items] == [kept.webhook_id]
     assert not (await verify(bench.pool, others=bench.store.webhooks)).problems
+
+
+async def test_webhooks_are_listed_in_pages(bench: Bench, receiver: Receiver) -> None:
+    made = [await bench.webhooks.create(url=receiver.url, kinds=[], note=None) for _ in range(5)]
+    listed: list[str] = []
+    cursor = None
+    while len(listed) < 5:
+        page = await bench.webhooks.page(limit=2, cursor=cursor)
+        assert len(page.items) <= 2
+        listed += [each.webhook_id for each in page.items]
+        cursor = page.next_cursor
+    assert cursor is None
+    assert listed == sorted(each.webhook_id for each in made)

@@ -7,27 +7,36 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.action_model import Action
+from sandyard.broker.pool.action_model import Action, BulkFilter
 from sandyard.broker.pool.bulk import BulkChanges, BulkLimits
-from sandyard.broker.pool.bulk_model import BulkFilter
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     AlreadyLeasedError,
+    LeaseNotFoundError,
     LeaseTooLongError,
     NoSandboxesAvailableError,
     NotSandboxOwnerError,
+    ReplacementLimitError,
     TransitionNotAllowedError,
 )
-from sandyard.broker.pool.expiry import Expiry
-from sandyard.broker.pool.extension_model import Extension
-from sandyard.broker.pool.hold_model import Replacement
-from sandyard.broker.pool.holds import HoldReport, Holds
+from sandyard.broker.pool.expiry import Expiry, HoldReport, Holds
+from sandyard.broker.pool.lease_model import Extension, Replacement
 from sandyard.broker.pool.model import StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.provider_model import decide_listing
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify
 from sandyard.kit.changes.events import EventQuery
-from tests.support.broker.pools import LAB_SEC, check_invariants, everything, fill, row
+from tests.support.broker.pools import (
+    LAB_SEC,
+    check_invariants,
+    delete,
+    everything,
+    fill,
+    operator,
+    row,
+    rows_of,
+)
 from tests.support.broker.services import new_assigner, new_broker, new_leases, new_reservations
 from tests.support.clocks import ManualClock
 
@@ -89,9 +98,79 @@ async def test_the_lease_goes_over_to_another_sandbox_and_the_old_one_is_held(la
     assert held.held_until == lab.now + HOLD_SEC
     repeated = await lab.broker.allocate(track_id="track")
     assert (repeated.lease, repeated.is_new) == (new.lease, False)
-    marked = await lab.broker.mark_for_deletion(track_id="track", sandbox_id=old_id)
-    assert (marked.status, marked.deletion_requested_at) == ("held", None)
     assert (await lab.kinds(old_id))[-1] == "lease.replaced"
+    await lab.check()
+
+
+async def test_a_mark_follows_to_the_sandbox_that_replaced_it(lab: Lab) -> None:
+    await fill(lab.store, 3)
+    old = await lab.lease("track")
+    second = await lab.replace("track", old)
+    last = await lab.replace("track", second)
+    with pytest.raises(NotSandboxOwnerError):
+        await lab.broker.mark_for_deletion(track_id="stranger", sandbox_id=old)
+    marked = await lab.broker.mark_for_deletion(track_id="track", sandbox_id=old)
+    assert (marked.sandbox_id, marked.status) == (last, "pending_deletion")
+    assert marked.deletion_requested_at == lab.now
+    lab.clock.advance(10)
+    assert await lab.broker.mark_for_deletion(track_id="track", sandbox_id=old) == marked
+    assert (await row(lab.store, old)).status is Status.HELD, "an operator still has it"
+    assert (await row(lab.store, last)).status is Status.PENDING_DELETION
+    await lab.check()
+
+
+async def test_a_mark_follows_also_when_the_replaced_sandbox_is_deleted(lab: Lab) -> None:
+    await fill(lab.store, 2)
+    old = await lab.lease("track")
+    new = await lab.replace("track", old)
+    released = await lab.broker.act(Action.RELEASE, sandbox_id=old)
+    assert await delete(lab.store, released, lab.now)
+    marked = await lab.broker.mark_for_deletion(track_id="track", sandbox_id=old)
+    assert (marked.sandbox_id, marked.status) == (new, "pending_deletion")
+    assert await delete(lab.store, await row(lab.store, new), lab.now)
+    again = await lab.broker.mark_for_deletion(track_id="track", sandbox_id=old)
+    assert (again.sandbox_id, again.status) == (new, "deleted")
+    await lab.check()
+
+
+async def test_an_extension_follows_to_the_sandbox_that_replaced_it(lab: Lab) -> None:
+    await fill(lab.store, 2)
+    old = await lab.lease("track")
+    new = await lab.replace("track", old)
+    before = (await row(lab.store, new)).lease
+    for _ in range(2):
+        lease = await lab.leases.extend(old, Extension("track", 10, "once"))
+        assert (lease.sandbox_id, lease.expires_at) == (new, before.expires_at + 600)
+    await lab.check()
+
+
+async def test_a_replacement_during_a_mark_leaves_no_lease(lab: Lab) -> None:
+    await fill(lab.store, 20)
+    for number in range(5):
+        old = await lab.lease(f"track-{number}")
+        await asyncio.gather(
+            lab.replace(f"track-{number}", old),
+            lab.broker.mark_for_deletion(track_id=f"track-{number}", sandbox_id=old),
+            return_exceptions=True,
+        )
+        assert await lab.store.find_lease(f"track-{number}", f"track-{number}") is None
+    await lab.check()
+
+
+async def test_a_track_releases_by_its_key_whichever_sandbox_it_has(lab: Lab) -> None:
+    await fill(lab.store, 3)
+    old = await lab.lease("track")
+    new = await lab.replace("track", old)
+    await lab.broker.allocate(track_id="track", idempotency_key="second")
+    released = await lab.broker.release(track_id="track", idempotency_key=None)
+    assert (released.sandbox_id, released.status) == (new, "pending_deletion")
+    lab.clock.advance(10)
+    assert await lab.broker.release(track_id="track", idempotency_key=None) == released
+    assert await lab.store.find_lease("track", "second") is not None
+    assert await delete(lab.store, await row(lab.store, new), lab.now)
+    for track in ("track", "stranger"):
+        with pytest.raises(LeaseNotFoundError):
+            await lab.broker.release(track_id=track, idempotency_key=None)
     await lab.check()
 
 
@@ -229,24 +308,63 @@ async def test_a_hold_stops_a_deletion_that_waits(lab: Lab) -> None:
     sandbox_id = await lab.lease("track")
     await lab.broker.mark_for_deletion(track_id="track", sandbox_id=sandbox_id)
     await lab.broker.hold(sandbox_id=sandbox_id, reason="evidence")
-    assert await lab.store.deletable(now=lab.now + 10, limit=10, after=None) == []
+    assert await rows_of(lab.store.deletable(now=lab.now + 10)) == []
     await lab.check()
 
 
-async def test_a_forgotten_hold_is_told_once(lab: Lab) -> None:
+async def test_a_hold_ends_by_itself(lab: Lab) -> None:
+    await fill(lab.store, 3)
+    assigner = new_assigner(lab.store, clock=lab.clock)
+    holds = Holds(lab.store, clock=lab.clock, metrics=lab.metrics, assigner=assigner)
+    leased = await lab.lease("track")
+    other = await lab.replace("track", leased)
+    unused = next(
+        each.sandbox_id
+        for each in await everything(lab.store)
+        if each.sandbox_id not in (leased, other)
+    )
+    await lab.broker.hold(sandbox_id=unused, reason="for Ana")
+    assert await holds.run() == HoldReport(held=2)
+    lab.clock.advance(HOLD_SEC)
+    assert await holds.run() == HoldReport(held=2, deleted=1, restored=1)
+    assert await holds.run() == HoldReport()
+    assert (await row(lab.store, leased)).status is Status.PENDING_DELETION
+    assert (await lab.kinds(leased))[-2:] == ["sandbox.hold_overdue", "deletion.requested"]
+    assert (await row(lab.store, unused)).status is Status.AVAILABLE
+    assert (await row(lab.store, other)).status is Status.ALLOCATED
+    await lab.check()
+
+
+async def test_a_hold_whose_time_was_changed_ends_then(lab: Lab) -> None:
     await fill(lab.store, 1)
-    holds = Holds(lab.store, clock=lab.clock, metrics=lab.metrics)
+    assigner = new_assigner(lab.store, clock=lab.clock)
+    holds = Holds(lab.store, clock=lab.clock, metrics=lab.metrics, assigner=assigner)
     sandbox_id = await lab.first()
     await lab.broker.hold(sandbox_id=sandbox_id, reason="for Ana")
-    assert await holds.remind() == HoldReport(held=1, reminded=0)
-    lab.clock.advance(HOLD_SEC)
-    assert await holds.remind() == HoldReport(held=1, reminded=1)
-    assert await holds.remind() == HoldReport(held=1, reminded=0)
-    assert (await lab.kinds(sandbox_id))[-1] == "sandbox.hold_overdue"
-    await lab.broker.hold(sandbox_id=sandbox_id, reason="for Ana, still", until=lab.now + 60)
-    lab.clock.advance(60)
-    assert await holds.remind() == HoldReport(held=1, reminded=1)
-    assert (await lab.broker.hold(sandbox_id=sandbox_id, reason="now", until=0)).held_until == 0
+    lab.clock.advance(HOLD_SEC - 1)
+    longer = await lab.broker.hold(sandbox_id=sandbox_id, reason="for Ana", until=lab.now + 60)
+    assert longer.held_until == lab.now + 60
+    lab.clock.advance(59)
+    assert await holds.run() == HoldReport(held=1)
+    lab.clock.advance(1)
+    assert await holds.run() == HoldReport(held=1, restored=1)
+
+
+async def test_a_track_can_not_replace_in_a_loop_however_many_calls_race(lab: Lab) -> None:
+    await fill(lab.store, 12)
+    last = await lab.lease("track")
+    for _ in range(4):
+        last = await lab.replace("track", last)
+    results = await asyncio.gather(*(lab.replace("track", last) for _ in range(5)))
+    assert len(set(results)) == 1
+    with pytest.raises(ReplacementLimitError) as refused:
+        await lab.replace("track", results[0])
+    assert refused.value.retry_after == LAB_SEC
+    assert await lab.replace("track", last) == results[0], "a repeat is answered"
+    by_operator = Replacement("track", "broken", by="operator")
+    await lab.leases.replace(results[0], by_operator)
+    assert (await lab.store.counts()).by_status[Status.HELD] == 6
+    await lab.check()
 
 
 async def test_a_quarantine_keeps_its_reason_until_it_is_restored(lab: Lab) -> None:
@@ -269,7 +387,7 @@ async def test_many_are_quarantined_or_held_by_name_or_filter(lab: Lab) -> None:
     told = await bulk.change(by_name, limits=BulkLimits(dry_run=True), reason="wrong image")
     assert (told.matched, told.changed) == (2, 0)
     done = await bulk.change(by_name, limits=BulkLimits(), reason="wrong image")
-    assert (done.matched, done.changed) == (2, 2)
+    assert (done.matched, done.changed, done.not_found) == (2, 2, ["nobody"])
     stale = [each for each in await everything(lab.store) if each.status is Status.STALE]
     assert {each.name for each in stale} == {"lab-00001", "lab-00010"}
     assert {each.status_reason for each in stale} == {"wrong image"}
@@ -277,4 +395,34 @@ async def test_many_are_quarantined_or_held_by_name_or_filter(lab: Lab) -> None:
     held = await bulk.change(others, limits=BulkLimits(), reason="for Ana", hold_until=lab.now + 9)
     assert held.changed == 3
     assert (await lab.store.counts()).by_status[Status.HELD] == 3
+    await lab.check()
+
+
+async def test_many_are_restored_but_none_that_a_track_has_had_or_the_provider_lacks(
+    lab: Lab,
+) -> None:
+    await fill(lab.store, 6)
+    leased = await lab.lease("track")
+    free = [each for each in await everything(lab.store) if each.status is Status.AVAILABLE]
+    quarantine, keep, hold, missing, other = free
+    for each in (quarantine, keep):
+        await lab.broker.act(Action.QUARANTINE, sandbox_id=each.sandbox_id)
+    for held in (hold.sandbox_id, leased):
+        await lab.broker.hold(sandbox_id=held, reason="look at it")
+    lost = decide_listing(missing, None, cause=operator(lab.now))
+    assert lost is not None
+    assert await lab.store.apply([lost]) == [True]
+    bulk = BulkChanges(
+        lab.store, clock=lab.clock, assigner=new_assigner(lab.store, clock=lab.clock)
+    )
+    names = frozenset({quarantine.name, missing.name, other.name})
+    by_name = await bulk.restore(BulkFilter(Status.STALE, names=names), limits=BulkLimits())
+    assert by_name.sandbox_ids == [quarantine.sandbox_id]
+    assert by_name.not_found == sorted([missing.name, other.name])
+    held_ones = await bulk.restore(BulkFilter(Status.HELD), limits=BulkLimits(), by="operator:ana")
+    assert held_ones.sandbox_ids == [hold.sandbox_id]
+    assert (await row(lab.store, keep.sandbox_id)).status is Status.STALE
+    query = EventQuery(subject=hold.sandbox_id, actor="operator:ana")
+    page = await lab.store.events.page(query, limit=9, cursor=None)
+    assert [each.event.kind for each in page.items] == ["sandbox.restored"]
     await lab.check()

@@ -3,9 +3,8 @@
 import pytest
 
 from sandyard.broker.pool.errors import SandboxNotFoundError
-from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import TOMBSTONE_SECONDS, Claim, Sandbox, Status
-from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.ports import PoolStore, SandboxFilter, Sort, pages_of
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit.paging import InvalidCursorError
@@ -66,6 +65,43 @@ async def test_by_name_goes_through_all_states(pool: PoolStore) -> None:
     assert all(each.name.startswith("aws") for each in rows)
     assert len(await listed(pool, name_prefix="a")) == 15
     assert await listed(pool, name_prefix="gcp") == []
+
+
+async def test_on_sql_a_listing_is_sorted_by_name_over_all_states(database: Database) -> None:
+    store = SqlPoolStore(database)
+    await fill(store, 6)
+    for number in (4, 1, 3):
+        claim = Claim(
+            f"t{number}", "k", NOW, name_prefix=f"lab-0000{number}", lease_sec=number * 60
+        )
+        assert await store.claim(claim) is not None
+    names = [f"lab-0000{number}" for number in range(6)]
+    by_end = [*("lab-00001", "lab-00003", "lab-00004"), *("lab-00000", "lab-00002", "lab-00005")]
+    for limit in (1, 2, 5, 100):
+        in_order = await sorted_names(store, Sort.NAME, limit)
+        assert in_order == names
+        assert await sorted_names(store, Sort.NAME_DESCENDING, limit) == names[::-1]
+        assert await sorted_names(store, Sort.EXPIRES_AT, limit) == by_end
+        last_first = [*by_end[2::-1], *by_end[:2:-1]]
+        assert await sorted_names(store, Sort.EXPIRES_AT_DESCENDING, limit) == last_first
+
+
+async def sorted_names(store: PoolStore, sort: Sort, limit: int) -> list[str]:
+    return [
+        each.name
+        async for rows in pages_of(store, SandboxFilter(sort=sort), size=limit)
+        for each in rows
+    ]
+
+
+async def test_a_page_is_sorted(pool: PoolStore) -> None:
+    for sort in Sort:
+        page = await pool.page(SandboxFilter(Status.AVAILABLE, sort=sort), limit=100, cursor=None)
+        names = [each.name for each in page.items]
+        assert names == sorted(names, reverse=sort.is_descending)
+    soonest = SandboxFilter(sort=Sort.EXPIRES_AT)
+    ends = [each.expires_at for each in (await pool.page(soonest, limit=4, cursor=None)).items]
+    assert len(ends) == 4
 
 
 async def test_filters_combine(pool: PoolStore) -> None:

@@ -12,10 +12,9 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy.pool.base import _ConnectionFairy as PoolProxiedConnection
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.extension_model import Extension
-from sandyard.broker.pool.filter_model import SandboxFilter
-from sandyard.broker.pool.hold_model import Replacement
+from sandyard.broker.pool.lease_model import Extension, Replacement
 from sandyard.broker.pool.model import Claim, Status
+from sandyard.broker.pool.ports import SandboxFilter, Sort
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.queue.model import URGENCY, decide_queued
 from sandyard.broker.reservations.model import Booking
@@ -132,9 +131,25 @@ async def test_a_search_goes_along_the_indexes_of_ids_tracks_and_names(
         await broker.allocate(track_id=f"dns-{number}")
     await analyze(database)
     with sent(monkeypatch) as statements:
-        await broker.list_sandboxes(SandboxFilter(search="dns-"), limit=100, cursor=None)
+        await SqlPoolStore(database).page(SandboxFilter(search="dns-"), limit=100, cursor=None)
     plans = [await plan_of(database, *each) for each in statements]
-    assert len(plans) == 2 + len(Status)
-    assert not any(scanned(plan) for plan in plans)
+    assert len(plans) == 3
+    assert not LARGE.intersection(each for plan in plans for each in scanned(plan))
     assert "sandboxes_by_track" in plans[1]
-    assert all("sandboxes_by_status" in plan for plan in plans[2:])
+    assert plans[2].count("sandboxes_by_status") == len(Status)
+
+
+@pytest.mark.parametrize("sort", Sort)
+async def test_a_sorted_listing_goes_along_indexes(
+    database: Database, broker: Broker, monkeypatch: pytest.MonkeyPatch, sort: Sort
+) -> None:
+    for number in range(50):
+        await broker.allocate(track_id=f"dns-{number}")
+    await analyze(database)
+    store, where = SqlPoolStore(database), SandboxFilter(sort=sort)
+    first = await store.page(where, limit=40, cursor=None)
+    with sent(monkeypatch) as statements:
+        await store.page(where, limit=40, cursor=first.next_cursor)
+    plans = [await plan_of(database, *each) for each in statements]
+    assert plans
+    assert not LARGE.intersection(each for plan in plans for each in scanned(plan))

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from sandyard.broker.pool.filter_model import SandboxFilter
 from sandyard.broker.pool.model import (
     TOMBSTONE_SECONDS,
     Claim,
@@ -14,7 +13,7 @@ from sandyard.broker.pool.model import (
     Status,
     Tombstone,
 )
-from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.ports import PoolStore, SandboxFilter
 from sandyard.kit.paging import InvalidCursorError
 from tests.support.broker.pools import (
     LAB_SEC,
@@ -30,6 +29,7 @@ from tests.support.broker.pools import (
     quarantined,
     restored,
     row,
+    rows_of,
 )
 
 
@@ -254,18 +254,18 @@ class TestDue:
         await fill(store, 5)
         leases = [await claim(store, f"t{n}", now=NOW + n) for n in range(5)]
         third = leases[2].expires_at
-        due = await store.overdue(ended_by=third, limit=10, after=None)
+        due = await rows_of(store.overdue(ended_by=third))
         assert {d.allocated_to_track for d in due} == {"t0", "t1", "t2"}
-        assert await store.overdue(ended_by=leases[0].expires_at - 1, limit=10, after=None) == []
+        assert await rows_of(store.overdue(ended_by=leases[0].expires_at - 1)) == []
 
     async def test_deletable_is_exact_to_the_second(self, store: PoolStore) -> None:
         await fill(store, 3)
         for number in range(3):
             sandbox = await allocated(store, f"t{number}")
             await store.apply([ended(sandbox, NOW + number)])
-        due = await store.deletable(now=NOW + 1, limit=10, after=None)
+        due = await rows_of(store.deletable(now=NOW + 1))
         assert {d.allocated_to_track for d in due} == {"t0", "t1"}
-        assert await store.deletable(now=NOW - 1, limit=10, after=None) == []
+        assert await rows_of(store.deletable(now=NOW - 1)) == []
 
     async def test_pages_of_the_due_have_each_once_also_while_they_change(
         self, store: PoolStore
@@ -274,15 +274,11 @@ class TestDue:
         for number in range(12):
             await claim(store, f"t{number}", now=NOW + number % 3)
         seen: list[str | None] = []
-        last: Sandbox | None = None
-        while page := await store.overdue(ended_by=NOW + 2 * LAB_SEC, limit=5, after=last):
-            last = page[-1]
+        async for page in store.overdue(ended_by=NOW + 2 * LAB_SEC, size=5):
             seen += [each.allocated_to_track for each in page]
             await store.apply([ended(each, NOW + LAB_SEC) for each in page])
         assert sorted(map(str, seen)) == sorted(f"t{n}" for n in range(12))
-        last = None
-        while page := await store.deletable(now=NOW + LAB_SEC, limit=5, after=last):
-            last = page[-1]
+        async for page in store.deletable(now=NOW + LAB_SEC, size=5):
             for each in page:
                 assert await delete(store, each, NOW + LAB_SEC)
         assert await everything(store) == []

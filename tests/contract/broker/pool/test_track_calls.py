@@ -1,9 +1,10 @@
 """The table of SPEC's calls: who may do what to a sandbox in which state, on every engine."""
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.action_model import Action
-from sandyard.broker.pool.deletion_model import DeletionPolicy, decide_failed_deletion
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     NoSandboxesAvailableError,
@@ -11,9 +12,12 @@ from sandyard.broker.pool.errors import (
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
+from sandyard.broker.pool.lease_model import Replacement
 from sandyard.broker.pool.model import TOMBSTONE_SECONDS, Sandbox, Status, decide_reserved
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.provider_model import DeletionPolicy, decide_failed_deletion
 from sandyard.broker.pool.service import Broker, Marked
+from sandyard.broker.queue.service import QueuePosition
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause
 from tests.support.broker.pools import (
@@ -26,6 +30,7 @@ from tests.support.broker.pools import (
     operator,
     row,
 )
+from tests.support.broker.services import new_leases
 from tests.support.clocks import ManualClock
 
 UNKNOWN = "0b6cf0dc-9ad5-5c8e-8a2b-6d1f3f9fd2b1"
@@ -48,6 +53,38 @@ async def fail_deletion(store: PoolStore, sandbox_id: str) -> None:
     policy = DeletionPolicy(max_attempts=1, backoff_base_sec=1, backoff_max_sec=1)
     change = decide_failed_deletion(sandbox, policy, jitter=0, cause=operator(sandbox.updated_at))
     assert await store.apply([change]) == [True]
+
+
+async def test_an_empty_pool_says_whether_any_sandbox_has_such_a_name(
+    store: PoolStore, broker: Broker
+) -> None:
+    await fill(store, 1, prefix="gpu")
+    with pytest.raises(NoSandboxesAvailableError, match="begins with tpu-") as refused:
+        await broker.allocate(track_id="track", name_prefix="tpu-")
+    assert refused.value.details == {"name_prefix": "tpu-"}
+    await broker.allocate(track_id="track", name_prefix="gpu-")
+    with pytest.raises(NoSandboxesAvailableError, match="No sandbox is free"):
+        await broker.allocate(track_id="other", name_prefix="gpu-")
+
+
+async def test_a_ticket_and_a_refused_replacement_say_that_no_sandbox_has_such_a_name(
+    store: PoolStore, broker: Broker, clock: ManualClock
+) -> None:
+    await fill(store, 1, prefix="gpu")
+    leases = new_leases(
+        store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()), lease_max_sec=LAB_SEC
+    )
+    lease = (await broker.allocate(track_id="track")).lease
+    for prefix, message in (("tpu-", "begins with tpu-"), ("gpu-", "No sandbox is free")):
+        wanted = Replacement("track", "broken", prefix)
+        with pytest.raises(NoSandboxesAvailableError, match=message):
+            await leases.replace(lease.sandbox_id, wanted)
+    waits = await broker.queue(track_id="other", name_prefix="gpu-")
+    assert isinstance(waits, QueuePosition)
+    assert waits.message is None
+    waits = await broker.queue(track_id="typo", name_prefix="tpu-")
+    assert isinstance(waits, QueuePosition)
+    assert waits.message == "No sandbox of the pool has a name that begins with tpu-."
 
 
 async def test_mark_in_the_window_sends_it_to_deletion(

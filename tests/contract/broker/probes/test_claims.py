@@ -11,13 +11,12 @@ from prometheus_client import CollectorRegistry
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.errors import NoSandboxesAvailableError
-from sandyard.broker.pool.hold_model import Replacement
+from sandyard.broker.pool.lease_model import Replacement
 from sandyard.broker.pool.model import Claim, Lease, Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.probes.claims import CallProber, ClaimChecker
 from sandyard.broker.probes.errors import ProbeDeadlineError
 from sandyard.broker.probes.model import UNPROBED_SEC
-from sandyard.broker.probes.ports import Probed
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify
 from tests.support.broker.pools import LAB_SEC, check_invariants, everything, fill
@@ -42,7 +41,7 @@ class Slow:
         self.told: defaultdict[int, str | None] = defaultdict(lambda: None)
         """What the question of this number is told, whatever is asked about."""
 
-    async def check(self, sandbox: Probed) -> str | None:
+    async def check(self, sandbox: Sandbox) -> str | None:
         number = len(self.asked)
         self.asked.append(sandbox.name)
         if number < len(self.may_answer):

@@ -8,7 +8,6 @@ from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.model import Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.probes.jobs import ProbeJob, ProbeReport
-from sandyard.broker.probes.ports import Probed
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify
 from tests.support.broker.pools import check_invariants, everything, fill
@@ -25,7 +24,7 @@ class Sick:
         self.names: set[str] = set()
         self.asked: list[str] = []
 
-    async def check(self, sandbox: Probed) -> str | None:
+    async def check(self, sandbox: Sandbox) -> str | None:
         self.asked.append(sandbox.name)
         return "connection refused" if sandbox.name in self.names else None
 

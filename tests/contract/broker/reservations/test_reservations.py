@@ -21,6 +21,7 @@ from sandyard.broker.reservations.errors import (
     ReservationNotFoundError,
 )
 from sandyard.broker.reservations.model import Booking, Reservation, ReservationStatus
+from sandyard.broker.reservations.service import ReservationReport
 from sandyard.broker.verification import verify
 from sandyard.kit.changes.events import EventQuery
 from sandyard.kit.changes.transitions import Transition
@@ -140,6 +141,7 @@ async def test_before_its_time_all_are_free_and_then_they_are_kept(course: Cours
     course.clock.advance(600)
     report = await course.reservations.maintain()
     assert (report.filled, report.short) == (1, 0)
+    assert await course.reservations.maintain() == ReservationReport(), "nothing has happened"
     assert len(await course.kept(reserved)) == 2
     assert await course.is_refused("stranger-2")
 

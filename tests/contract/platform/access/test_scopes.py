@@ -104,7 +104,7 @@ async def test_a_sandbox_moves_to_another_project_of_its_owner(api: PlatformApi)
     answer = await api.call("PATCH", path, ann, json={"project_id": archived})
     assert code_of(answer) == (409, "PROJECT_READ_ONLY")
     answer = await api.call("PATCH", path, ann, json={"project_id": None})
-    assert code_of(answer) == (400, "INVALID_REQUEST")
+    assert answer.json()["project_id"] is None
 
 
 async def sign_up(api: PlatformApi, username: str, **fields: Any) -> Any:

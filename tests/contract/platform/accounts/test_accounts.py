@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sandyard.platform.accounts.ids import IdMakers
+from sandyard.platform.accounts.context import IdMakers
 from sandyard.platform.schema.tables import pending_signups, projects, users
 from tests.support.clocks import ManualClock
 from tests.support.platform.in_process import (
@@ -97,6 +97,31 @@ async def test_a_resent_token_replaces_the_first_and_lasts_24_hours_itself(
     assert refused.status_code == 400
     api.clock.advance(23 * HOUR)
     await api.post("/auth/verify", None, {"token": second})
+
+
+async def test_an_account_that_the_operator_made_verifies_its_address_by_mail(
+    api: PlatformApi,
+) -> None:
+    administration = api.part.administration
+    made = await administration.create_admin(
+        email="root@example.com", username="root", password=PASSWORD
+    )
+    assert not made.is_verified
+    await api.post("/auth/resend", None, {"email": "root@example.com"})
+    first = await api.last_token()
+    api.clock.advance(1)
+    await api.post("/auth/resend", None, {"email": "root@example.com"})
+    token = await api.last_token()
+    assert token != first
+    replaced = await api.call("POST", "/auth/verify", json={"token": first})
+    assert code_of(replaced) == (400, "INVALID_VERIFICATION_TOKEN")
+    verified = await api.post("/auth/verify", None, {"token": token})
+    assert (verified["account_id"], verified["is_verified"]) == (made.account_id, True)
+    again = await api.call("POST", "/auth/verify", json={"token": token})
+    assert code_of(again) == (400, "INVALID_VERIFICATION_TOKEN")
+    mails = len(await api.mails())
+    await api.post("/auth/resend", None, {"email": "root@example.com"})
+    assert len(await api.mails()) == mails, "there is nothing left to verify"
 
 
 async def test_a_strangers_sign_up_does_not_keep_the_owners_from_being_resent(

@@ -21,6 +21,7 @@ from tests.contract.platform.lives import (
     bill,
     life,
     price,
+    rate_of,
     reckon_life,
     reckon_sums,
     rows_of,
@@ -46,7 +47,7 @@ async def test_of_two_ends_at_once_one_is_recorded(replicas: Sequence[PlatformAp
         )
         assert sorted(outcomes) == [False, False, False, True]
         [usage] = await rows_of(api, sandbox_usage, [box.sandbox_id])
-        assert usage.cost == price(10, usage.hourly_rate)
+        assert usage.cost == price(10, rate_of(usage))
         assert (await box.look()).status is Status.STOPPED
     told = (await api.get("/notifications", ann))["notifications"]
     assert len([each for each in told if each["title"].endswith("has ended")]) == 5
@@ -55,7 +56,7 @@ async def test_of_two_ends_at_once_one_is_recorded(replicas: Sequence[PlatformAp
 async def test_starts_at_once_do_not_exceed_the_quota(replicas: Sequence[PlatformApi]) -> None:
     ann, bob = [await replicas[0].account() for _ in range(2)]
     template_id = await add_template(replicas[0])
-    for quota in (Resources(3, 99, 99), Resources(99, 3, 99), Resources(99, 99, 3.5)):
+    for quota in (Resources(3, 99, 99, 9), Resources(99, 3, 99, 9), Resources(99, 99, 3.5, 9)):
         made = [await life(replicas[n % 2], ann.account_id, template_id) for n in range(10)]
         now = utc_time(replicas[0].clock.now())
         outcomes = await asyncio.gather(
@@ -123,6 +124,32 @@ async def test_kept_files_are_billed_as_storage_by_the_day(api: PlatformApi) -> 
     sums = (await api.get("/billing/summary", ann, by="service_type"))["sums"]
     shown = {each["key"]: Decimal(each["amount"]) for each in sums}
     assert shown[STORAGE] == sum(amount for _, _, amount in bills) == price(74 * 3600, rate)
+
+
+async def test_runs_within_a_second_cost_one_second_each_wherever_they_are_shown(
+    api: PlatformApi,
+) -> None:
+    """They were free, as no second of the clock began in them."""
+    ann = await key_of(api, await api.account())
+    box = await life(api, ann.account_id, await add_template(api))
+    for _ in range(10):
+        api.clock.advance(1.1 - api.clock.now() % 1)
+        await box.start(utc_time(api.clock.now()))
+        api.clock.advance(0.76)
+        await box.end(utc_time(api.clock.now()))
+    await bill(api, api.clock)
+    cost = 10 * price(1, Decimal("0.060006"))
+    usages = (await api.get("/usage", ann))["usage"]
+    bills = (await api.get("/billing", ann))["bills"]
+    assert [each["milliseconds"] for each in usages] == 10 * [1000]
+    assert [each["usage_milliseconds"] for each in bills] == 10 * [1000]
+    assert sum(Decimal(each["cost"]) for each in usages) == cost
+    assert sum(Decimal(each["amount"]) for each in bills) == cost
+    for path in ("summary", "month-to-date"):
+        found = await api.get(f"/billing/{path}", ann, by="service_type")
+        [line] = found["sums"]
+        assert (Decimal(found["total"]), line["usage_milliseconds"]) == (cost, 10_000)
+        assert line["usage_seconds"] == 10
 
 
 async def storage_bills(api: PlatformApi, caller: Caller) -> list[tuple[str, int, Decimal]]:

@@ -1,4 +1,4 @@
-"""Money: whatever runs, ends, is kept and is billed when, each second is paid for exactly once."""
+"""Money: whatever runs, ends, is stored and billed when, each millisecond is paid exactly once."""
 
 import asyncio
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ async def live(api: PlatformApi, taken: Sequence[tuple[Any, ...]], template_id: 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("examples", [8, pytest.param(30, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("engine", SQL_ENGINES)
-def test_bills_are_usage_is_seconds_by_the_rate(
+def test_bills_are_usage_is_milliseconds_by_the_rate(
     engine: str, examples: int, migrated: MigratedEngines, tmp_path: Path
 ) -> None:
     with asyncio.Runner() as runner:

@@ -134,6 +134,22 @@ async def test_more_usages_than_one_batch_are_all_counted(api: PlatformApi) -> N
     assert line["usage_seconds"] == 1001 * 10
 
 
+async def test_a_run_that_an_older_version_closed_keeps_its_whole_seconds(
+    api: PlatformApi,
+) -> None:
+    ann, box = await running(api)
+    api.clock.advance(10.9 - api.clock.now() % 1)
+    await box.end(utc_time(api.clock.now()))
+    old = sandbox_usage.update().values(milliseconds=None, cost=price(10, Decimal("0.060006")))
+    await api.part.database.write(lambda connection: connection.execute(old))
+    [usage] = (await api.get("/usage", ann))["usage"]
+    [line] = (await month(api, ann))["sums"]
+    assert usage["milliseconds"] == line["usage_milliseconds"] == 10_000
+    assert usage["cost"] == line["amount"] == str(price(10, Decimal("0.060006")))
+    await bill(api, api.clock)
+    assert (await month(api, ann))["billed"] == usage["cost"]
+
+
 @pytest.mark.parametrize("by", ["day", "project", "sandbox", "service_type"])
 async def test_runs_of_a_day_over_midnight_and_of_other_sandboxes_add_up(
     api: PlatformApi, by: str

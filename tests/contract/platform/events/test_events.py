@@ -243,3 +243,12 @@ async def test_a_row_that_was_changed_without_an_event_is_found(api: PlatformApi
     [problem] = (await verify_platform(api.part.database)).problems
     assert problem.subject == sandbox_id
     assert "name" in problem.message
+
+
+async def test_a_filter_names_a_kind_or_the_beginning_of_some(api: PlatformApi) -> None:
+    admin = await api.admin()
+    found = await api.get("/admin/events", admin, kind="account.*")
+    assert {each["kind"].partition(".")[0] for each in found["events"]} == {"account"}
+    refused = await api.call("GET", "/admin/events", admin, params={"kind": "login.succeed"})
+    assert code_of(refused) == (400, "UNKNOWN_EVENT_KIND")
+    assert "`login.succeeded`" in refused.json()["error"]["message"]

@@ -61,6 +61,7 @@ async def test_an_account_has_no_more_than_its_quota(
     assert Counter(each[:2] for each in found) == {(201, ""): there, refused: asked - there}
     [error, *_] = [made["error"] for status, _, made in found if status == 409]
     assert error["details"] == {"limit": LIMIT}
+    assert error["message"].endswith(f"The limit is {LIMIT}.")
     assert (await make("bobs", caller=bob))[0] == 201
     [one, *_] = [made for status, _, made in found if status == 201]
     assert (await first.call("DELETE", f"/{noun}/{one[IDS[noun]]}", ann)).is_success

@@ -2,7 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from sandyard.kit.clock import utc_time
+from sandyard.platform.access.principal import Principal, Role
+from sandyard.platform.sandboxes.errors import QuotaExceededError
+from sandyard.platform.templates.model import NewTemplate
 from tests.contract.platform.lives import life
 from tests.support.platform.in_process import Caller, PlatformApi
 from tests.support.platform.sandboxes import add_template
@@ -20,6 +25,7 @@ async def test_it_follows_what_runs_and_what_is_kept(api: PlatformApi) -> None:
         "sandboxes": (0, 5),
         "cpu": (0, 8),
         "memory_gb": (0, 16),
+        "storage_gb": (0, 20),
         "snapshot_bytes": (0, None),
         "projects_total": (1, 1000),
         "templates_total": (0, 1000),
@@ -36,6 +42,7 @@ async def test_it_follows_what_runs_and_what_is_kept(api: PlatformApi) -> None:
         "sandboxes": (2, 5),
         "cpu": (3.5, 8),
         "memory_gb": (1, 16),
+        "storage_gb": (4 + 2**23, 20),
         "snapshot_bytes": (2**53 - 1, None),
         "projects_total": (1, 1000),
         "templates_total": (0, 1000),
@@ -62,3 +69,65 @@ async def test_what_a_start_is_refused_by_is_what_is_shown(api: PlatformApi) -> 
     for resource, exceeded in refused.json()["error"]["details"].items():
         shown = (await quotas(api, ann))[resource]
         assert shown == (exceeded["in_use"], exceeded["limit"])
+
+
+async def test_a_start_is_refused_if_all_that_is_stored_and_may_be_exceeds_the_quota(
+    api: PlatformApi,
+) -> None:
+    """Twenty GB: two of a workspace that runs, two of one that was not stored, fifteen of
+    snapshots, one of a build."""
+    ann, template_id = await api.account(), await add_template(api)
+    now = utc_time(api.clock.now())
+    running, unstored, stopped, refused = [
+        await life(api, ann.account_id, template_id) for _ in range(4)
+    ]
+    for each, size in ((unstored, None), (stopped, 15 * 2**30)):
+        await each.start(now)
+        await each.end(now, size)
+    await add_build(api, ann, stopped.sandbox_id, 2**30)
+    assert (await quotas(api, ann))["storage_gb"] == (18, 20)
+    await running.start(now)
+    answer = await api.call("POST", f"/sandboxes/{refused.sandbox_id}/start", ann)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (409, "QUOTA_EXCEEDED")
+    assert error["details"] == {"storage_gb": {"limit": 20, "in_use": 20, "asked": 2}}
+    assert "20 of 20 storage_gb in use, 2 needed" in error["message"]
+    await stopped.recycle(now)
+    assert (await quotas(api, ann))["storage_gb"] == (5, 20)
+
+
+async def test_what_other_parts_store_counts_too(api: PlatformApi) -> None:
+    ann, template_id = await api.account(), await add_template(api)
+    box = await life(api, ann.account_id, template_id)
+
+    async def stored(account_id: str) -> int:
+        return 19 * 2**30 if account_id == ann.account_id else 0
+
+    storage = api.part.wired.storage
+    storage.add(stored)
+    answer = await api.call("POST", f"/sandboxes/{box.sandbox_id}/start", ann)
+    assert answer.json()["error"]["details"]["storage_gb"]["in_use"] == 19
+    assert await storage.left_bytes(ann.account_id) == 2**30
+    await storage.require(ann.account_id, 2**30, error=QuotaExceededError)
+    with pytest.raises(QuotaExceededError, match="19 of 20 storage_gb in use"):
+        await storage.require(ann.account_id, 2**30 + 2**20, error=QuotaExceededError)
+    assert (await quotas(api, await api.account()))["storage_gb"] == (0, 20)
+
+
+async def add_build(api: PlatformApi, caller: Caller, by: str, size_bytes: int) -> None:
+    """A template with an archive of this size."""
+    new = NewTemplate(
+        name="built",
+        description=None,
+        category="build",
+        language="python",
+        min_cpu_required=1,
+        min_memory_required=1,
+        is_official=False,
+        is_public=False,
+        repository_url="builtin:static",
+        tags=None,
+        archived_by=by,
+        archive_bytes=size_bytes,
+    )
+    await api.part.templates.create(Principal(caller.account_id, Role.USER), new)

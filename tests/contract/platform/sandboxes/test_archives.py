@@ -1,6 +1,7 @@
 """Which archives are still needed, on every engine."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 from sandyard.kit.changes.transitions import Cause, changed
 from sandyard.kit.clock import utc_time
@@ -10,7 +11,7 @@ from sandyard.platform.sandboxes.model import Status
 from sandyard.platform.schema.tables import billing_records, sandbox_usage
 from sandyard.platform.templates.model import NewTemplate
 from sandyard.platform.usage.model import midnight
-from tests.contract.platform.lives import DAY, PRICES, bill, price, rows_of, seconds_between
+from tests.contract.platform.lives import DAY, PRICES, bill, milliseconds_between, price, rows_of
 from tests.support.platform.in_process import PlatformApi
 from tests.support.platform.sandboxes import add_sandbox
 
@@ -71,7 +72,7 @@ async def test_keeping_archives_is_on_bills(api: PlatformApi) -> None:
     [first] = await rows_of(api, sandbox_usage, [sandbox_id])
     assert (first.start_time, first.end_time, first.storage_gb) == (at, until, 3)
     rate = PRICES.of_storage(size_bytes=3 * GIGABYTE)
-    assert first.cost == price(seconds_between(at, until), rate)
+    assert first.cost == price(Fraction(milliseconds_between(at, until), 1000), rate)
     await api.part.templates.delete(by, template.template_id)
     deleted_at = utc_time(api.clock.now())
     api.clock.advance(3 * DAY)

@@ -139,7 +139,7 @@ async def assert_open_while_running(api: PlatformApi, ids: Sequence[str]) -> Non
 
 async def test_of_two_starts_one_gets_the_last_place(replicas: Sequence[PlatformApi]) -> None:
     ann, template_id = await replicas[0].account(), await add_template(replicas[0])
-    one_place = Resources(1, 99, 99)
+    one_place = Resources(1, 99, 99, 99)
     for _ in range(5):
         boxes = [await life(each, ann.account_id, template_id) for each in replicas]
         now = utc_time(replicas[0].clock.now())

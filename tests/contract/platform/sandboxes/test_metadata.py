@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sandyard.kit.changes.transitions import Cause, changed
-from sandyard.platform.listings.model import Listing
+from sandyard.platform.entities.model import Listing
 from sandyard.platform.sandboxes.model import SandboxFilter, Status
 from tests.support.platform.in_process import PlatformApi, code_of
 from tests.support.platform.sandboxes import add_sandbox
@@ -31,14 +31,16 @@ async def test_those_whose_time_is_over_are_found_on_their_node(api: PlatformApi
         ids.append(made["sandbox_id"])
         found = await store.find(made["sandbox_id"])
         assert found is not None
-        assert await store.to_recycle("here") == []
+        assert await store.to_recycle("here", now=cause.at) == []
         over = replace(found, status=Status.TIMEOUT, node="here")
         assert await store.apply(changed(found, over, "sandbox.timed_out", cause))
         if recycles:
-            assert [each.sandbox_id for each in await store.to_recycle("here")] == [ids[0]]
-            assert await store.to_recycle("elsewhere") == []
+            assert [each.sandbox_id for each in await store.to_recycle("here", now=cause.at)] == [
+                ids[0]
+            ]
+            assert await store.to_recycle("elsewhere", now=cause.at) == []
             assert (await api.call("DELETE", f"/sandboxes/{ids[0]}", ann)).is_success
-    assert await store.to_recycle("here") == []
+    assert await store.to_recycle("here", now=cause.at) == []
     kept = await store.page(
         ann.account_id, Listing(SandboxFilter(is_recycled=False), "-created_at", 10, None)
     )

@@ -219,3 +219,14 @@ async def test_its_name_changes_although_its_template_is_gone(api: PlatformApi) 
     path = f"/sandboxes/{sandbox['sandbox_id']}"
     answer = await api.call("PATCH", path, ann, json={"name": "other"})
     assert answer.is_success, answer.text
+
+
+async def test_a_sandbox_may_be_in_no_project(api: PlatformApi) -> None:
+    ann = await api.account()
+    sandbox = await add_sandbox(api, ann)
+    assert sandbox["project_id"] is not None
+    path = f"/sandboxes/{sandbox['sandbox_id']}"
+    moved = await api.call("PATCH", path, ann, json={"project_id": None})
+    assert (moved.status_code, moved.json()["project_id"]) == (200, None)
+    renamed = await api.call("PATCH", path, ann, json={"name": "alone"})
+    assert renamed.json()["project_id"] is None

@@ -134,7 +134,7 @@ async def test_its_quota_is_free_again(
     next_box = await life(api, ann.account_id, await add_template(api))
     api.clock.advance(HOUR + SILENT_SEC)
     assert (await collect_ends(api)).overdue == 1
-    assert await next_box.begin(Resources(1, 1, 1), now_of(api))
+    assert await next_box.begin(Resources(1, 1, 1, 1), now_of(api))
 
 
 async def test_a_node_that_gives_signs_of_life_records_the_end_itself(

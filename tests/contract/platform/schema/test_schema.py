@@ -43,7 +43,7 @@ SEED_COLUMNS = {
     "pending_signups": "signup_id email username full_name verification_token password_hash "
     "created_at expires_at",
 }
-SEED_COLUMNS_OF_USERS = {"verification_token", "spend_notified_at"}
+SEED_COLUMNS_OF_USERS = {"spend_notified_at"}
 """Which no query uses."""
 ROWS: dict[str, dict[str, Any]] = {
     "users": {"account_id": OWNER, "email": "a@b.c", "username": "Ann", "password_hash": "h"},
@@ -317,3 +317,15 @@ async def test_a_time_comes_back_as_the_same_instant_in_utc(filled: Database) ->
     assert second.timestamp.tzinfo is UTC
     with pytest.raises(exc.StatementError, match="without a zone"):
         await add(filled, "sandbox_metrics", metric_id="mtr-3", timestamp=NOON.replace(tzinfo=None))
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("users", "role"), ("projects", "status"), ("notifications", "type"), ("sandboxes", "status")],
+)
+async def test_an_unknown_role_state_or_type_is_refused(
+    filled: Database, name: str, column: str
+) -> None:
+    statement = tables.metadata.tables[f"platform.{name}"].update().values({column: "unknown"})
+    with pytest.raises(exc.IntegrityError):
+        await filled.write(lambda connection: connection.execute(statement))

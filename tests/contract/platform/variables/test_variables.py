@@ -46,6 +46,22 @@ async def test_a_variable_is_set_shown_changed_and_removed(api: PlatformApi) -> 
         assert code_of(gone) == (404, "VARIABLE_NOT_FOUND")
 
 
+async def test_variables_are_listed_by_name_in_pages(api: PlatformApi) -> None:
+    ann = await api.account()
+    first, second = await holders_of(api, ann)
+    for path in (first, second):
+        for name in ("C", "A", "D", "B", "E"):
+            await put(api, ann, path, name, value=name)
+    page = await api.get(f"{first}/env", ann, limit=3)
+    rest = await api.get(f"{first}/env", ann, limit=3, cursor=page["next_cursor"])
+    assert [each["name"] for each in page["variables"]] == ["A", "B", "C"]
+    assert [each["name"] for each in rest["variables"]] == ["D", "E"]
+    assert rest["next_cursor"] is None
+    parameters = {"cursor": page["next_cursor"]}
+    foreign = await api.call("GET", f"{second}/env", ann, params=parameters)
+    assert code_of(foreign) == (400, "INVALID_CURSOR")
+
+
 async def test_no_value_is_stored_or_told_in_the_clear(api: PlatformApi) -> None:
     ann = await api.account()
     [path, _] = await holders_of(api, ann)

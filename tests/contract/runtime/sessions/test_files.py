@@ -13,6 +13,7 @@ from sandyard.runtime.errors import (
     NotRunningError,
     StorageFullError,
 )
+from sandyard.runtime.sessions.model import FileInfo, FileSelection
 from sandyard.runtime.sessions.ports import Session
 from tests.support.runtime.sessions import STORAGE_BYTES, SessionHost, pieces, read_all, shell
 
@@ -37,7 +38,10 @@ async def test_attributes_stay_with_a_file_until_it_is_replaced(session: Session
     assert info.attributes == {"e2b.author": "me", "e2b.empty": ""}
     moved = await session.files.move("noted", "moved")
     assert moved.attributes == info.attributes
-    assert [each.attributes for each in await session.files.list("/workspace")] == [info.attributes]
+    assert [each.attributes for each in await session.files.list("/workspace")] == [{}]
+    noted = FileSelection(attributes="e2b.a")
+    [listed] = await session.files.list("/workspace", selection=noted)
+    assert listed.attributes == {"e2b.author": "me"}
     assert (await session.files.write("moved", pieces(b"2"))).attributes == {}
     with pytest.raises(FileMissingError):
         await session.files.set_attributes("missing", {"e2b.author": "me"})
@@ -140,6 +144,18 @@ async def test_a_listing_goes_as_deep_as_it_is_asked(session: Session) -> None:
     assert names[9] == sorted([*names[2], "/workspace/b/c/d", "/workspace/b/c/d/e.txt"])
     assert [entry.kind for entry in await session.files.list("b")] == ["folder", "file"]
     assert await session.files.list("b/c/d/..", depth=1) == await session.files.list("b/c")
+
+
+async def test_a_listing_in_pages_is_the_whole_listing(session: Session) -> None:
+    for path in ("b/c/d.txt", "b/e.txt", "a.txt", "b-2", "c"):
+        await session.files.write(path, pieces(b"x"))
+    whole = await session.files.list("/workspace", depth=9)
+    pages: list[FileInfo] = []
+    for _ in whole:
+        after = pages[-1].path if pages else None
+        page = FileSelection(after=after, limit=2)
+        pages += await session.files.list("/workspace", depth=9, selection=page)
+    assert pages == whole
 
 
 async def test_a_folder_that_is_closed_is_listed_without_what_is_in_it(session: Session) -> None:

@@ -1,14 +1,12 @@
 """Clients over HTTP and by the command line, on a real server."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.support.servers.processes import ServerProcess, clean_environment, sandyard_serve
+from tests.support.servers.processes import ServerProcess, run_command, sandyard_serve
 
 SETTINGS = {
     "PARTS": "broker",
@@ -26,14 +24,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def command(server: ServerProcess, *arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "sandyard", "clients", *arguments],
-        env=clean_environment({"DATA_DIR": str(server.data_dir)}),
-        capture_output=True,
-        timeout=60,
-        check=False,
-        text=True,
-    )
+    done = run_command("clients", *arguments, environment={"DATA_DIR": str(server.data_dir)})
     return done.returncode, done.stdout.strip(), done.stderr
 
 

@@ -124,8 +124,8 @@ def test_a_call_without_a_credential_is_refused_before_its_parameters_are_read(
 
 def test_several_tokens_hold_at_once_so_that_they_can_be_rotated(tmp_path: Path) -> None:
     environment = {
-        "BROKER_API_TOKEN": "old-track, new-track,,",
-        "BROKER_ADMIN_TOKEN": "old-admin,new-admin",
+        "BROKER_API_TOKEN": "old-track-of-the-tests, new-track-of-the-tests,,",
+        "BROKER_ADMIN_TOKEN": "old-admin-of-the-tests,new-admin-of-the-tests",
     }
 
     def statuses(secret: str) -> tuple[int, int]:
@@ -134,13 +134,17 @@ def test_several_tokens_hold_at_once_so_that_they_can_be_rotated(tmp_path: Path)
         return lookup.status, send(server, "GET", "/v1/admin/stats", sent).status
 
     with sandyard_serve(tmp_path / "data", environment=environment) as server:
-        assert statuses("old-track") == statuses("new-track") == (404, 401)
-        assert statuses("old-admin") == statuses("new-admin") == (401, 200)
+        assert (
+            statuses("old-track-of-the-tests") == statuses("new-track-of-the-tests") == (404, 401)
+        )
+        assert (
+            statuses("old-admin-of-the-tests") == statuses("new-admin-of-the-tests") == (401, 200)
+        )
         for wrong in (
-            "old-track, new-track,,",
-            "old-track,new-track",
-            "old-admin,new-admin",
-            " new-track,",
+            "old-track-of-the-tests, new-track-of-the-tests,,",
+            "old-track-of-the-tests,new-track-of-the-tests",
+            "old-admin-of-the-tests,new-admin-of-the-tests",
+            " new-track-of-the-tests,",
             ",",
             "",
         ):

@@ -25,10 +25,17 @@ def test_a_dry_run_and_then_the_deletion_of_a_tracks_sandbox(server: ServerProce
     track = new_track()
     sandbox_id = lease(server, track)["sandbox_id"]
     call = f"bulk-delete?status=allocated&track={track}"
-    found = {"matched": 1, "skipped": 0, "sandbox_ids": [sandbox_id], "next_cursor": None}
-    assert post(server, f"{call}&dry_run=true") == {"dry_run": True, "deleted": 0, **found}
+    found: dict[str, Any] = {
+        "matched": 1,
+        "skipped": 0,
+        "sandbox_ids": [sandbox_id],
+        "next_cursor": None,
+    }
+    found["not_found"] = []
+    rehearsed = post(server, f"{call}&dry_run=true")
+    assert rehearsed == {"dry_run": True, "deleted": 0, "changed": 0, **found}
     assert inspect(server, sandbox_id)["status"] == "allocated"
-    assert post(server, call) == {"dry_run": False, "deleted": 1, **found}
+    assert post(server, call) == {"dry_run": False, "deleted": 1, "changed": 1, **found}
     assert inspect(server, sandbox_id)["status"] == "pending_deletion"
     assert post(server, call)["matched"] == 0
 

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,19 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.servers.processes import clean_environment, csp_simulator
+from tests.support.servers.processes import csp_simulator, run_command
 
 
 def check(url: str, *arguments: str, dialect: str = "generic") -> tuple[int, str]:
     settings = {"CSP_BASE_URL": url, "CSP_API_TOKEN": "sesame", "CSP_DIALECT": dialect}
-    done = subprocess.run(
-        [sys.executable, "-m", "sandyard", "provider", "check", *arguments],
-        env=clean_environment(settings),
-        capture_output=True,
-        timeout=60,
-        check=False,
-        text=True,
-    )
+    done = run_command("provider", "check", *arguments, environment=settings)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -175,17 +166,16 @@ def test_what_does_not_fit_is_said(status: int, body: Any, said: str) -> None:
     assert code == (1 if status != 200 or "must" in said or "not JSON" in said else 0)
 
 
-def test_without_a_provider_there_is_nothing_to_check() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sandyard", "provider", "check"],
-        env=clean_environment(),
-        capture_output=True,
-        timeout=60,
-        check=False,
-        text=True,
-    )
+@pytest.mark.parametrize(
+    ("settings", "missing"),
+    [({}, "CSP_BASE_URL"), ({"CSP_BASE_URL": "http://127.0.0.1:9"}, "CSP_API_TOKEN")],
+)
+def test_without_a_provider_or_its_token_there_is_nothing_to_check(
+    settings: dict[str, str], missing: str
+) -> None:
+    done = run_command("provider", "check", environment=settings)
     assert done.returncode == 1
-    assert done.stderr.startswith("sandyard: CSP_BASE_URL: must be set")
+    assert done.stderr.startswith(f"sandyard: {missing}: must be set")
 
 
 def test_a_provider_that_is_away_is_told_as_such() -> None:

@@ -1,7 +1,6 @@
 """A pool that was served with one provider, and then with another, as processes."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -13,7 +12,7 @@ from sandyard.entrypoints.server.data_dir import locked
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from tests.support.broker.pools import fill
-from tests.support.servers.processes import clean_environment, run_sandyard
+from tests.support.servers.processes import run_command, run_sandyard
 from tests.support.storage.engines import AWS_ENVIRONMENT, create_database, pool_table
 
 DEMO = {"PARTS": "broker"}
@@ -62,15 +61,7 @@ OLD, NEW = "https://old.example.com", "https://new.example.com"
 def answer(said: str, *, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     """`pool set-provider` to the new address, with this answer to its question."""
     command = ["pool", "set-provider", "--data-dir", str(tmp_path)]
-    return subprocess.run(
-        [sys.executable, "-m", "sandyard", *command],
-        env=clean_environment(DEMO | {"CSP_BASE_URL": NEW}),
-        input=said,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_command(*command, environment=DEMO | {"CSP_BASE_URL": NEW}, text=said)
 
 
 async def test_set_provider_asks_with_both_addresses_once_the_data_dir_is_free(
@@ -90,7 +81,7 @@ async def test_set_provider_asks_with_both_addresses_once_the_data_dir_is_free(
 
 
 REFUSED = "sandyard: The pool belongs to the provider at https://csp.example.com, and"
-TOKENS = {"BROKER_API_TOKEN": "a", "BROKER_ADMIN_TOKEN": "b", "LOG_LEVEL": "ERROR"}
+TOKENS = {"BROKER_API_TOKEN": "a" * 16, "BROKER_ADMIN_TOKEN": "b" * 16, "LOG_LEVEL": "ERROR"}
 
 
 async def test_nor_is_a_real_ones_on_postgresql_by_one_process_or_several(

@@ -42,6 +42,7 @@ def test_a_ticket_is_given_kept_and_left(one: ServerProcess) -> None:
         "position": 1,
         "estimated_wait_sec": None,
         "ask_within_sec": 60.0,
+        "message": None,
     }
     assert queue(one, "b").json() == ticket.json()
     assert queue(one, "b", "DELETE").status_code == 204

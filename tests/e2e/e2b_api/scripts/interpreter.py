@@ -11,11 +11,19 @@ import time
 import httpx
 from e2b import SandboxException
 from e2b_code_interpreter import AsyncSandbox, Sandbox
+from e2b_code_interpreter.charts import BoxAndWhiskerChart
 
 CHART = """
 import matplotlib.pyplot as plt
 plt.bar(["a", "b"], [1, 2])
 plt.title("Two bars")
+plt.show()
+"""
+
+
+BOXES = """
+import matplotlib.pyplot as plt
+plt.boxplot([[1, 2, 3, 4, 5], [2, 4, 6, 8, 10]], labels=["a", "b"], patch_artist=True)
 plt.show()
 """
 
@@ -29,6 +37,8 @@ def main() -> None:
         pictures(sandbox)
         contexts(sandbox)
         languages(sandbox)
+        refusals(sandbox)
+        packages(sandbox)
         sandbox.pause()
         resumed = Sandbox.connect(sandbox.sandbox_id)
         assert resumed.run_code("open('kept').read()").text == "it is"
@@ -50,8 +60,13 @@ def variables(sandbox: Sandbox) -> None:
 
 
 def again(sandbox: Sandbox) -> None:
-    """Whoever ends the interpreter finds another one."""
-    sandbox.commands.run("kill -9 $(pgrep -f '[K]ernelManager' | sed 1d)")
+    """No command line shows or matches the interpreter; whoever ends it finds another one."""
+    assert sandbox.commands.list() == []
+    sandbox.run_code("kept = 42")
+    for pattern in ("http.server", "KernelManager", "jupyter"):
+        sandbox.commands.run(f"pkill -9 -f '[{pattern[0]}]{pattern[1:]}' || true")
+    assert sandbox.run_code("kept").text == "42"
+    sandbox.commands.run("pkill -9 -f kernels/bin/[p]ython")
     for _ in range(100):
         try:
             told = sandbox.run_code("6 * 7").text
@@ -61,6 +76,41 @@ def again(sandbox: Sandbox) -> None:
             assert told == "42"
             return
     raise AssertionError("it did not come back")
+
+
+WHEEL = """
+import zipfile
+with zipfile.ZipFile("tiny-1.0-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("tiny.py", "SIZE = 1")
+    about = "tiny-1.0.dist-info"
+    wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n")
+    made = "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    wheel.writestr(f"{about}/WHEEL", made)
+    wheel.writestr(f"{about}/RECORD", "")
+"""
+
+
+def packages(sandbox: Sandbox) -> None:
+    """What code installs can be imported in the running kernel."""
+    for install in ("!pip install", "%pip install --force-reinstall"):
+        sandbox.run_code(WHEEL)
+        run = sandbox.run_code(f"{install} --no-index ./tiny-1.0-py3-none-any.whl")
+        assert run.error is None, run
+        assert sandbox.run_code("import tiny; tiny.SIZE").text == "1", run
+
+
+def refusals(sandbox: Sandbox) -> None:
+    headers = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49999"}
+    url = f"{os.environ['E2B_SANDBOX_URL']}/execute"
+    refused = httpx.post(url, headers=headers, json={"code": 5})
+    assert (refused.status_code, "must be a string" in refused.text) == (400, True), refused.text
+    for name in ("js", "javascript"):
+        try:
+            sandbox.run_code("1", language=name)
+        except SandboxException as error:
+            assert "no kernel for 'javascript'" in str(error)  # noqa: PT017 - no test
+        else:
+            raise AssertionError(name)
 
 
 def state_and_output(sandbox: Sandbox) -> None:
@@ -112,6 +162,9 @@ def charts(sandbox: Sandbox) -> None:
     assert base64.b64decode(result.png).startswith(b"\x89PNG")
     assert result.chart is not None
     assert result.chart.title == "Two bars"
+    [result] = sandbox.run_code(BOXES).results
+    assert isinstance(result.chart, BoxAndWhiskerChart)
+    assert [each.median for each in result.chart.elements] == [3, 6]
 
 
 def contexts(sandbox: Sandbox) -> None:

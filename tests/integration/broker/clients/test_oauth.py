@@ -7,6 +7,7 @@ import hmac
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -18,6 +19,7 @@ from sandyard.broker.clients.errors import IssuerUnavailableError
 from sandyard.broker.clients.model import ClientScope
 from sandyard.broker.clients.oauth import Issuer, OAuthTokens
 from sandyard.kit.errors import UnauthorizedError
+from tests.support.broker.in_process import broker_api
 from tests.support.clocks import ManualClock
 
 NOW = 1_800_000_000
@@ -168,6 +170,28 @@ async def test_the_leeway_is_half_a_minute(
     clock.advance(36)  # it was believed, and not longer than it may be
     with pytest.raises(UnauthorizedError):
         await tokens.caller(token)
+
+
+@pytest.mark.parametrize(("leeway_sec", "status"), [("0", 401), ("300", 409)])
+async def test_auth_leeway_sec(
+    issuer: KeyServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    leeway_sec: str,
+    status: int,
+) -> None:
+    """A token that has expired, for a pool that is empty."""
+    for name, value in {
+        "AUTH_JWKS_URL": issuer.url,
+        "AUTH_ISSUER": ISSUER,
+        "AUTH_AUDIENCE": "sandyard",
+        "AUTH_SCOPE_PREFIX": "sandyard/",
+        "AUTH_LEEWAY_SEC": leeway_sec,
+    }.items():
+        monkeypatch.setenv(name, value)
+    async with broker_api(tmp_path, "http://127.0.0.1:9") as api:
+        expired = issuer.sign("one", exp=int(api.clock.now()) - 100)
+        assert (await api.allocate("ann", expired)).status_code == status
 
 
 async def test_a_public_key_is_no_shared_secret(issuer: KeyServer, tokens: OAuthTokens) -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,18 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from sandyard.broker.delivery.aws_sinks import AwsSink, sns_sink, sqs_sink
+from sandyard.broker.delivery.aws_sinks import (
+    HOUR_MS,
+    AwsSink,
+    S3Sink,
+    S3Stream,
+)
 from sandyard.broker.delivery.errors import SinkError
 from sandyard.broker.delivery.model import RetryPolicy
-from sandyard.broker.delivery.s3_sink import HOUR_MS, S3Sink, S3Stream
 from sandyard.broker.delivery.stream import Stream, StreamPolicy
+from sandyard.tools.provider.simulator import Simulator
 from tests.support.broker.event_receivers import Bench, delivery_bench, until, written
+from tests.support.broker.in_process import TOKENS, broker_api
 from tests.support.broker.pools import discoveries, quarantined, restored
 from tests.support.storage.engines import AWS_ENVIRONMENT
 
@@ -85,30 +91,24 @@ def stream(bench: Bench, sink: AwsSink) -> Stream:
     return Stream(sink, bench.pool.events, bench.store, clock=bench.clock, policy=POLICY)
 
 
-@dataclass
-class Flaky:
+class FlakySink(AwsSink):
     """Lets every other call fail, before or after AWS has done it."""
 
-    calls: int = 0
+    calls = 0
 
-    def around(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        def flaky(client: Any, entries: Any) -> Any:
-            self.calls += 1
-            if self.calls % 4 == 0:
-                raise OSError("no connection")
-            answer = send(client, entries)
-            if self.calls % 4 == 2:
-                raise OSError("the answer was lost")
-            return answer
-
-        return flaky
+    def _send_entries(self, client: Any, entries: Any) -> Any:
+        self.calls += 1
+        if self.calls % 4 == 0:
+            raise OSError("no connection")
+        answer = super()._send_entries(client, entries)
+        if self.calls % 4 == 2:
+            raise OSError("the answer was lost")
+        return answer
 
 
 async def test_a_fifo_queue_has_each_subject_in_order_and_each_event_once(bench: Bench) -> None:
     url = make_queue("events.fifo")
-    sink = sqs_sink(url, kinds=["sandbox.*"], region=REGION)
-    flaky = Flaky()
-    sink._send_entries = flaky.around(sink._send_entries)
+    sink = FlakySink("sqs", url, kinds=["sandbox.*"], region=REGION)
     bench_stream = stream(bench, sink)
     following = asyncio.create_task(bench_stream.follow())
     await until(lambda: following.done() or bench_stream._state.since_ms)
@@ -117,7 +117,7 @@ async def test_a_fifo_queue_has_each_subject_in_order_and_each_event_once(bench:
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     await sink.close()
-    assert flaky.calls > 4
+    assert sink.calls > 4
     messages = received(url)
     came: dict[str, list[str]] = defaultdict(list)
     for each in messages:
@@ -129,7 +129,7 @@ async def test_a_fifo_queue_has_each_subject_in_order_and_each_event_once(bench:
 
 
 async def test_a_queue_that_is_not_there_fails_and_says_so(bench: Bench) -> None:
-    sink = sqs_sink(f"{make_queue('gone')}-not", kinds=[], region=REGION)
+    sink = AwsSink("sqs", f"{make_queue('gone')}-not", kinds=[], region=REGION)
     draining = stream(bench, sink)
     await draining.drain()
     await make_changes(bench)
@@ -143,12 +143,8 @@ async def test_a_queue_that_is_not_there_fails_and_says_so(bench: Bench) -> None
 
 
 async def test_a_topic_hands_the_events_of_its_kinds_on(bench: Bench) -> None:
-    queue = make_queue("subscriber")
-    arn = client("sns").create_topic(Name="events")["TopicArn"]
-    client("sns").subscribe(
-        TopicArn=arn, Protocol="sqs", Endpoint=f"arn:aws:sqs:{REGION}:123456789012:subscriber"
-    )
-    sink = sns_sink(arn, kinds=["sandbox.quarantined"], region=REGION)
+    arn, queue = subscribed_topic("events")
+    sink = AwsSink("sns", arn, kinds=["sandbox.quarantined"], region=REGION)
     draining = stream(bench, sink)
     await draining.drain()
     await make_changes(bench)
@@ -202,3 +198,60 @@ async def test_a_bucket_that_is_not_there_keeps_the_hour(bench: Bench) -> None:
     await export.drain()
     assert export.delivered == 36
     await sink.close()
+
+
+def subscribed_topic(name: str) -> tuple[str, str]:
+    """A topic, and a queue that gets its messages."""
+    queue = make_queue(f"{name}-subscriber")
+    arn: str = client("sns").create_topic(Name=name)["TopicArn"]
+    client("sns").subscribe(
+        TopicArn=arn,
+        Protocol="sqs",
+        Endpoint=f"arn:aws:sqs:{REGION}:123456789012:{name}-subscriber",
+    )
+    return arn, queue
+
+
+async def test_each_sink_has_the_kinds_of_its_setting(
+    tmp_path: Path,
+    simulator: Simulator,
+    simulator_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic, subscriber = subscribed_topic("kinds")
+    queue = make_queue("kinds")
+    client("s3").create_bucket(Bucket="kinds")
+    for name, value in {
+        "CSP_BASE_URL": simulator_url,
+        "EVENT_SINKS": "sqs,sns,s3",
+        "EVENT_SQS_QUEUE_URL": queue,
+        "EVENT_SQS_KINDS": "lease.*",
+        "EVENT_SNS_TOPIC_ARN": topic,
+        "EVENT_SNS_KINDS": "sandbox.discovered",
+        "EVENT_S3_URL": "s3://kinds",
+        "EVENT_S3_KINDS": "pool.empty",
+        **TOKENS,
+    }.items():
+        monkeypatch.setenv(name, value)
+    async with broker_api(tmp_path, simulator_url) as api:
+        await api.run("deliver")
+        simulator.create(1)
+        await api.run("sync")
+        assert (await api.allocate("ann")).status_code == 201
+        await api.run("pool")
+        api.clock.advance(2 * 3600)
+        await api.run("deliver")
+    by_sqs = {json.loads(each["Body"])["kind"] for each in received(queue)}
+    by_sns = [json.loads(json.loads(each["Body"])["Message"]) for each in received(subscriber)]
+    assert by_sqs == {"lease.created"}
+    assert {each["kind"] for each in by_sns} == {"sandbox.discovered"}
+    assert {each["kind"] for each in in_bucket("kinds")} == {"pool.empty"}
+
+
+def in_bucket(name: str) -> list[dict[str, Any]]:
+    s3 = client("s3")
+    bodies = [
+        s3.get_object(Bucket=name, Key=each["Key"])["Body"].read()
+        for each in s3.list_objects_v2(Bucket=name).get("Contents", [])
+    ]
+    return [json.loads(line) for body in bodies for line in body.splitlines()]

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from sandyard.broker.pool.action_model import Action
+from sandyard.broker.pool.action_model import AUTO_DELETE_STALE, BULK_DELETE, Action
 from sandyard.broker.pool.bulk import BulkChanges, BulkLimits, BulkReport
-from sandyard.broker.pool.bulk_model import AUTO_DELETE_STALE, BULK_DELETE
 from sandyard.broker.pool.cleanup import CleanupReport
 from sandyard.broker.pool.model import Status
 from sandyard.kit import ids

@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.cleanup import Cleanup
-from sandyard.broker.pool.deletion_model import DeletionPolicy
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     LeaseTooLongError,
@@ -26,9 +25,10 @@ from sandyard.broker.pool.errors import (
     TransitionNotAllowedError,
 )
 from sandyard.broker.pool.expiry import Expiry
-from sandyard.broker.pool.extension_model import Extension
+from sandyard.broker.pool.lease_model import Extension
 from sandyard.broker.pool.model import UNUSED, Claimed, Lease, Listed, Sandbox, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.provider_model import DeletionPolicy
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import SqlPoolStore
 from sandyard.kit import ids

@@ -24,6 +24,23 @@ class TestControls:
         shown["calls"] = {"list": 2, "delete": 1}
         assert await control(http) == shown
 
+    async def test_are_closed_to_callers_without_the_token(
+        self, http: httpx.AsyncClient, simulator: Simulator
+    ) -> None:
+        calls = (("PATCH", "/_sim", {"outage": "error"}), ("POST", "/_sim/sandboxes", {"count": 1}))
+        simulator.token = "of-callers"
+        for accepts, right in ((None, "of-callers"), (b"of-operators".__eq__, "of-operators")):
+            simulator.accepts_control = accepts
+            for method, path, body in calls:
+                for sent in (None, "Bearer wrong", "Bearer of-caller", ""):
+                    headers = {} if sent is None else {"Authorization": sent}
+                    refused = await http.request(method, path, json=body, headers=headers)
+                    assert refused.status_code == 401
+            assert (simulator.faults, simulator.sandboxes) == (Faults(), {})
+            known = {"Authorization": f"Bearer {right}"}
+            done = await http.patch("/_sim", json={"latency": 0.0}, headers=known)
+            assert done.status_code == 200
+
     async def test_changes_the_named_faults_and_keeps_the_others(
         self, http: httpx.AsyncClient, simulator: Simulator
     ) -> None:

@@ -51,8 +51,11 @@ class TestCommand:
             async with httpx.AsyncClient(base_url=url, timeout=60) as http:
                 shown = await control(http)
                 assert (shown["sandboxes"], shown["faults"]) == (0, faults)
-                await http.patch("/_sim", json=NO_FAULTS)
+                assert (await http.patch("/_sim", json=NO_FAULTS)).status_code == 401
+                right = {"Authorization": "Bearer right"}
+                await http.patch("/_sim", json=NO_FAULTS, headers=right)
                 assert (await http.get(LISTS[0])).status_code == 401
+                assert (await http.get(LISTS[0], headers=right)).status_code == 200
 
     @pytest.mark.parametrize("dialect", ["generic", "infoblox"])
     async def test_its_state_survives_a_restart(

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tests.integration.runtime.attacks.entered import (
+    a_child_of_the_agent_shows_nothing_of_the_host,
     a_command_has_no_descriptor_of_ours,
     a_flood_of_output_takes_little_of_the_host,
     processes_that_it_stops_hold_up_nobody_else,
@@ -36,10 +37,12 @@ from tests.integration.runtime.attacks.memory import (
     what_nobody_reads_from_sockets_is_counted,
 )
 from tests.integration.runtime.attacks.resources import (
+    a_database_does_without_asynchronous_io,
     a_fork_bomb_ends_with_its_sandbox,
     folders_in_memory_are_bounded,
     it_forks_without_end_in_vain,
     it_keeps_to_its_processors,
+    its_terminals_are_bounded,
     many_processes_take_no_more_either,
     memory_of_nobody_is_not_given,
     memory_that_is_shared_and_hidden_is_found,
@@ -72,6 +75,8 @@ ATTACKS: dict[str, Attack] = {
         memory_that_is_shared_and_hidden_is_found,
         folders_in_memory_are_bounded,
         memory_of_nobody_is_not_given,
+        a_database_does_without_asynchronous_io,
+        its_terminals_are_bounded,
         it_reaches_no_network,
         it_makes_no_namespace_and_gains_no_right,
         it_keeps_to_its_processors,
@@ -98,6 +103,7 @@ ATTACKS: dict[str, Attack] = {
         a_procfile_that_is_a_link_is_none,
         folders_that_turn_into_links_lead_nowhere,
         a_command_has_no_descriptor_of_ours,
+        a_child_of_the_agent_shows_nothing_of_the_host,
         a_flood_of_output_takes_little_of_the_host,
         processes_that_it_stops_hold_up_nobody_else,
         what_it_kills_is_never_told_as_whole,

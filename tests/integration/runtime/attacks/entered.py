@@ -3,12 +3,12 @@
 import asyncio
 import io
 import tarfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from sandyard.runtime.errors import RuntimeUnavailableError
+from sandyard.runtime.errors import OperationFailedError, RuntimeUnavailableError
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.sessions.model import Command
 from sandyard.runtime.sessions.ports import Session
@@ -17,6 +17,7 @@ from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import MEGABYTE, inside, started
 
 _LARGE = 64 * MEGABYTE
+_BROKEN = (OperationFailedError, RuntimeUnavailableError)
 _ON_EACH_NEW_PROCESS = """
 import ctypes, os, signal, threading, time
 with open("large", "wb") as file:
@@ -91,9 +92,9 @@ async def what_it_kills_is_never_told_as_whole(runtime: LocalRuntime, _: Path) -
                 packed = await asyncio.gather(
                     *(_tar_of(session) for _ in range(4)), return_exceptions=True
                 )
-                broken += sum(isinstance(each, RuntimeUnavailableError) for each in packed)
+                broken += sum(isinstance(each, _BROKEN) for each in packed)
                 assert all(_is_whole(each) for each in packed if isinstance(each, bytes))
-                with suppress(RuntimeUnavailableError):
+                with suppress(*_BROKEN):
                     assert "/workspace/large" in [
                         each.path for each in await session.files.list("/workspace")
                     ]
@@ -131,6 +132,27 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
         first, *others = found.split()
         assert first == "/dev/null"
         assert [each.partition(":")[0] for each in others] == ["pipe", "pipe"]
+
+
+async def a_child_of_the_agent_shows_nothing_of_the_host(runtime: LocalRuntime, _: Path) -> None:
+    """One that watches a folder stays; `ps` inside shows its command line."""
+    look = """
+import os
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    print(open(f"/proc/{pid}/cmdline").read().replace("\\0", " ").strip())
+"""
+    async with started(runtime) as running:
+        session = await runtime.session(running.run_id)
+        watching = session.files.watch("/workspace", ready=(ready := asyncio.Event()))
+        assert isinstance(watching, AsyncGenerator)
+        change = asyncio.ensure_future(anext(watching))
+        await ready.wait()
+        lines = (await inside(runtime, running, look)).splitlines()
+        await inside(runtime, running, "open('changed', 'w')")
+        await change
+        await watching.aclose()
+        assert "sandyard-agent" in lines
+        assert not [line for line in lines if "runtime" in line or "supervisor" in line]
 
 
 async def _tar_of(session: Session) -> bytes:

@@ -168,7 +168,7 @@ for folder in ("/tmp", "/dev/shm"):
             assert name == "ENOSPC"
             assert 10_000 < int(number) < 17_000
         assert len(told) == 2
-        assert isinstance(await runtime.find(running.run_id), Running)
+        assert isinstance(await runtime.refresh(running.run_id), Running)
 
 
 async def _is_ended(runtime: LocalRuntime, code: str) -> None:

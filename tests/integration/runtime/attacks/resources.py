@@ -64,7 +64,7 @@ except MemoryError:
     print("refused")
 """
         assert await inside(runtime, running, code) == "refused"
-        assert isinstance(await runtime.find(running.run_id), Running)
+        assert isinstance(await runtime.refresh(running.run_id), Running)
 
 
 async def many_processes_take_no_more_either(runtime: LocalRuntime, _: Path) -> None:
@@ -120,15 +120,55 @@ async def memory_of_nobody_is_not_given(runtime: LocalRuntime, _: Path) -> None:
     if os.uname().machine != "x86_64":
         return
     async with started(runtime) as running:
-        memfd, shmget, io_uring, keyctl = 319, 29, 425, 250
+        memfd, shmget, io_uring, keyctl, io_setup, vmsplice = 319, 29, 425, 250, 206, 278
         code = (
             _CALL
             + f"""
 print(call({memfd}, b"x", 0), call({shmget}, 0, 1 << 20, 0o1600))
 print(call({io_uring}, 1, 0), call({keyctl}, 0, -3, 1))
+print(call({io_setup}, 1, ctypes.byref(ctypes.c_ulong(0))), call({vmsplice}, 1, 0, 0, 0))
 """
         )
-        assert (await inside(runtime, running, code)).split() == [str(errno.ENOSYS)] * 4
+        assert (await inside(runtime, running, code)).split() == [str(errno.ENOSYS)] * 6
+
+
+async def a_database_does_without_asynchronous_io(runtime: LocalRuntime, _: Path) -> None:
+    """As InnoDB does: it tries the kernel's, and uses its own threads if there is none. SQLite has
+    its files mapped and its log beside them."""
+    code = """
+import errno, os, platform, sqlite3
+io_setup = {"x86_64": 206, "aarch64": 0}[platform.machine()]
+print(call(io_setup, 128, ctypes.byref(ctypes.c_ulong(0))) == errno.ENOSYS)
+data = os.open("data", os.O_RDWR | os.O_CREAT)
+print(os.pwrite(data, b"page" * 1024, 4096) == 4096, os.fsync(data) is None)
+database = sqlite3.connect("database")
+database.execute("PRAGMA mmap_size = 1048576")
+print(database.execute("PRAGMA journal_mode = wal").fetchone()[0] == "wal")
+database.execute("CREATE TABLE pages AS SELECT 1 AS number")
+database.commit()
+print(sqlite3.connect("database").execute("SELECT number FROM pages").fetchone() == (1,))
+"""
+    async with started(runtime) as running:
+        assert (await inside(runtime, running, _CALL + code)).split() == ["True"] * 5
+
+
+async def its_terminals_are_bounded(runtime: LocalRuntime, _: Path) -> None:
+    """All terminals of the host have one limit."""
+    code = """
+import errno, os
+opened = []
+try:
+    for _ in range(100):
+        opened.append(os.openpty())
+except OSError as error:
+    print(errno.errorcode[error.errno], len(opened))
+for pair in opened:
+    for end in pair:
+        os.close(end)
+print(os.isatty(os.openpty()[1]))
+"""
+    async with started(runtime) as running:
+        assert (await inside(runtime, running, code)).split() == ["ENOSPC", "64", "True"]
 
 
 async def it_keeps_to_its_processors(runtime: LocalRuntime, _: Path) -> None:

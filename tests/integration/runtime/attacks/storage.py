@@ -59,7 +59,7 @@ async def is_refused_more(
         assert (await until_ended(runtime, running.run_id)).reason == "out_of_storage"
     else:
         assert await inside(runtime, running, code) == "ENOSPC"
-        assert isinstance(await runtime.find(running.run_id), Running)
+        assert isinstance(await runtime.refresh(running.run_id), Running)
         stored = (await runtime.sample(running.run_id)).storage_bytes
         assert 30 * MEGABYTE < stored <= limits.storage_bytes * 1.15
 

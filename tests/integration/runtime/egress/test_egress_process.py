@@ -11,7 +11,7 @@ import pytest
 
 from sandyard.runtime.local.host.processes import descendants
 from sandyard.runtime.local.server.options import LocalOptions
-from sandyard.runtime.local.supervisor.egress_process import EGRESS_UIDS
+from sandyard.runtime.local.supervisor.machine_egress import EGRESS_UIDS
 from sandyard.runtime.model import Running
 from tests.integration.runtime.egress.test_egress_attacks import answers, host_server
 from tests.integration.runtime.supervisor.test_crashes import supervisor_of

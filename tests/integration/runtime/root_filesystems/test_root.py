@@ -11,6 +11,7 @@ import pytest
 
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.errors import CommandRefusedError
+from sandyard.runtime.local.agent.agent import NAME
 from sandyard.runtime.local.host.processes import descendants
 from sandyard.runtime.local.jail.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.server.options import LocalOptions
@@ -112,6 +113,20 @@ async def test_sudo_takes_the_usual_options(runtime: LocalRuntime) -> None:
         assert (await said(user, "sudo -u unknown true"))[0] == 1
 
 
+async def test_root_adds_users_who_have_a_home_and_a_password(runtime: LocalRuntime) -> None:
+    async with started(runtime, Program(None)) as running:
+        user = await runtime.session(running.run_id)
+        add = "sudo adduser --disabled-password --gecos 'Bob B,,,' bob"
+        code, output = await said(user, f"{add} 2>&1")
+        assert code == 0, output
+        assert await said(user, "sudo -u bob sh -c 'cd && id -un && pwd'") == (0, "bob\n/home/bob")
+        assert (await said(user, "sudo useradd -m eve"))[0] == 0
+        assert await said(user, "sudo -u eve id -gn") == (0, "eve")
+        assert (await said(user, "echo bob:secret | sudo chpasswd"))[0] == 0
+        assert await said(user, "sudo su bob -c 'id -un'") == (0, "bob")
+        assert (await said(user, "sudo deluser bob"))[0] == 0
+
+
 async def test_root_is_nobody_outside_its_sandbox(runtime: LocalRuntime) -> None:
     async with started(runtime) as running:
         root = root_of(await runtime.session(running.run_id))
@@ -204,12 +219,10 @@ async def said_again(session: Session) -> tuple[int | None, str]:
 
 
 def _agents_of_root(supervisor: int) -> list[int]:
-    """Forks of the supervisor that are root inside: they have its words."""
-    words = Path(f"/proc/{supervisor}/cmdline").read_bytes()
     return [
         pid
         for pid in descendants(supervisor)
-        if Path(f"/proc/{pid}/cmdline").read_bytes() == words
+        if Path(f"/proc/{pid}/cmdline").read_text().startswith(NAME)
         and "2000" in Path(f"/proc/{pid}/status").read_text().split("Uid:")[1].split()[0][:4]
     ]
 

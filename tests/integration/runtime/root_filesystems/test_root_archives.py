@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.kit.errors import SandyardError
+from sandyard.runtime.sessions.model import Command
 from tests.integration.runtime.root_filesystems.test_root import root_of, said
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import LIMITS, OBEDIENT, new_run_id, started
@@ -134,3 +135,28 @@ async def test_a_stop_while_it_is_packed_keeps_all_and_leaves_nothing(
         "kept\n0",
     )
     await runtime.stop(again)
+
+
+_RENAMED = """
+touch running
+while [ -e running ]; do
+    mv .sandyard-system moved 2>/dev/null; rmdir moved .sandyard-system 2>/dev/null
+done
+"""
+
+
+async def test_no_rename_inside_loses_what_root_has_changed(runtime: LocalRuntime) -> None:
+    """The system is packed with the workspace, whose names are the user's to change."""
+    async with started(runtime) as running:
+        user = await runtime.session(running.run_id)
+        script = "head -c 30M /dev/urandom > large; sudo sh -c 'echo kept > /etc/kept'"
+        assert await said(user, script) == (0, "")
+        await user.processes.start(Command(("sh", "-c", _RENAMED)))
+        for number in range(3):
+            await runtime.save_archive(running.run_id, f"live-{number}")
+        for number in range(3):
+            other = new_run_id()
+            await runtime.start(other, replace(OBEDIENT, archive_id=f"live-{number}"), LIMITS)
+            told = await said(await runtime.session(other), "cat /etc/kept; ls -d moved 2>&-")
+            await runtime.stop(other)
+            assert told == (2, "kept")

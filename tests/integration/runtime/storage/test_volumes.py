@@ -125,7 +125,7 @@ async def test_a_supervisor_without_descriptors_ends_nothing_and_watches_on(
         before = resource.prlimit(supervisor, resource.RLIMIT_NOFILE)
         resource.prlimit(supervisor, resource.RLIMIT_NOFILE, (3, before[1]))
         await asyncio.sleep(1.5)
-        assert isinstance(await runtime.find(running.run_id), Running)
+        assert isinstance(await runtime.refresh(running.run_id), Running)
         resource.prlimit(supervisor, resource.RLIMIT_NOFILE, before)
         held = "import os, time; [os.fork() for _ in range(3)]; x = bytes(1) * (90 << 20)"
         await send(runtime, running, held + "; y = bytearray(x); time.sleep(60)")

@@ -17,7 +17,7 @@ import sandyard
 from sandyard.runtime.local.host.processes import descendants, identity
 from sandyard.runtime.local.records.run_folder import IsolationMode, LocalRunFolder
 from sandyard.runtime.local.server.options import LocalOptions
-from sandyard.runtime.model import RunId, Running, Starting
+from sandyard.runtime.model import Ended, RunId, Running, Starting
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import (
     LIMITS,
@@ -103,6 +103,25 @@ async def until_gone(pids: list[int]) -> None:
     async with asyncio.timeout(30):
         while any(identity(pid) for pid in pids):
             await asyncio.sleep(0.02)
+
+
+async def test_find_has_no_effects_and_refresh_records_what_happened(
+    runtime: LocalRuntime,
+) -> None:
+    running = await runtime.start(new_run_id(), OBEDIENT, LIMITS)
+    supervisor = supervisor_of(runtime, running.run_id)
+    os.kill(supervisor, signal.SIGKILL)
+    await until_gone([supervisor])
+    folder = runtime.folder_of(running.run_id)
+    before = sorted(each.name for each in folder.path.iterdir())
+    for _ in range(2):
+        assert await runtime.find(running.run_id) == running, "as it was last recorded"
+    assert sorted(each.name for each in folder.path.iterdir()) == before
+    assert folder.ended() is None
+    ended = await runtime.refresh(running.run_id)
+    assert isinstance(ended, Ended)
+    assert ended.reason == "killed"
+    assert await runtime.find(running.run_id) == ended
 
 
 @pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
@@ -270,7 +289,7 @@ async def test_a_start_whose_server_died_is_closed(tmp_path: Path) -> None:
         server.kill()
         server.communicate()
         async with asyncio.timeout(60):
-            while isinstance(held := await runtime.find(run_id), Starting):
+            while isinstance(held := await runtime.refresh(run_id), Starting):
                 await asyncio.sleep(0.02)
         if isinstance(held, Running):
             assert await runtime.fetch(held) == b"at your service"

@@ -14,6 +14,7 @@ import pytest
 
 from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.runtime.errors import NotRunningError
+from sandyard.runtime.local.agent.agent import NAME
 from sandyard.runtime.model import Ended, RunId, Running
 from tests.integration.runtime.storage.test_volumes import until_no_device_is_left
 from tests.support.runtime.local_runtime import LocalRuntime
@@ -40,9 +41,10 @@ def supervisor(process: psutil.Process) -> list[psutil.Process]:
 
 
 def agents(process: psutil.Process) -> list[psutil.Process]:
-    """They have the words of their supervisor."""
+    """And the egress proxy, which has the words of the supervisor."""
     words = process.cmdline()
-    return [each for each in process.children() if each.cmdline() == words]
+    children = [(each, each.cmdline()) for each in process.children()]
+    return [each for each, own in children if own == words or own[:1] == [NAME]]
 
 
 def bubblewrap(process: psutil.Process) -> list[psutil.Process]:
@@ -69,7 +71,7 @@ async def settled(runtime: LocalRuntime, run_id: RunId) -> Ended | bytes | None:
     """What its program answers, or how it ended: one of them is true, and stays so."""
     async with asyncio.timeout(60):
         while True:
-            match await runtime.find(run_id):
+            match await runtime.refresh(run_id):
                 case Running() as running:
                     with suppress(NotRunningError, UnavailableError):  # it is being noticed
                         return await runtime.fetch(running)

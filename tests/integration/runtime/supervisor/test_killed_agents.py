@@ -10,6 +10,7 @@ import pytest
 
 from sandyard.kit.errors import SandyardError
 from sandyard.runtime.errors import RuntimeUnavailableError
+from sandyard.runtime.local.agent.agent import NAME
 from sandyard.runtime.model import RunId
 from sandyard.runtime.sessions.model import Command, FileChange
 from sandyard.runtime.sessions.ports import Session
@@ -28,10 +29,8 @@ class Entered:
         self.session = session
 
     def kill_agent(self) -> None:
-        """It has the words of its supervisor, and does not lead a session."""
         supervisor = psutil.Process(supervisor_of(self._runtime, self._run_id))
-        words = supervisor.cmdline()
-        [agent] = [each for each in supervisor.children() if each.cmdline() == words]
+        [agent] = [each for each in supervisor.children() if each.cmdline()[0] == NAME]
         os.kill(agent.pid, signal.SIGKILL)
 
     async def content_of(self, path: str) -> bytes:

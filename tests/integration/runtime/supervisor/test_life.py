@@ -1,14 +1,21 @@
 """What programs on this machine are given and held to, besides what every runtime promises."""
 
 import asyncio
+import signal
+from contextlib import suppress
 from dataclasses import replace
 
+import pytest
+
+from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.model import (
     Ended,
     Program,
     Repository,
     Running,
+    Stopping,
 )
+from sandyard.runtime.sessions.model import Command, TerminalSize
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import (
     LIMITS,
@@ -37,6 +44,38 @@ async def test_the_python_template_keeps_what_it_was_sent(runtime: LocalRuntime)
     assert snapshot is not None
     async with started(runtime, replace(program, snapshot_id=snapshot.id)) as again:
         assert b"<li>Ada</li>" in await runtime.fetch(again)
+
+
+async def test_it_is_known_to_end_before_its_streams_are_cut(runtime: LocalRuntime) -> None:
+    """A client whose stream is cut asks whether the sandbox is still there."""
+    async with started(runtime) as running:
+        session = await runtime.session(running.run_id)
+        stream = await session.ports.connect(running.port)
+        stopping = asyncio.ensure_future(runtime.stop(running.run_id))
+        assert await stream.reader.read() == b""
+        with pytest.raises(NotRunningError):
+            await runtime.session(running.run_id)
+        assert isinstance(await runtime.find(running.run_id), Stopping | Ended)
+        ended = await stopping
+        assert (ended.reason, ended.message) == ("stopped", "It was stopped.")
+        stream.writer.close()
+
+
+async def test_a_shell_is_hung_up_when_nobody_is_attached_any_more(runtime: LocalRuntime) -> None:
+    async with started(runtime) as running:
+        processes = (await runtime.session(running.run_id)).processes
+        shell = await processes.start(
+            Command(("sh",), terminal=TerminalSize(), unattended_sec=1, tag="shell")
+        )
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2):
+                async for _ in processes.output(shell.id, follow=True):
+                    pass
+        assert (await processes.get(shell.id)).is_running, "somebody was attached"
+        ended = await processes.wait(shell.id, timeout_sec=30)
+        assert ended.exit_code == 128 + signal.SIGHUP
+        forgotten = await processes.start(Command(("sleep", "600"), unattended_sec=0.1))
+        assert not (await processes.wait(forgotten.id, timeout_sec=30)).is_running
 
 
 async def test_a_sample_is_of_the_real_processes(runtime: LocalRuntime) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from sandyard.broker.delivery.errors import WebhookNotFoundError
-from sandyard.broker.delivery.webhook_model import (
+from sandyard.broker.delivery.model import (
     OVERLAP_MS,
     Webhook,
     decide_changed,
@@ -24,6 +24,7 @@ HOOK = decide_created(Webhook("whk-1", "https://a.example.com", 5000, secret=SEC
 def test_no_event_has_a_secret() -> None:
     rotated = decide_rotated(HOOK, secret_of(b"n" * 32), CAUSE)
     given_up = decide_given_up(HOOK, "answered 500", CAUSE)
+    assert given_up is not None
     for transition in (decide_created(HOOK, CAUSE), rotated, given_up):
         assert "whsec_" not in str([event.data for event in transition.events])
 
@@ -34,6 +35,7 @@ def test_what_does_not_change_is_no_transition() -> None:
 
 def test_to_enable_clears_the_reason() -> None:
     disabled = decide_given_up(HOOK, "answered 500", CAUSE)
+    assert disabled is not None
     assert disabled.events[0].kind == "webhook.disabled"
     assert disabled.events[0].reason == "answered 500"
     enabled = decide_changed(disabled.result, CAUSE, is_enabled=True)

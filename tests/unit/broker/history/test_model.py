@@ -53,6 +53,8 @@ def test_leases_per_minute_are_of_the_last_quarter_of_an_hour() -> None:
         ((10, 20, 30), None),
         ((20, 10), None),
         ((9, 4, 0), 0),
+        ((40, 10, 39, 12, 38, 11, 37, 30), None),
+        ((40, 40, 40, 40, 39, 40, 40, 40, 40, 39), None),
     ],
 )
 def test_the_pool_is_exhausted_when_its_decline_reaches_nothing(

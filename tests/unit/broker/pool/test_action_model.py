@@ -18,7 +18,7 @@ FAILED = replace(PENDING, status=Status.DELETION_FAILED)
     ("row", "allowed"),
     [
         pytest.param(FREE, ["quarantine", "hold"], id="available"),
-        pytest.param(LEASED, ["release", "hold"], id="allocated"),
+        pytest.param(LEASED, ["extend", "replace", "release", "hold"], id="allocated"),
         pytest.param(STALE, ["restore", "release", "hold"], id="stale"),
         pytest.param(HELD, ["restore", "release", "hold"], id="held"),
         pytest.param(ONCE_LEASED, ["release", "hold"], id="held after a lease"),

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from sandyard.broker.pool.action_model import Action, decide_action
-from sandyard.broker.pool.deletion_model import decide_deleted
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     NotSandboxOwnerError,
@@ -27,6 +26,7 @@ from sandyard.broker.pool.model import (
     lab_seconds,
     owned_by,
 )
+from sandyard.broker.pool.provider_model import decide_deleted
 from tests.unit.broker.rows import FREE, HOUR, LEASED, NOW, PENDING, STALE, cause, told
 
 
@@ -53,7 +53,7 @@ def test_a_free_sandbox_is_never_overdue() -> None:
     assert not is_overdue(FREE, grace_sec=0, now=NOW * 10)
 
 
-def test_a_claim_leases_the_sandbox_and_tells_only_that() -> None:
+def test_a_claim_leases_the_sandbox_and_its_event_has_that_and_its_names() -> None:
     claimed = decide_claim(FREE, Claim("t", "k", NOW + 1, at_ms=NOW * 1000 + 1234))
     [event] = claimed.events
     assert event.data == {
@@ -63,6 +63,8 @@ def test_a_claim_leases_the_sandbox_and_tells_only_that() -> None:
         "allocated_at": NOW + 1,
         "ends_at": NOW + 1 + HOUR,
         "updated_at": NOW + 1,
+        "name": "lab",
+        "external_id": "e1",
     }
     assert (event.actor, event.at_ms) == ("track:t", NOW * 1000 + 1234)
     assert claimed.result.lease.expires_at == NOW + 1 + HOUR

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandyard.broker.provider.autoscaling_model import (
+from sandyard.broker.provider.model import (
     MOST_AT_ONCE,
     Autoscaler,
     AutoscalingPolicy,
@@ -65,14 +65,29 @@ def test_reservations_count_from_a_while_before_they_begin() -> None:
     assert lacking([replace(soon, cancelled_at=NOW)], now=NOW, lookahead_sec=1800) == 0
 
 
-def test_a_level_is_told_when_it_changes() -> None:
-    assert decide_level(None, Level.OK, operator(NOW)) is None
-    low = decide_level(None, Level.LOW, operator(NOW))
-    assert low is not None
-    assert decide_level(low.result, Level.LOW, operator(NOW)) is None
-    again = decide_level(low.result, Level.OK, operator(NOW))
-    assert again is not None
-    assert [low.events[0].kind, again.events[0].kind] == ["pool.low", "pool.recovered"]
+def reported(*availables: int) -> list[tuple[str, int]]:
+    """The events of a pool that has so many available, one after the other."""
+    autoscaler: Autoscaler | None = None
+    found: list[tuple[str, int]] = []
+    for available in availables:
+        decided = decide_level(autoscaler, available, POLICY, operator(NOW))
+        if decided is not None:
+            [event] = decided.events
+            assert (event.data["available"], event.data["threshold"]) == (available, 3)
+            found.append((event.kind, available))
+            autoscaler = decided.result
+    return found
+
+
+def test_a_level_is_reported_when_it_changes() -> None:
+    assert reported(10) == []
+    assert reported(3, 3, 0) == [("pool.low", 3), ("pool.empty", 0)]
+    assert reported(3, 5) == [("pool.low", 3), ("pool.recovered", 5)]
+
+
+def test_a_pool_around_its_threshold_or_zero_is_reported_once() -> None:
+    assert reported(3, 4, 3, 4, 3) == [("pool.low", 3)]
+    assert reported(0, 1, 0, 3, 4, 0, 5) == [("pool.empty", 0), ("pool.recovered", 5)]
 
 
 def test_the_wait_after_a_failure_doubles_up_to_a_bound() -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from sandyard.broker.pool.action_model import Action, decide_action
-from sandyard.broker.pool.listing_model import decide_listing
 from sandyard.broker.pool.model import Claim, Listed, Status, decide_unreserved
+from sandyard.broker.pool.provider_model import decide_listing
 from sandyard.broker.queue.model import (
     Ticket,
     becomes_free,

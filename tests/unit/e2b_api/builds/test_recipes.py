@@ -7,33 +7,40 @@ from typing import Any
 
 import pytest
 
-from sandyard.e2b_api.builds.builder import Lines, unpacked
+from sandyard.e2b_api.builds.builder import unpacked
 from sandyard.e2b_api.builds.recipes import (
     RecipeBody,
-    Workplace,
+    builtin_of,
     copy_script,
+    environment_names,
     recipe_of,
     require_kept,
 )
-from sandyard.e2b_api.builds.service import build_request, environment_name
+from sandyard.e2b_api.builds.service import build_request
+from sandyard.e2b_api.control import parsed
 from sandyard.e2b_api.errors import BuildFailedError, BuildRefusedError, InvalidRequestError
-from sandyard.e2b_api.requests import parsed
+from sandyard.e2b_api.sandboxes.launcher import Workplace
 
 
 @pytest.mark.parametrize(
-    ("body", "base", "image"),
+    ("body", "template", "image"),
     [
-        ({}, "base", None),
-        ({"fromImage": "e2bdev/base:latest"}, "base", None),
-        ({"fromImage": "e2bdev/code-interpreter"}, "code-interpreter-v1", None),
+        ({}, None, "e2bdev/base"),
         ({"fromImage": "Debian:12"}, None, "Debian:12"),
-        ({"fromTemplate": "mine:v1"}, "mine:v1", None),
+        ({"fromTemplate": "mine:v1"}, "mine:v1", "e2bdev/base"),
     ],
 )
-def test_where_a_recipe_begins(body: dict[str, Any], base: str | None, image: str | None) -> None:
+def test_where_a_recipe_begins(body: dict[str, Any], template: str | None, image: str) -> None:
     recipe = recipe_of(parsed(json.dumps(body).encode(), RecipeBody))
-    assert (recipe.base, recipe.image) == (base, image)
-    assert environment_name("Debian:12") == "debian-12"
+    assert (recipe.template, recipe.image) == (template, image)
+
+
+def test_an_image_is_an_official_template_or_an_environment() -> None:
+    assert builtin_of("e2bdev/base:latest") == "base"
+    assert builtin_of("e2bdev/code-interpreter") == "code-interpreter-v1"
+    assert builtin_of("debian:12") is None
+    assert environment_names("Debian:12") == ("debian-12", "debian12")
+    assert environment_names("team/x:latest") == ("team-x", "team-x")
 
 
 @pytest.mark.parametrize(
@@ -99,17 +106,8 @@ async def test_an_archive_that_is_none_is_a_failed_build() -> None:
         [piece async for piece in unpacked(sent())]
 
 
-def test_output_is_told_by_lines() -> None:
-    told: list[str] = []
-    lines = Lines(told.append)
-    for piece in (b"one\ntw", b"o\n\xc3", b"\xa4 rest"):
-        lines.feed(piece)
-    lines.end()
-    assert told == ["one", "two", "ä rest"]
-
-
 def test_names_and_tags() -> None:
-    wanted = build_request("team/mine:v1", [], cpu=0, memory_mb=256)
+    wanted = build_request("team/mine:v1", [], cpu=1, memory_mb=256)
     assert (wanted.name.name, wanted.tags, wanted.cpu, wanted.memory_gb) == (
         "mine",
         ["v1"],

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from sandyard.e2b_api.envd.responses import SANDBOX_ID, ErrorBoundary
+from sandyard.e2b_api.envd.connect import SANDBOX_ID, ErrorBoundary
 from sandyard.e2b_api.errors import (
     BuildNotFoundError,
     DeadlineExceededError,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.e2b_api.envd.watchers import WatcherNotFoundError, Watchers
+from sandyard.e2b_api.envd.filesystem import WatcherNotFoundError, Watchers
 from sandyard.kit.errors import UnavailableError
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from sandyard.e2b_api.model import SandboxView
-from sandyard.e2b_api.sandboxes.metrics import SandboxMetrics
+from sandyard.e2b_api.sandboxes.entrance import SandboxMetrics
 from sandyard.kit.errors import UnavailableError
 from sandyard.platform.measurements.model import MeasurementBucket
 from sandyard.platform.sandboxes.model import Sandbox

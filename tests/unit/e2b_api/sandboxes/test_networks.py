@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from sandyard.e2b_api.control import parsed
 from sandyard.e2b_api.errors import InvalidRequestError, NotOfferedError
-from sandyard.e2b_api.requests import parsed
-from sandyard.e2b_api.sandboxes.networks import ALL, NetworkBody, network_body
+from sandyard.e2b_api.sandboxes.schemas import ALL, NetworkBody, network_body
 from tests.unit.platform.sandboxes.examples import SANDBOX
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
+from sandyard.e2b_api.control import parsed, query_of
 from sandyard.e2b_api.errors import InvalidRequestError, NotOfferedError
-from sandyard.e2b_api.requests import parsed, query_of
 from sandyard.e2b_api.sandboxes.schemas import (
     BOTH,
     AllMetricsQuery,
+    ConnectBody,
     ListQuery,
     MetricsQuery,
     NewSandboxBody,
@@ -43,6 +44,8 @@ def request(query: str) -> Request:
         {"metadata": {"a": "x" * 4097}},
         {"autoPause": 1},
         {"network": []},
+        {"network": {"unknown": 1}},
+        {"unknown": None},
     ],
 )
 def test_an_invalid_body_is_refused(fields: dict[str, Any]) -> None:
@@ -61,7 +64,7 @@ def test_a_message_names_the_field() -> None:
         body(timeout=-1)
 
 
-@pytest.mark.parametrize("field", ["volumeMounts", "iam"])
+@pytest.mark.parametrize("field", ["volumeMounts", "iam", "mcp"])
 def test_fields_that_are_not_offered_must_be_empty(field: str) -> None:
     assert body(**{field: None}).is_public
     assert body(**{field: {}}).is_public
@@ -74,7 +77,8 @@ def test_the_fields_of_a_sandbox() -> None:
         network={"allowPublicTraffic": False, "httpsPorts": [8443]},
         autoResume={"enabled": True},
         timeout=1.9,
-        unknown="ignored",
+        secure=True,
+        autoPauseMemory=True,
     )
     assert (wanted.is_public, wanted.timeout) == (False, 1)
     assert wanted.auto_resume is not None
@@ -87,6 +91,7 @@ def test_the_fields_of_a_sandbox() -> None:
 def test_a_body_without_content_has_the_defaults() -> None:
     assert parsed(b"", TimeoutBody).timeout is None
     assert parsed(b'{"timeout": null}', TimeoutBody).timeout is None
+    assert parsed(b'{"timeout": 5, "memory": false}', ConnectBody).timeout == 5
 
 
 def test_the_query_of_a_list() -> None:

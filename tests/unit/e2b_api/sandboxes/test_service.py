@@ -45,7 +45,8 @@ def test_sandboxes_that_are_gone_or_build_templates_are_not_listed(
         ({"metadata": {"a": "2"}}, False),
         ({"metadata": {"c": "1"}}, False),
         ({"started_after": NOW - SECOND}, True),
-        ({"started_after": NOW}, False),
+        ({"started_after": NOW}, True),
+        ({"started_after": NOW + SECOND}, False),
     ],
 )
 def test_lists_can_be_narrowed(filters: dict[str, Any], is_listed: bool) -> None:

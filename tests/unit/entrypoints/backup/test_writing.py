@@ -2,8 +2,9 @@
 
 import errno
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from sandyard.entrypoints.backup.writing import find_source, write_backup
 from sandyard.entrypoints.cli.server.backup import summary
 from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.settings import load_settings
+from tests.support.storage.disks import small_disk
 
 
 @contextmanager
@@ -148,3 +150,25 @@ def test_what_is_on_another_file_system_is_copied(
     (data / "secrets" / "jwt_secret").write_text("s")
     assert set(back_up(data, tmp_path / "file").files) == {"node", "secrets/jwt_secret"}
     assert not (data / "backup").exists()
+
+
+def test_a_full_disk_is_told_with_the_file_that_does_not_fit(data: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(data / "broker.db")) as database:
+        database.execute("CREATE TABLE filler (content BLOB)")
+        database.execute("INSERT INTO filler VALUES (randomblob(4000000))")
+        database.commit()
+    with small_disk(tmp_path, megabytes=1) as disk:
+        file = disk.path / "backup"
+        with pytest.raises(BackupError) as refused:
+            back_up(data, file)
+        assert list(disk.path.iterdir()) == []
+    expected = f"{file} can't be written: the disk of {disk.path} is full. Free some space, or"
+    assert refused.value.message.startswith(expected)
+
+
+def test_a_full_disk_is_told_also_if_no_database_is_copied(data: Path, tmp_path: Path) -> None:
+    secrets = data / "secrets"
+    secrets.mkdir()
+    (secrets / "token").write_bytes(os.urandom(4_000_000))
+    with small_disk(tmp_path, megabytes=1) as disk, pytest.raises(BackupError, match="is full"):
+        back_up(data, disk.path / "backup")

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from sandyard.entrypoints.http.answers import BodyLimits, ErrorResponses
+from sandyard.entrypoints.http.answers import ErrorResponses
 from sandyard.kit.errors import ConflictError
+from sandyard.kit.http.bodies import BodyLimit, BodyLimits
 
-LIMITS = BodyLimits(1000, 5, 1000, 5)
+LIMITS = BodyLimits(BodyLimit(1000, 5))
 
 
 def failing(cause: Exception) -> Any:
@@ -31,7 +32,12 @@ def failing(cause: Exception) -> Any:
 async def test_what_was_foreseen_has_no_traceback(
     caplog: pytest.LogCaptureFixture, cause: Exception, level: int, told: str
 ) -> None:
-    scope = {"type": "http", "headers": [], "state": {"request_id": "req_1", "status": 0}}
+    scope = {
+        "type": "http",
+        "path": "/",
+        "headers": [],
+        "state": {"request_id": "req_1", "status": 0},
+    }
     answers = ErrorResponses(failing(cause), limits=LIMITS)
     with caplog.at_level(logging.INFO), pytest.raises(RuntimeError):
         await answers(scope, None, None)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from sandyard.entrypoints.server.websocket_intake import (
 )
 from sandyard.kit.free_ports import free_port
 from sandyard.kit.sizes import MESSAGE_BYTES
+from tests.support.servers.connections import Streams, connected
 
 MB = 1 << 20
 REASON = "its unfinished WebSocket message is too large"
@@ -162,17 +163,14 @@ async def test_who_begins_a_message_without_end_is_broken_off(
 
 
 @contextlib.asynccontextmanager
-async def opened(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(
-        b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-    )
-    assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
-    try:
+async def opened(port: int) -> AsyncIterator[Streams]:
+    async with connected(port) as (reader, writer):
+        writer.write(
+            b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+        assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
         yield reader, writer
-    finally:
-        writer.transport.abort()
 
 
 def frame(head: int, data: bytes) -> bytes:

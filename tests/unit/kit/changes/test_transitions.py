@@ -22,6 +22,7 @@ from sandyard.kit.changes.transitions import (
     changed_fields,
     created,
     json_value,
+    recorded,
     removed,
     replaced,
     state_of,
@@ -176,6 +177,7 @@ def test_a_change_tells_the_whole_state_now_and_then(sequence: int, effect: Effe
     assert event.data == (
         state_of(replace(before, size=7)) if effect is Effect.FULL else {"size": 7}
     )
+    assert changed_fields(before, {"size": 7}, "thing.changed", CAUSE).events == (event,)
 
 
 class Store:
@@ -252,3 +254,12 @@ async def test_a_decision_is_applied_or_empty() -> None:
     assert painted is not None
     assert painted.after == store.thing
     assert await apply_decision(lambda: _decide(store), store.apply, busy=BusyError) is None
+
+
+def test_a_long_text_is_its_hash_in_events() -> None:
+    short, long = recorded("x" * 1000), recorded("x" * 1001)
+    assert short == "x" * 1000
+    assert long == recorded(long)
+    assert (long["bytes"], len(long["sha256"])) == (1003, 64)
+    assert recorded({"b": "x" * 1000, "a": 1}) == recorded({"a": 1, "b": "x" * 1000})
+    assert recorded(["x"] * 10) == ["x"] * 10

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sandyard.kit.concurrency.background import Background
+from sandyard.kit.concurrency.tasks import Background
 
 
 async def test_what_is_under_way_is_waited_for() -> None:

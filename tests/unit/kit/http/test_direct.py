@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sandyard.kit.http.direct import DirectRoute, DirectRoutes, JsonResponse, checked_first
+from sandyard.kit.http.routes import DirectRoute, DirectRoutes, JsonResponse, checked_first
 
 
 async def greet(request: Request) -> Response:

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sandyard.kit.http.on_demand_app import OnDemandApp
+from sandyard.kit.http.on_demand import OnDemandApp
 
 
 class Maker:

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.sql.batches import BatchInsert, BatchUpdate, Together, run_in_driver
+from sandyard.kit.sql.batches import BatchInsert, BatchUpdate, CombinedBatches, run_in_driver
 from sandyard.kit.sql.database import Database, SqliteDatabase
 from tests.support.storage.disks import small_disk
 from tests.support.storage.engines import SQL_ENGINES, sql_database
@@ -62,7 +62,7 @@ async def test_a_batch_update_gives_each_row_its_own_values(db: Database) -> Non
 
 async def test_batches_that_go_together_are_all_written(db: Database) -> None:
     await insert(db, 1)
-    write = Together(BatchUpdate(things, ("id", "n")), BatchInsert(things, ("id", "n")))
+    write = CombinedBatches(BatchUpdate(things, ("id", "n")), BatchInsert(things, ("id", "n")))
     await db.write(lambda c: write.execute(c, [(1, 10)], [(2, 20), (3, None)]))
     statement = sa.select(things.c.id, things.c.n).order_by(things.c.id)
     rows = await db.read(lambda c: [tuple(row) for row in c.execute(statement)])

@@ -27,6 +27,7 @@ from sandyard.platform.usage.model import (
     PriceList,
     ServiceType,
     Usage,
+    close_usage,
     midnight,
 )
 
@@ -50,7 +51,7 @@ OPEN = Usage(
     created_at=NOON - DAY,
     sequence=1,
 )
-CLOSED = replace(OPEN, end_time=NOON, sequence=2)
+CLOSED = replace(OPEN, end_time=NOON, milliseconds=86_400_000, sequence=2)
 
 
 def billed(
@@ -62,6 +63,10 @@ def billed(
 
 def cause(at: datetime = NOON) -> Cause:
     return Cause("job:billing", round(at.timestamp() * 1000))
+
+
+def ended_at(end: datetime, usage: Usage = OPEN) -> Usage:
+    return replace(close_usage(usage, ended_at=end, cause=cause()).result, sequence=2)
 
 
 def kinds(transitions: Sequence[Transition[Any]]) -> list[str]:
@@ -106,7 +111,7 @@ def test_days_that_are_billed_stay_as_they_are() -> None:
 def test_bills_beyond_the_true_end_are_corrected_by_others() -> None:
     days = [each.result for each in billed(OPEN, at=midnight(TODAY) + 2 * DAY)]
     assert len(days) == 3
-    ended = replace(CLOSED, end_time=midnight(TODAY) + timedelta(hours=6))
+    ended = ended_at(midnight(TODAY) + timedelta(hours=6))
     transitions = billed(ended, days)
     assert kinds(transitions) == ["bill.corrected", "bill.corrected", "usage.billed"]
     second, third = (each.result for each in transitions[:2])
@@ -114,7 +119,7 @@ def test_bills_beyond_the_true_end_are_corrected_by_others() -> None:
     assert [each.corrects for each in (second, third)] == [each.billing_id for each in days[1:]]
     assert [each.billing_date for each in (second, third)] == [TODAY, TODAY + DAY]
     assert second.consumed + days[1].consumed == Consumption(
-        6 * 3600, Decimal("0.36"), Decimal(6), Decimal(6)
+        6 * 3600, 6 * 3_600_000, Decimal("0.36"), Decimal(6), Decimal(6)
     )
     assert third.consumed + days[2].consumed == Consumption()
     assert (third.amount, third.cpu_hours) == (Decimal("-1.44"), Decimal(-24))
@@ -125,7 +130,7 @@ def test_bills_beyond_the_true_end_are_corrected_by_others() -> None:
 
 def test_what_is_corrected_is_not_corrected_again() -> None:
     days = [each.result for each in billed(OPEN, at=midnight(TODAY) + 2 * DAY)]
-    ended = replace(CLOSED, end_time=midnight(TODAY) + timedelta(hours=6))
+    ended = ended_at(midnight(TODAY) + timedelta(hours=6))
     corrections = [each.result for each in billed(ended, days)[:2]]
     assert kinds(billed(ended, [*corrections, *days])) == ["usage.billed"]
 
@@ -133,7 +138,25 @@ def test_what_is_corrected_is_not_corrected_again() -> None:
 def test_what_comes_to_nothing_is_not_billed() -> None:
     free = replace(CLOSED, hourly_rate=Decimal("0.000000"))
     assert kinds(billed(free)) == ["usage.billed"]
-    assert kinds(billed(replace(CLOSED, end_time=CLOSED.start_time))) == ["usage.billed"]
+
+
+def test_a_run_between_two_seconds_of_the_clock_is_billed_as_one() -> None:
+    """Such runs were free."""
+    run = ended_at(OPEN.start_time + timedelta(milliseconds=760))
+    [bill] = [each.result for each in billed(run) if isinstance(each.result, Bill)]
+    assert (bill.usage_seconds, bill.usage_milliseconds) == (1, 1000)
+    assert bill.amount == run.cost == Decimal("0.000017")
+
+
+def test_bills_of_an_older_version_are_corrected_to_the_milliseconds() -> None:
+    run = replace(OPEN, start_time=OPEN.start_time + timedelta(milliseconds=400))
+    [early] = [each.result for each in billed(run)]
+    old = replace(early, usage_seconds=12 * 3600, usage_milliseconds=None)
+    end = ended_at(NOON, run)
+    corrected = [each.result for each in billed(end, [old]) if isinstance(each.result, Bill)]
+    assert sum((each.consumed for each in (old, *corrected)), Consumption()) == (
+        end.consumed_until(NOON)
+    )
 
 
 def spending(threshold: str, warned: int = 0, month: date = date(2027, 1, 1)) -> Spending:

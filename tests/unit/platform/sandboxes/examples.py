@@ -22,8 +22,8 @@ PRICES = PriceList(vcpu=Decimal("0.05"), memory_gb=Decimal("0.01"), storage_gb=D
 IDS = NewIds("usg-1", "not-1", "usg-2")
 PROJECT = ProjectState("prj-1", OWNER, is_archived=False)
 ARCHIVED = replace(PROJECT, is_archived=True)
-QUOTA = Resources(sandboxes=3, cpu=4, memory_gb=8)
-FREE = check_quota(QuotaRequest(OWNER, 1, 1, QUOTA), Resources(0, 0, 0))
+QUOTA = Resources(sandboxes=3, cpu=4, memory_gb=8, storage_gb=20)
+FREE = check_quota(QuotaRequest(OWNER, 1, 1, QUOTA), Resources(0, 0, 0, 0))
 SANDBOX = Sandbox(
     sandbox_id="sbx-1",
     name="box",

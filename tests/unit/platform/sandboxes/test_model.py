@@ -218,15 +218,16 @@ def test_with_a_snapshot_it_starts_without_its_template() -> None:
 @pytest.mark.parametrize(
     ("in_use", "exceeded"),
     [
-        (Resources(2, 3.0, 7.0), set()),
-        (Resources(3, 0.0, 0.0), {"sandboxes"}),
-        (Resources(0, 3.1, 0.0), {"cpu"}),
-        (Resources(0, 0.0, 7.5), {"memory_gb"}),
-        (Resources(3, 4.0, 8.0), {"sandboxes", "cpu", "memory_gb"}),
+        (Resources(2, 3.0, 7.0, 18.0), set()),
+        (Resources(3, 0.0, 0.0, 0.0), {"sandboxes"}),
+        (Resources(0, 3.1, 0.0, 0.0), {"cpu"}),
+        (Resources(0, 0.0, 7.5, 0.0), {"memory_gb"}),
+        (Resources(0, 0.0, 0.0, 18.1), {"storage_gb"}),
+        (Resources(3, 4.0, 8.0, 0.0), {"sandboxes", "cpu", "memory_gb"}),
     ],
 )
 def test_the_quota_may_be_used_up_and_no_more(in_use: Resources, exceeded: set[str]) -> None:
-    check = check_quota(QuotaRequest(OWNER, 1, 1, QUOTA), in_use)
+    check = check_quota(QuotaRequest(OWNER, 1, 1, QUOTA, storage_gb=2), in_use)
     assert set(check.exceeded) == exceeded
     if not exceeded:
         assert start(SANDBOX, quota=check).preconditions == (PROJECT, check)
@@ -237,3 +238,4 @@ def test_the_quota_may_be_used_up_and_no_more(in_use: Resources, exceeded: set[s
     assert set(details) == exceeded
     if "sandboxes" in exceeded:
         assert details["sandboxes"] == {"limit": 3, "in_use": 3, "asked": 1}
+        assert "3 of 3 sandboxes in use, 1 needed" in refused.value.message

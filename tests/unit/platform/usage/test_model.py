@@ -39,6 +39,11 @@ lengths = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=40))
 rates = st.decimals(min_value=0, max_value=1000, places=6)
 
 
+def milliseconds_of(length: timedelta) -> int:
+    """Of a run."""
+    return max(1000, length // timedelta(milliseconds=1))
+
+
 def usage(
     start: datetime = START, end: datetime | None = None, rate: Decimal = Decimal("0.06")
 ) -> Usage:
@@ -55,24 +60,26 @@ def usage(
         memory_gb=0.5,
         storage_gb=0.123456789,
         created_at=start,
+        milliseconds=None if end is None else milliseconds_of(end - start),
     )
 
 
 @given(moments, lengths, rates)
-def test_the_days_add_up_to_the_seconds_at_the_rate(
+def test_the_days_add_up_to_the_milliseconds_at_the_rate(
     start: datetime, length: timedelta, rate: Decimal
 ) -> None:
     ended = usage(start, start + length, rate)
     shares = list(shares_by_day(ended, until=billable_until(ended, now=start + length)))
-    seconds = int((start + length).timestamp()) - int(start.timestamp())
+    counted = milliseconds_of(length)
     total = sum((share.consumed for share in shares), Consumption())
-    assert (total.seconds, total.amount) == (seconds, cost_of(seconds, rate))
+    assert (total.milliseconds, total.seconds) == (counted, counted // 1000)
     assert total == ended.consumed_until(start + length)
-    assert cost_of(seconds, rate) == (rate * seconds / 3600).quantize(
+    assert total.amount == cost_of(counted, rate)
+    assert cost_of(counted, rate) == (rate * counted / 3_600_000).quantize(
         Decimal("0.000001"), ROUND_HALF_EVEN
     )
     for share in shares:
-        assert 0 < share.consumed.seconds <= 86_400
+        assert 0 < share.consumed.milliseconds <= 86_400_000
         assert min(share.consumed.amount, share.consumed.cpu_hours) >= 0
     assert len({share.day for share in shares}) == len(shares)
 
@@ -114,7 +121,7 @@ def test_it_is_split_at_utc_midnight() -> None:
     ],
 )
 def test_costs_are_rounded_half_to_even(seconds: int, rate: str, cost: str) -> None:
-    assert cost_of(seconds, Decimal(rate)) == Decimal(cost)
+    assert cost_of(1000 * seconds, Decimal(rate)) == Decimal(cost)
 
 
 def test_hours_are_rounded_as_costs_are() -> None:
@@ -131,36 +138,80 @@ def test_the_price_list_makes_rates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size_bytes", "rate"),
-    [(0, "0"), (1, "0"), (5_368_709, "0"), (5_368_710, "0.000001"), (2**30, "0.0001")],
+    ("size_bytes", "cost"),
+    [
+        (0, "0.000000"),
+        (1, "0.000000"),
+        (3 * 2**20, "0.000007"),
+        (5 * 2**20, "0.000012"),
+        (15 * 2**20, "0.000035"),
+        (2**30, "0.002400"),
+    ],
 )
-def test_a_rate_is_rounded_half_to_even(size_bytes: int, rate: str) -> None:
-    assert PRICES.of_storage(size_bytes=size_bytes) == Decimal(rate)
+def test_a_day_of_storage_costs_by_bytes_and_only_the_cost_is_rounded(
+    size_bytes: int, cost: str
+) -> None:
+    usage = storage_usage(
+        Consumer("sbx-1", "1", None),
+        usage_id="usg-1",
+        size_bytes=size_bytes,
+        prices=PRICES,
+        since=START,
+        until=START + timedelta(days=1),
+    )
+    assert usage is not None
+    assert str(usage.cost) == cost
+    assert usage.rate == PRICES.storage_gb * size_bytes / 2**30
+
+
+def test_a_rate_of_six_places_needs_no_more() -> None:
+    assert (opened().rate, opened().exact_rate) == (Decimal("0.105"), None)
 
 
 @pytest.mark.parametrize(
-    ("start", "moment", "seconds"),
+    ("start", "moment", "milliseconds"),
     [
         (0, 0, 0),
-        (0, 0.999, 0),
-        (0, 1, 1),
-        (0.9, 1, 1),
-        (0.1, 0.9, 0),
-        (0, 59.999, 59),
-        (0, 60, 60),
-        (0, 60.001, 60),
-        (0, 3600, 60),
+        (0, 0.001, 1000),
+        (0, 1, 1000),
+        (0, 1.0019, 1001),
+        (0.9, 1.95, 1050),
+        (0.1, 0.9, 1000),
+        (0, 59.999, 59_999),
+        (0, 60, 60_000),
+        (0, 3600, 60_000),
         (5, 4, 0),
     ],
 )
-def test_whole_seconds_up_to_the_moment_or_the_end(
-    start: float, moment: float, seconds: int
+def test_milliseconds_up_to_the_moment_or_the_end_and_a_second_at_least(
+    start: float, moment: float, milliseconds: int
 ) -> None:
-    """It ends after a minute; a second counts to where it began."""
+    """It ends after a minute."""
     ended = usage(START + timedelta(seconds=start), START + timedelta(seconds=60))
     at = START + timedelta(seconds=moment)
-    assert ended.seconds_until(at) == seconds
-    assert ended.cost_until(at) == cost_of(seconds, ended.hourly_rate)
+    assert ended.milliseconds_until(at) == milliseconds
+    assert ended.cost_until(at) == cost_of(milliseconds, ended.hourly_rate)
+
+
+@given(moments, st.lists(st.timedeltas(timedelta(0), timedelta(seconds=2)), min_size=1))
+def test_short_runs_cost_at_least_what_one_run_of_their_length_does(
+    start: datetime, runs: list[timedelta]
+) -> None:
+    each_ms = [
+        close_usage(usage(start), ended_at=start + length, cause=CAUSE).result.milliseconds or 0
+        for length in runs
+    ]
+    assert sum(each_ms) >= max(1000 * len(runs), sum(runs, timedelta()) // timedelta(seconds=1))
+
+
+@pytest.mark.parametrize(("end", "seconds"), [(0.5, 0), (1.4, 1), (60.9, 60)])
+def test_a_usage_that_an_older_version_closed_keeps_its_whole_seconds(
+    end: float, seconds: int
+) -> None:
+    old = replace(usage(), end_time=START + timedelta(seconds=end))
+    consumed = old.consumed_until(START + timedelta(days=1))
+    assert (consumed.seconds, consumed.milliseconds) == (seconds, 1000 * seconds)
+    assert consumed.amount == cost_of(1000 * seconds, old.rate)
 
 
 @pytest.mark.parametrize(
@@ -184,21 +235,27 @@ def test_an_open_one_is_billed_up_to_the_last_utc_midnight(now: datetime, until:
     ("end", "days"),
     [
         (timedelta(0), []),
-        (timedelta(hours=2), [(1, 7200)]),
-        (timedelta(hours=2, milliseconds=999), [(1, 7200)]),
-        (timedelta(hours=2, seconds=1), [(1, 7200), (2, 1)]),
-        (timedelta(hours=26), [(1, 7200), (2, 86_400)]),
+        (timedelta(milliseconds=1), [(1, 1000)]),
+        (timedelta(hours=2), [(1, 7_200_000)]),
+        (timedelta(hours=2, microseconds=999), [(1, 7_200_000)]),
+        (timedelta(hours=2, milliseconds=1), [(1, 7_200_000), (2, 1)]),
+        (timedelta(hours=26), [(1, 7_200_000), (2, 86_400_000)]),
     ],
 )
-def test_a_day_has_a_share_from_its_first_second(
+def test_a_day_has_a_share_from_its_first_millisecond(
     end: timedelta, days: list[tuple[int, int]]
 ) -> None:
     shares = shares_by_day(usage(), until=START + end)
-    assert [(each.day.day, each.consumed.seconds) for each in shares] == days
+    assert [(each.day.day, each.consumed.milliseconds) for each in shares] == days
 
 
-def test_a_clock_that_went_back_costs_nothing() -> None:
-    assert usage(end=START - timedelta(hours=1)).cost_until(START) == 0
+@pytest.mark.parametrize("length", [timedelta(0), timedelta(milliseconds=400)])
+def test_a_run_at_midnight_counts_for_one_second_in_one_day(length: timedelta) -> None:
+    night = midnight(START.date() + timedelta(days=1))
+    for start in (night, night - length / 2):
+        ended = close_usage(usage(start), ended_at=start + length, cause=CAUSE).result
+        shares = list(shares_by_day(ended, until=start + length))
+        assert [(each.day, each.consumed.milliseconds) for each in shares] == [(start.date(), 1000)]
 
 
 CONSUMER = Consumer("sbx-1", "100000000000", "prj-1")
@@ -229,7 +286,7 @@ def test_nothing_is_counted_beyond_the_deadline() -> None:
     usage = opened()
     deadline = START + timedelta(days=7)
     late = deadline + timedelta(days=30)
-    assert usage.seconds_until(late) == usage.seconds_until(deadline) == 7 * 86_400
+    assert usage.milliseconds_until(late) == usage.milliseconds_until(deadline) == 7 * 86_400_000
     assert usage.cost_until(late) == usage.cost_until(deadline) == Decimal("17.640000")
     closed = close_usage(usage, ended_at=late, cause=CAUSE).result
     assert (closed.end_time, closed.cost) == (deadline, Decimal("17.640000"))
@@ -293,7 +350,7 @@ def test_a_closed_usage_is_not_capped_and_one_without_a_deadline_is() -> None:
     assert cap_usage(unlimited, deadline_at=earlier, cause=CAUSE) is not None
 
 
-@pytest.mark.parametrize(("hours", "seconds"), [(1, 3600), (0, 0), (-1, 0)])
+@pytest.mark.parametrize(("hours", "seconds"), [(1, 3600), (0, 1), (-1, 1)])
 def test_a_run_that_is_over_is_recorded_as_a_closed_usage(hours: int, seconds: int) -> None:
     transition = record_run(
         CONSUMER,
@@ -308,26 +365,27 @@ def test_a_run_that_is_over_is_recorded_as_a_closed_usage(hours: int, seconds: i
     run = transition.result
     assert (transition.before, transition.events[0].kind) == (None, "usage.recorded")
     assert run.end_time == run.deadline_at == START + timedelta(hours=max(0, hours))
-    assert (run.running_seconds, run.cost) == (seconds, cost_of(seconds, run.hourly_rate))
+    assert (run.running_seconds, run.cost) == (seconds, cost_of(1000 * seconds, run.rate))
     assert (run.sequence, run.end_reason) == (1, "it reached its deadline")
 
 
 @pytest.mark.parametrize(
-    ("end", "seconds"),
+    ("end", "milliseconds"),
     [
-        (START + timedelta(hours=1), 3600),
-        (START, 0),
-        (START - timedelta(hours=1), 0),
-        (START + timedelta(seconds=1, milliseconds=999), 1),
+        (START + timedelta(hours=1), 3_600_000),
+        (START, 1000),
+        (START - timedelta(hours=1), 1000),
+        (START + timedelta(seconds=1, milliseconds=999), 1999),
     ],
 )
-def test_a_usage_closes_with_what_it_came_to(end: datetime, seconds: int) -> None:
+def test_a_usage_closes_with_its_time_hours_and_cost(end: datetime, milliseconds: int) -> None:
     transition = close_usage(opened(), ended_at=end, cause=CAUSE)
     usage = transition.result
     assert usage.end_time == max(end, START)
-    assert (usage.running_seconds, usage.cost) == (seconds, cost_of(seconds, usage.hourly_rate))
-    assert usage.cpu_hours == round(2 * seconds / 3600, 6)
-    assert usage.memory_hours == round(seconds / 7200, 6)
+    assert (usage.milliseconds, usage.running_seconds) == (milliseconds, milliseconds // 1000)
+    assert usage.cost == cost_of(milliseconds, usage.hourly_rate)
+    assert usage.cpu_hours == round(2 * milliseconds / 3_600_000, 6)
+    assert usage.memory_hours == round(milliseconds / 7_200_000, 6)
     assert (usage.end_reason, usage.sequence) == ("it reached its deadline", 2)
     assert transition.events[0].kind == "usage.closed"
 

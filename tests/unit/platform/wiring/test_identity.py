@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandyard.console.screens import login_oidc
+from sandyard.console.screens import login
 from sandyard.platform.wiring.identity import CALLBACK, identity_provider
 from sandyard.settings import SettingsError, load_settings
 from tests.support.clocks import ManualClock
@@ -30,4 +30,4 @@ def test_what_is_missing_is_named(missing: str, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_issuer_sends_browsers_to_a_page_that_there_is() -> None:
-    assert login_oidc.CALLBACK == CALLBACK
+    assert login.OIDC_CALLBACK == CALLBACK

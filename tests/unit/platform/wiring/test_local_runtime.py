@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from sandyard.platform.wiring.local_runtime import local_options
+from sandyard.platform.wiring.runtimes import program_timeouts
 from sandyard.runtime.local.root_filesystems.settings import PackageSources
+from sandyard.runtime.programs.start import ProgramTimeouts
 from sandyard.settings import SandboxSettings, load_settings
 
 
@@ -41,3 +43,17 @@ def test_all_certificates_are_trusted() -> None:
     policy = local_options(settings(sandbox_ca_file="/a.pem", sandbox_git_ca_file="/b.pem"))
     assert policy.ca_files == (Path("/a.pem"), Path("/b.pem"))
     assert local_options(settings()).ca_files == ()
+
+
+def test_mirror_root_and_time_for_clones_are_the_operators() -> None:
+    chosen = settings(
+        sandbox_debian_mirror="http://debian.corp.example/debian",
+        sandbox_git_timeout_sec=7,
+        sandbox_root="none",
+        sandbox_listen_timeout_sec=8,
+    )
+    options = local_options(chosen)
+    assert options.packages.debian_mirror == "http://debian.corp.example/debian"
+    assert (options.prepare_timeout_sec, options.root) == (7, "none")
+    assert "debian.corp.example:80" in options.allowed_hosts
+    assert program_timeouts(chosen) == ProgramTimeouts(7, 8)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandyard.bootstrap.previews import open_e2b_provider
-from sandyard.previews.providers.errors import ProviderTroubleError
+from sandyard.previews.errors import ProviderTroubleError
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import load_settings

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sandyard.previews.providers.errors import ProviderFailedError, SandboxGoneError
-from sandyard.runtime.e2b.end_times import FEW, EndTimes
+from sandyard.previews.errors import ProviderFailedError, SandboxGoneError
+from sandyard.runtime.e2b.control import FEW, EndTimes
 
 END = datetime(2030, 1, 1, tzinfo=UTC)
 NAMES = [f"box-{number}" for number in range(50)]

@@ -1,8 +1,6 @@
 """What may follow on each state of a run."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import time
 
 import pytest
 
@@ -15,7 +13,6 @@ from sandyard.runtime.errors import (
     StillRunningError,
     WebLineMissingError,
 )
-from sandyard.runtime.machine_ports import Changed
 from sandyard.runtime.model import Ended, RunId, Running, RunState, Starting, Stopping
 from sandyard.runtime.programs.lifecycle import (
     check_ended,
@@ -98,14 +95,21 @@ async def test_a_state_is_waited_for_until_the_time_is_over() -> None:
     def runs(run: RunState | None) -> bool:
         return isinstance(run, Running)
 
-    @asynccontextmanager
-    async def changes() -> AsyncIterator[Changed]:
-        yield lambda: asyncio.sleep(0)
-
-    assert await wait_until(runs, find, changes, timeout_sec=60) is RUNNING
+    assert await wait_until(runs, find, timeout_sec=60) is RUNNING
     states[:] = [STARTING]
     with pytest.raises(TimeoutError):
-        await wait_until(runs, find, changes, timeout_sec=0)
+        await wait_until(runs, find, timeout_sec=0)
+
+
+async def test_a_state_that_takes_long_is_read_less_and_less_often() -> None:
+    at: list[float] = []
+
+    async def refresh() -> int:
+        at.append(time.monotonic())
+        return len(at)
+
+    await wait_until(lambda count: count == 8, refresh, timeout_sec=60)
+    assert at[1] - at[0] < at[7] - at[6]
 
 
 def test_the_command_is_the_web_line_or_the_static_site() -> None:

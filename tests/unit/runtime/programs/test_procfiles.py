@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from sandyard.runtime.programs.procfiles import read_procfile
+from sandyard.runtime.programs.start import read_procfile
 from tests.fakes.session import FakeMachine
 
 

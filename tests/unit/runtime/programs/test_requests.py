@@ -5,7 +5,7 @@ import pytest
 from sandyard.kit.errors import InvalidError
 from sandyard.runtime.errors import FilesTooLargeError, UnsafePathError
 from sandyard.runtime.model import Limits
-from sandyard.runtime.programs.requests import check_environment, check_sizes
+from sandyard.runtime.programs.lifecycle import check_environment, check_sizes
 
 LIMITS = Limits(cpu=1, memory_bytes=1, processes=1, storage_bytes=10, max_running_sec=1)
 

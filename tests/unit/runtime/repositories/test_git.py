@@ -3,7 +3,7 @@
 import pytest
 
 from sandyard.runtime.errors import InvalidRepositoryError
-from sandyard.runtime.repositories.git import check_ref, clone_command, clone_failure, credentials
+from sandyard.runtime.repositories import check_ref, clone_command, clone_failure, credentials
 
 URL = "https://git.example.org:8443/a/b.git"
 

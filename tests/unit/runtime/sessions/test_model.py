@@ -3,7 +3,7 @@
 import pytest
 
 from sandyard.runtime.errors import CommandRefusedError, InvalidPathError
-from sandyard.runtime.sessions.model import Command, absolute_path, check_command
+from sandyard.runtime.sessions.model import Command, absolute_path, command_message
 
 
 @pytest.mark.parametrize(
@@ -31,5 +31,5 @@ def test_what_is_no_path_is_refused(path: str) -> None:
 )
 def test_what_is_no_command_is_refused(command: Command) -> None:
     with pytest.raises(CommandRefusedError):
-        check_command(command)
-    check_command(Command(("a", ""), environment={"A": ""}))
+        command_message(command)
+    command_message(Command(("a", ""), environment={"A": ""}))

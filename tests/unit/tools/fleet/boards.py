@@ -4,9 +4,15 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from sandyard.tools.fleet.board import Batch, Board, BoardBehavior
-from sandyard.tools.fleet.checking import compare
-from sandyard.tools.fleet.measuring import Measured, Reading, measure
+from sandyard.tools.fleet.board import (
+    Batch,
+    Board,
+    BoardBehavior,
+    Measured,
+    Reading,
+    compare,
+    measure,
+)
 
 HARDWARE_ID = "02:00:00:00:00:01"
 NOW_MS = 1_800_000_000_000

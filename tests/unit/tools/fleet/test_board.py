@@ -11,7 +11,7 @@ def test_a_well_behaved_board_sends_everything_once_and_in_order() -> None:
     well_behaved = board()
     server = send_all(well_behaved)
     assert server.received == list(well_behaved.measured.readings)
-    assert well_behaved.settled == set(server.received)
+    assert well_behaved.confirmed == set(server.received)
     assert (well_behaved.repeats, well_behaved.findings) == (0, [])
 
 
@@ -30,7 +30,7 @@ def test_a_single_reading_is_sometimes_sent_bare() -> None:
     assert 20 < sum("readings" in body for body in bodies) < 80
 
 
-def test_the_share_of_duplicates_is_sent_again_after_it_was_settled() -> None:
+def test_the_share_of_duplicates_is_sent_again_after_it_was_confirmed() -> None:
     sender = board(2000, duplicates=0.2)
     server = send_all(sender)
     assert 300 < sender.repeats < 500
@@ -54,7 +54,7 @@ def test_the_share_of_reordered_readings_comes_after_newer_ones() -> None:
 def test_what_was_not_answered_is_sent_again_until_it_is() -> None:
     sender = board(500, duplicates=0.2, reorder=0.2)
     server = send_all(sender, lost=0.4)
-    assert server.stored.keys() == sender.settled == set(sender.measured.readings)
+    assert server.stored.keys() == sender.confirmed == set(sender.measured.readings)
     assert len(server.received) > 700
     assert sender.findings == []
 

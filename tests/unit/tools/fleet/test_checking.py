@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.tools.fleet.checking import compare_latest
-from sandyard.tools.fleet.measuring import Reading
+from sandyard.tools.fleet.board import Reading, compare_latest
 from tests.unit.tools.fleet.boards import HARDWARE_ID, kinds, measured
 
 # The check
@@ -17,6 +16,13 @@ def test_what_is_held_as_it_was_measured_is_no_difference() -> None:
     newest_first = list(device.readings.values())[::-1]
     assert kinds(newest_first, device) == []
     assert list(compare_latest(HARDWARE_ID, device.readings, newest_first[0])) == []
+
+
+def test_the_time_of_receipt_which_the_server_adds_is_no_difference() -> None:
+    device = measured()
+    held = [{**each, "received_at": "2026-10-30T09:00:02Z"} for each in device.readings.values()]
+    assert kinds(held, device) == []
+    assert list(compare_latest(HARDWARE_ID, device.readings, held[-1])) == []
 
 
 def test_a_missing_reading_is_found() -> None:

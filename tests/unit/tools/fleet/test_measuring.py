@@ -2,7 +2,7 @@
 
 from sandyard.telemetry.intake import is_hardware_id, validate
 from sandyard.telemetry.model import Reading as JudgedReading
-from sandyard.tools.fleet.measuring import new_hardware_id
+from sandyard.tools.fleet.board import new_hardware_id
 from tests.unit.tools.fleet.boards import DAY_MS, NOW_MS, measured
 
 # What is measured

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from sandyard.tools.fleet.stalls import (
+from sandyard.tools.fleet.wire import (
     NoProgressError,
     Pace,
     StallTimeout,

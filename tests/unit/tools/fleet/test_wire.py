@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.tools.fleet.stalls import StallTimeout
-from sandyard.tools.fleet.wire import Failed, ServerRefusedError, Wire
+from sandyard.tools.fleet.wire import Failed, ServerRefusedError, StallTimeout, Wire
 
 
 class SlowServer:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sandyard.tools.gameday.model import Engine, Fault, Promise, Scenario
+from sandyard.tools.gameday.model import OF_BROKER, Engine, Fault, Promise, Scenario
 from sandyard.tools.gameday.promises import Call, Violation
 from sandyard.tools.gameday.report import Outcome, lines
 
@@ -36,7 +36,7 @@ def test_it_passes_when_the_promises_held_and_the_alerts_fired() -> None:
     assert told[-1] == "Verdict: passed"
     assert "alert   Down fired at second 1" in told
     assert "alerts  also fired: Slow" in told
-    assert sum(line.startswith("held") for line in told) == len(Promise)
+    assert sum(line.startswith("held") for line in told) == len(OF_BROKER)
 
 
 def test_an_alert_that_did_not_fire_fails_it() -> None:

@@ -7,10 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from sandyard.entrypoints.cli.tools.gameday import command
-from sandyard.tools.gameday.faults import SWITCHES
-from sandyard.tools.gameday.model import Fault, Load, Scenario
-from sandyard.tools.gameday.rules import shortened
-from sandyard.tools.gameday.scenarios import SCENARIOS, find_scenario
+from sandyard.tools.gameday.model import SCENARIOS, Fault, Load, Scenario, find_scenario
+from sandyard.tools.gameday.processes import shortened
+from sandyard.tools.gameday.runner import SWITCHES
 
 ROOT = Path(__file__).parents[4]
 RULES = (ROOT / "deploy/prometheus/rules.yml").read_text()

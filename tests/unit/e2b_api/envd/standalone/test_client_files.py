@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.e2b_api.envd.standalone.client import SystemClient
+from sandyard.e2b_api.envd.standalone.machine import SystemClient
 from sandyard.runtime.errors import FileMissingError, FileRefusedError, InvalidPathError
 from sandyard.runtime.local.client.session import LocalSession
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.e2b_api.envd.standalone.client import SystemClient
+from sandyard.e2b_api.envd.standalone.machine import SystemClient
 from sandyard.runtime.errors import (
     CommandRefusedError,
     InputClosedError,

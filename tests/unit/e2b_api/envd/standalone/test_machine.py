@@ -26,7 +26,7 @@ async def test_a_token_or_a_signed_link_gives_access() -> None:
         Credentials(None, None, link()),
         Credentials(None, "wrong", link(int(time.time()) + 60)),
     ):
-        assert await MACHINE.authorize(credentials) == MACHINE.id
+        assert await MACHINE.enter(credentials) is MACHINE
 
 
 async def test_other_credentials_are_refused() -> None:
@@ -37,9 +37,9 @@ async def test_other_credentials_are_refused() -> None:
         Credentials(None, None, replace(link(), operation="write")),
     ):
         with pytest.raises(AccessTokenMissingError):
-            await MACHINE.authorize(credentials)
+            await MACHINE.enter(credentials)
     with pytest.raises(LinkOverError):
-        await MACHINE.authorize(Credentials(None, None, link(int(time.time()) - 60)))
+        await MACHINE.enter(Credentials(None, None, link(int(time.time()) - 60)))
 
 
 async def test_all_users_are_the_process_s_own() -> None:

@@ -80,6 +80,11 @@ def test_files_that_could_not_be_kept_are_told_and_a_long_reason_is_cut() -> Non
     told = reason_of(replace(ENDED, snapshot_error="disk full"))
     assert told == "stopped by its owner; its files could not be stored: disk full"
     assert len(reason_of(replace(ENDED, snapshot_error="x" * 900))) == 500
+    output = "Collecting flask\n" * 90 + "ModuleNotFoundError: No module named 'shop'"
+    failed = replace(ENDED, reason="not_started", error_code="PROGRAM_FAILED", message=output)
+    assert reason_of(failed).startswith("PROGRAM_FAILED: Collecting flask")
+    assert reason_of(failed).endswith("ModuleNotFoundError: No module named 'shop'")
+    assert len(reason_of(failed)) == 500
     unnamed = replace(by_itself("not_started"), error_code=None)
     assert reason_of(unnamed) == "START_FAILED: why"
 

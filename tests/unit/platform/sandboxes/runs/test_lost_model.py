@@ -10,7 +10,6 @@ from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.model import Sandbox, Status, require_files_here
 from sandyard.platform.sandboxes.runs.end_model import StoredSnapshot
 from sandyard.platform.sandboxes.runs.lost_model import (
-    LONGEST_START,
     PastRun,
     cap_unreported,
     deadline_of,
@@ -21,7 +20,7 @@ from sandyard.platform.sandboxes.runs.lost_model import (
     recover_snapshot,
     release_run,
 )
-from sandyard.platform.sandboxes.runs.model import Started, record_started
+from sandyard.platform.sandboxes.runs.model import LONGEST_START, Started, record_started
 from sandyard.platform.usage.model import Usage
 from tests.unit.platform.sandboxes.examples import (
     IDS,
@@ -207,7 +206,8 @@ def test_the_snapshot_of_the_node_is_given_up_and_costs_no_more(status: Status) 
     assert (box.node, box.latest_snapshot_id, box.storage_counted_until) == (None, None, None)
     assert (usage.start_time, usage.end_time) == (NOW, NOW + 2 * MINUTE)
     require_files_here(box, node="here", has_snapshot=False)
-    assert kinds(recovered(box)) == ["snapshot.recovered"], "unless it is started before"
+    found = kinds(recovered(box))
+    assert found == ["snapshot.recovered", "notification.created"], "unless it is started before"
     assert given_up(box) is None
     for each in transitions:
         assert_told(each)
@@ -288,8 +288,9 @@ def test_files_that_come_to_light_are_kept_and_cost_from_then_on() -> None:
         STOPPED, node=None, latest_snapshot_id="snap-1", storage_counted_until=NOW - HOUR
     )
     transitions = recovered(before)
-    assert kinds(transitions) == ["snapshot.recovered", "usage.recorded"]
-    box, usage = (each.result for each in transitions)
+    assert kinds(transitions) == ["snapshot.recovered", "usage.recorded", "notification.created"]
+    box, usage, notification = (each.result for each in transitions)
+    assert notification.type == "success"
     assert (box.latest_snapshot_id, box.node) == ("snap-2", "there")
     assert (box.snapshot_taken_at, box.storage_counted_until) == (NOW, NOW + HOUR)
     assert (usage.start_time, usage.end_time) == (NOW - HOUR, NOW + HOUR)
@@ -300,7 +301,7 @@ def test_files_that_come_to_light_are_kept_and_cost_from_then_on() -> None:
 
 def test_attempts_that_only_failed_do_not_hinder_that_files_are_recovered() -> None:
     for failed in (replace(STOPPED, attempt=4), replace(STOPPED, attempt=4, started_at=None)):
-        assert kinds(recovered(failed)) == ["snapshot.recovered"]
+        assert kinds(recovered(failed)) == ["snapshot.recovered", "notification.created"]
     really_started = replace(STOPPED, attempt=4, started_at=NOW)
     assert recovered(really_started) is None
 

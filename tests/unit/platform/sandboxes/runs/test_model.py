@@ -12,15 +12,18 @@ from sandyard.platform.sandboxes.errors import SandboxBusyError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.runs.model import (
+    LONGEST_START,
     Started,
     count_storage,
     drop_snapshot,
     expire_snapshot,
+    is_to_recycle,
     move_deadline,
     record_end,
     record_started,
     recycle_sandbox,
     released_from_node,
+    request_recycling,
     uncounted_storage,
     warn_of_expiry,
 )
@@ -339,3 +342,49 @@ def test_the_deadline_of_what_has_ended_does_not_move() -> None:
     for other, attempt in ((replace(sandbox, status=Status.STOPPED), 2), (sandbox, 1)):
         later = NOW + 2 * HOUR
         assert move_deadline(other, usage, attempt=attempt, deadline_at=later, cause=by()) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_over"),
+    [
+        ({"status": Status.TIMEOUT}, True),
+        ({"status": Status.TIMEOUT, "recycle_on_timeout": False}, False),
+        ({"status": Status.STOPPED, "timeout_at": NOW}, True),
+        ({"status": Status.STOPPED, "timeout_at": NOW + HOUR}, False),
+        ({"status": Status.STOPPED, "timeout_at": None}, False),
+        ({"status": Status.RUNNING, "timeout_at": NOW - HOUR}, False),
+        ({"status": Status.RECYCLED, "timeout_at": NOW}, False),
+        ({"created_at": NOW - HOUR - LONGEST_START}, True),
+        ({"created_at": NOW - HOUR}, False),
+    ],
+)
+def test_one_that_nobody_wants_to_keep_is_recycled_when_its_time_is_over(
+    changes: dict[str, Any], is_over: bool
+) -> None:
+    sandbox = replace(SANDBOX, recycle_on_timeout=True, max_running_seconds=3600)
+    assert is_to_recycle(replace(sandbox, **changes), now=NOW) is is_over
+
+
+def test_a_requested_recycling_outlives_the_call() -> None:
+    """The program is stopped, and what stopped it is recorded by a job."""
+    sandbox, usage = running()
+    requested = request_recycling(sandbox, by())
+    assert requested is not None
+    assert request_recycling(requested.result, by("x", NOW + HOUR)) is None
+    end = End(2, Status.STOPPED, "stopped by its owner", NOW + HOUR / 2, by_owner=True)
+    ended = record_end(
+        requested.result, usage, end, ids=IDS, prices=PRICES, cause=by("job:ends", NOW + HOUR)
+    )
+    assert ended is not None
+    assert is_to_recycle(ended[0].result, now=NOW + HOUR)
+    paused = record_end(sandbox, usage, end, ids=IDS, prices=PRICES, cause=by())
+    assert paused is not None
+    assert not is_to_recycle(replace(paused[0].result, recycle_on_timeout=True), now=NOW + HOUR)
+
+
+def test_a_start_that_failed_leaves_a_deadline_to_one_that_is_not_kept() -> None:
+    starting = replace(STARTING, recycle_on_timeout=True, max_running_seconds=60)
+    end = End(2, Status.STOPPED, "lost", NOW, has_run=False)
+    failed = record_end(starting, None, end, ids=IDS, prices=PRICES, cause=by())
+    assert failed is not None
+    assert failed[0].result.timeout_at == NOW + timedelta(seconds=60)

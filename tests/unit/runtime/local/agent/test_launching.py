@@ -8,11 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sandyard.runtime.guest import RefusedError
-from sandyard.runtime.guest.paths import Paths
-from sandyard.runtime.local.agent.answers import Answer
-from sandyard.runtime.local.agent.launching import parse_failure
-from sandyard.runtime.local.agent.processes import Starter
+from sandyard.runtime.guest import Paths, RefusedError
+from sandyard.runtime.local.agent.processes import Starter, parse_failure
+from sandyard.runtime.local.ipc.packets import Answer
 from sandyard.runtime.local.jail.native_programs import start_program
 
 RLIMITS = {"RLIMIT_CORE": 0, "RLIMIT_NOFILE": 123}
@@ -118,6 +116,6 @@ def test_a_launch_that_takes_too_long_is_aborted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("report", [b"x", bytes(15), b"\xff" * 16, b"\x7f" * 16])
 def test_any_report_of_a_failure_has_a_valid_error_number(report: bytes) -> None:
-    failure = parse_failure(report)
-    assert 0 <= failure.errno <= 4095
-    os.strerror(failure.errno)
+    _, number = parse_failure(report)
+    assert 0 <= number <= 4095
+    os.strerror(number)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, replace
 
 import pytest
@@ -11,6 +11,7 @@ from sandyard.kit.clock import SystemClock
 from sandyard.runtime.local.egress import proxy as egress_proxy
 from sandyard.runtime.local.egress.proxy import EgressProxy
 from sandyard.runtime.network_model import EgressPolicy, EgressRules
+from tests.support.servers.connections import connected
 
 OPEN = EgressPolicy("internet", (), ("127.0.0.0/8",))
 
@@ -41,11 +42,9 @@ async def echo() -> AsyncIterator[int]:
 
 
 async def ask(port: int, request: bytes) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(request)
-    answer = await reader.read()
-    writer.close()
-    return answer
+    async with connected(port) as (reader, writer):
+        writer.write(request)
+        return await reader.read()
 
 
 async def test_only_what_is_allowed_is_connected() -> None:
@@ -119,26 +118,22 @@ async def test_what_is_not_taken_is_answered(request_: bytes, status: bytes) -> 
 
 
 async def test_who_sends_a_head_for_ever_is_answered_in_time() -> None:
-    async with served(EgressProxy(OPEN, SystemClock(), head_sec=0.1)) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    proxy = EgressProxy(OPEN, SystemClock(), head_sec=0.1)
+    async with served(proxy) as port, connected(port) as (reader, writer):
         writer.write(b"GET http://a.org/ HTTP/1.1\r\nX: ")
         async with asyncio.timeout(10):
             assert (await reader.read()).startswith(b"HTTP/1.1 408")
-        writer.close()
 
 
 async def test_a_crowd_is_turned_away_and_the_next_is_served() -> None:
     async with echo() as far, served(EgressProxy(OPEN, SystemClock())) as port:
-        crowd = [
-            await asyncio.open_connection("127.0.0.1", port)
-            for _ in range(egress_proxy.MOST_CONNECTIONS)
-        ]
         request = b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\nend" % far
         async with asyncio.timeout(10):
-            while not (await ask(port, b"")).startswith(b"HTTP/1.1 503"):
-                await asyncio.sleep(0.01)
-            for _, writer in crowd:
-                writer.close()
+            async with AsyncExitStack() as crowd:
+                for _ in range(egress_proxy.MOST_CONNECTIONS):
+                    await crowd.enter_async_context(connected(port))
+                while not (await ask(port, b"")).startswith(b"HTTP/1.1 503"):
+                    await asyncio.sleep(0.01)
             while b"200" not in await ask(port, request):
                 await asyncio.sleep(0.01)
 
@@ -146,13 +141,12 @@ async def test_a_crowd_is_turned_away_and_the_next_is_served() -> None:
 async def test_a_stricter_policy_cuts_off_what_it_does_not_allow() -> None:
     proxy = EgressProxy(OPEN, SystemClock())
     async with echo() as far, served(proxy) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\n" % far)
-        assert b"200" in await reader.readuntil(b"\r\n\r\n")
-        proxy.change(EgressPolicy("none"))
-        async with asyncio.timeout(10):
-            assert await reader.read() == b""
-        writer.close()
+        async with connected(port) as (reader, writer):
+            writer.write(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\n" % far)
+            assert b"200" in await reader.readuntil(b"\r\n\r\n")
+            proxy.change(EgressPolicy("none"))
+            async with asyncio.timeout(10):
+                assert await reader.read() == b""
         answer = await ask(port, b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\n" % far)
         assert b"403 blocked: 127.0.0.1 (this sandbox has no network)" in answer
 
@@ -169,13 +163,12 @@ async def test_rules_let_some_addresses_through_and_cut_the_rest_off() -> None:
             assert (await ask(port, requests[0])).endswith(b"established\r\n\r\nend")
             denied = b"403 blocked: 127.0.0.2 (denied by a rule of this sandbox)"
             assert denied in await ask(port, requests[1])
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(requests[0][:-3])
-            assert b"200" in await reader.readuntil(b"\r\n\r\n")
-            proxy.change(replace(closed, rules=EgressRules.of(asdict(closed.rules))))
-            writer.write(b"end")
-            assert await reader.read() == b"end", "what stays as it was cuts nothing off"
-            writer.close()
+            async with connected(port) as (reader, writer):
+                writer.write(requests[0][:-3])
+                assert b"200" in await reader.readuntil(b"\r\n\r\n")
+                proxy.change(replace(closed, rules=EgressRules.of(asdict(closed.rules))))
+                writer.write(b"end")
+                assert await reader.read() == b"end", "what stays as it was cuts nothing off"
             proxy.change(replace(OPEN, rules=EgressRules(deny=["127.0.0.1/32"])))
             assert b"403" in await ask(port, requests[0])
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from sandyard.runtime.local.host.socket_diagnosis import SocketDiagnosis, open_diagnosis
-from sandyard.runtime.local.limits.socket_memory import SocketMemory
+from sandyard.runtime.local.limits.memory import SocketMemory
 
 _PAIRS = 150
 _PIECE = bytes(4096)

@@ -1,6 +1,7 @@
 """What a machine finds set up inside."""
 
 from pathlib import Path
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 from sandyard.runtime.local.root_filesystems.settings import (
     CA_BUNDLE,
@@ -11,6 +12,8 @@ from sandyard.runtime.local.root_filesystems.settings import (
     machine_environment,
     machine_files,
 )
+
+ANY = "0.0.0.0"  # noqa: S104 - an address that is asked for
 
 
 def with_programs(root: Path, *paths: str) -> Path:
@@ -52,6 +55,27 @@ def test_settings_name_the_operators_sources(tmp_path: Path) -> None:
     plain = machine_files(PackageSources(), root=tmp_path, has_ca=False)
     assert "index-url" not in plain["/etc/pip.conf"]
     assert "cafile" not in plain["/etc/npmrc"]
+
+
+def test_an_index_without_tls_is_trusted_because_the_operator_named_it(tmp_path: Path) -> None:
+    for url, host in (
+        ("http://pypi.corp.example/simple", "pypi.corp.example"),
+        ("http://user:secret@pypi.corp.example:8081/simple", "pypi.corp.example:8081"),
+    ):
+        files = machine_files(PackageSources(url), root=tmp_path, has_ca=False)
+        assert f"trusted-host = {host}\n" in files["/etc/pip.conf"]
+    secure = PackageSources("https://pypi.corp.example/simple")
+    assert "trusted-host" not in machine_files(secure, root=tmp_path, has_ca=False)["/etc/pip.conf"]
+
+
+def test_the_machine_itself_is_reached_without_the_proxy() -> None:
+    variables = machine_environment(has_ca=False)
+    direct = variables["no_proxy"].split(",")
+    assert variables["NO_PROXY"] == variables["no_proxy"]
+    assert {"localhost", "127.0.0.1", "127.0.0.0/8", ANY, "::1", "sandbox"} == set(direct)
+    for host in ("localhost", ANY, "sandbox", "sandbox:8000"):
+        assert proxy_bypass_environment(host, {"no": variables["no_proxy"]})
+    assert not proxy_bypass_environment("example.org", {"no": variables["no_proxy"]})
 
 
 def test_npm_trusts_what_the_system_trusts(tmp_path: Path) -> None:

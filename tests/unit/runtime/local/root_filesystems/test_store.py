@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.errors import EnvironmentMissingError, EnvironmentRefusedError
-from sandyard.runtime.local.root_filesystems import layers
-from sandyard.runtime.local.root_filesystems.layers import LayerUnpacker
+from sandyard.runtime.local.root_filesystems import oci_images
+from sandyard.runtime.local.root_filesystems.oci_images import LayerUnpacker
 from sandyard.runtime.local.root_filesystems.store import RootFilesystem, RootFilesystems
 from tests.support.runtime.root_file_systems import (
     gzipped,
@@ -186,4 +186,4 @@ def test_what_is_too_large_is_refused(tmp_path: Path) -> None:
     root.mkdir()
     with archive.open("rb") as file, pytest.raises(EnvironmentRefusedError, match="too large"):
         LayerUnpacker(root, most_bytes=150).unpack(file)
-    assert layers.MOST_BYTES > 1 << 30
+    assert oci_images.MOST_BYTES > 1 << 30

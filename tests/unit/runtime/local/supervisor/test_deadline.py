@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.local.records.run_folder import LocalRunFolder
-from sandyard.runtime.local.supervisor.deadline import POLL_SEC, until_deadline
+from sandyard.runtime.local.supervisor.supervisor import POLL_SEC, until_deadline
 from sandyard.runtime.model import RunId, Up
 from tests.support.clocks import ManualClock
 

@@ -1,6 +1,6 @@
 """How much of a processor goes into reading what a machine writes."""
 
-from sandyard.runtime.local.supervisor.output_throttle import OutputThrottle
+from sandyard.runtime.local.supervisor.output import OutputThrottle
 
 
 class Times:

@@ -1,0 +1,183 @@
+"""Replicas of the Broker in one process: the real application, services, jobs and store adapter,
+over a simulated engine and cloud."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import orjson
+from prometheus_client import CollectorRegistry
+
+from sandyard.broker.clients.stores.sql import SqlClientStore
+from sandyard.broker.delivery.stores.sql import SqlDeliveryStore
+from sandyard.broker.history.stores.sql import SqlHistoryStore
+from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.provider.client import HttpProvider
+from sandyard.broker.stores import tables
+from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
+from sandyard.broker.wiring.part import BrokerPart, wire_broker
+from sandyard.broker.wiring.pool import Pool
+from sandyard.broker.wiring.provider import ProviderAddress
+from sandyard.entrypoints.http.api import create_app
+from sandyard.entrypoints.http.middleware import InFlight
+from sandyard.entrypoints.server.schedule import Schedule
+from sandyard.kit.clock import Clock
+from sandyard.kit.sql.job_leases import SqlCircuits, SqlJobLeases
+from sandyard.settings import Settings
+from tests.faults.callers import Operation, Send
+from tests.simulation.cloud import Cloud, SimulatedProvider
+from tests.simulation.engine import SharedSqlite, SimulatedDatabase
+from tests.simulation.loop import Process, SkewedClock
+from tests.simulation.network import Network
+
+_TRY_SEC = 10.0
+"""How long a caller waits for an answer."""
+SKEW_SEC = 0.4
+
+
+@dataclass(slots=True)
+class World:
+    """What all replicas share; `seed` decides everything that happens in it."""
+
+    seed: int
+    settings: Settings
+    cloud: Cloud = field(default_factory=Cloud)
+    engine: SharedSqlite = field(default_factory=lambda: SharedSqlite(MIGRATIONS.part))
+    to_engine: Network = field(init=False)
+    to_cloud: Network = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.to_engine = Network(random.Random(f"{self.seed}:engine"))
+        self.to_cloud = Network(random.Random(f"{self.seed}:cloud"))
+
+    def store(self) -> SqlPoolStore:
+        """Past all faults."""
+        return SqlPoolStore(SimulatedDatabase(self.engine, Network(random.Random(0)), Process()))
+
+    async def create_schema(self) -> None:
+        database = SimulatedDatabase(self.engine, Network(random.Random(0)), Process())
+        await MIGRATIONS.upgrade(database)
+
+
+class SimulatedReplica:
+    """Dies at any await, and comes back without its memory."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self._world = world
+        rng = random.Random(f"{world.seed}:replica {number}")
+        self._clock = SkewedClock(asyncio.get_running_loop(), rng.uniform(-SKEW_SEC, SKEW_SEC))
+        self.process = Process()
+        self.process.is_dead = True
+        self._app: Any = None
+
+    async def start(self) -> None:
+        self.process = Process()
+        with self.process.current():
+            part = _wired(self._world, self.process, self._clock)
+            registry = CollectorRegistry()
+            self._app = create_app(
+                self._world.settings, [part], registry=registry, in_flight=InFlight()
+            )
+            await part.start()
+            Schedule([(part.runner, job) for job in part.schedule]).start()
+
+    async def kill(self) -> None:
+        await self.process.kill()
+
+    async def call(self, operation: Operation) -> tuple[int | None, bytes]:
+        """Status and body; no status if it died meanwhile, or took too long."""
+        if self.process.is_dead:
+            await asyncio.sleep(0.05)
+            return None, b""
+        exchange = _Exchange(operation, self._clock.now())
+        task = self.process.start(self._app(exchange.scope, exchange.receive, exchange.send))
+        await asyncio.wait([task], timeout=_TRY_SEC)
+        exchange.is_over.set()
+        if not task.done():
+            return None, b""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+        return exchange.status, exchange.body
+
+
+class _Exchange:
+    """One request of a caller, who stays connected until it has the answer or gives up."""
+
+    def __init__(self, operation: Operation, now: float) -> None:
+        sent = operation.body(now)
+        self._body = b"" if sent is None else orjson.dumps(sent)
+        headers = {**operation.headers, "Host": "test", "Content-Length": str(len(self._body))}
+        if sent is not None:
+            headers["Content-Type"] = "application/json"
+        self.scope = _scope(operation, headers)
+        self.status: int | None = None
+        self.body = b""
+        self.is_over = asyncio.Event()
+        self._is_sent = False
+
+    async def receive(self) -> dict[str, Any]:
+        if not self._is_sent:
+            self._is_sent = True
+            return {"type": "http.request", "body": self._body, "more_body": False}
+        await self.is_over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        else:
+            self.body += message.get("body", b"")
+
+
+def _scope(operation: Operation, headers: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": operation.method,
+        "scheme": "http",
+        "path": operation.path,
+        "raw_path": operation.path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "client": ("192.0.2.1", 40000),
+        "server": ("192.0.2.2", 8080),
+        "state": {},
+    }
+
+
+def _wired(world: World, process: Process, clock: Clock) -> BrokerPart:
+    database = SimulatedDatabase(world.engine, world.to_engine, process)
+    provider = SimulatedProvider(world.cloud, world.to_cloud, process)
+    pool = Pool(
+        "sqlite",
+        SqlPoolStore(database),
+        SqlDeliveryStore(database),
+        SqlClientStore(database),
+        SqlHistoryStore(database),
+        SqlJobLeases(database, tables.jobs),
+        SqlCircuits(database, tables.circuits),
+    )
+    return wire_broker(
+        world.settings,
+        pool=pool,
+        provider=cast("HttpProvider", provider),
+        provider_address=ProviderAddress("http://cloud.invalid", "", "the simulated cloud"),
+        metrics=BrokerMetrics(CollectorRegistry()),
+        other_logs={},
+        clock=clock,
+    )
+
+
+@asynccontextmanager
+async def directly() -> AsyncIterator[Send]:
+    """Calls without a socket, in place of those over HTTP."""
+
+    async def send(replica: SimulatedReplica, operation: Operation) -> tuple[int | None, bytes]:
+        return await replica.call(operation)
+
+    yield send

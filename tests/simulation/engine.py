@@ -1,0 +1,75 @@
+"""SQLite in memory, without threads: the real statements of the store adapters, one transaction
+after another, behind a network."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from sandyard.kit.sql.database import Work, raise_unavailable
+from sandyard.kit.sql.sqlite_engine import WITHOUT_TRANSACTION, sqlite_engine
+from tests.simulation.loop import Process
+from tests.simulation.network import Network, unavailable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class SharedSqlite:
+    """What all replicas share, and what outlives them."""
+
+    def __init__(self, schema: str) -> None:
+        self.engine = sqlite_engine(Path(":memory:"), schema, begin="BEGIN", readers=0)
+        self.alone = self.engine.execution_options(**WITHOUT_TRANSACTION)
+
+    def run(self, engine: sa.Engine, work: Work[T]) -> T:
+        try:
+            with engine.begin() if engine is self.engine else engine.connect() as connection:
+                return work(connection)
+        except exc.DBAPIError as error:
+            raise_unavailable(error, "sqlite")
+
+
+class SimulatedDatabase:
+    """One replica's connection to it."""
+
+    name = "sqlite"
+    concurrent_writers = False
+    folder = None
+
+    def __init__(self, shared: SharedSqlite, network: Network, process: Process) -> None:
+        self._shared = shared
+        self._network = network
+        self._process = process
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._call(self._shared.engine, work)
+
+    async def write(self, work: Work[T]) -> T:
+        return await self._call(self._shared.engine, work)
+
+    async def run_statement(self, work: Work[T]) -> T:
+        return await self._call(self._shared.alone, work)
+
+    async def hold(self, work: Work[T], then: Callable[[T], Awaitable[R]]) -> R:
+        return await then(await self.read(work))
+
+    async def check(self) -> None:
+        await self.read(_nothing)
+
+    async def erase_deleted(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def _call(self, engine: sa.Engine, work: Work[T]) -> T:
+        return await self._network.call(
+            self._process, lambda: self._shared.run(engine, work), lost=unavailable
+        )
+
+
+def _nothing(_connection: sa.Connection) -> Any:
+    return None

@@ -1,0 +1,164 @@
+"""One run: replicas, callers and troubles from a seed, and what became of them."""
+
+import asyncio
+import gc
+import logging
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import orjson
+
+from sandyard.kit import ids
+from sandyard.kit.changes.events import LoggedEvent
+from sandyard.settings import load_settings
+from tests.faults.callers import Callers
+from tests.faults.cluster import LEASE_MAX_SEC, TICKET_TTL_SEC
+from tests.faults.event_log_rules import Limits, broken_rules
+from tests.faults.history import History, check
+from tests.faults.pool_contents import events_of, stock_of
+from tests.faults.queue_observer import Sightings
+from tests.simulation.broker import SKEW_SEC, SimulatedReplica, World, directly
+from tests.simulation.loop import EPOCH, VirtualTimeLoop
+from tests.simulation.network import CALM, STORM
+from tests.support.broker.pools import check_history
+
+_REPLICAS = 3
+_AT_FIRST = 20
+"""How many sandboxes the cloud has; it grows more slowly than they are asked for."""
+_AT_ONCE = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    seed: int
+    operations: int
+    history: History
+    log: Sequence[LoggedEvent]
+    faults: dict[str, int]
+    """How often each has happened."""
+    kills: int
+    problems: list[str]
+    """Everything that cannot be, in sentences."""
+
+    def answered(self, kind: str, status: int) -> int:
+        return sum(each.status == status for each in self.history.of(kind))
+
+    def save(self, folder: Path) -> None:
+        self.history.save(folder / "history.jsonl")
+        lines = (orjson.dumps(asdict(each)) for each in self.log)
+        (folder / "events.jsonl").write_bytes(b"\n".join(lines))
+
+
+def simulate(seed: int, operations: int) -> Outcome:
+    random.seed(seed)  # ids and jitter of the product
+    with (
+        _quiet(),
+        _repeatable_memory(),
+        patch("anyio.to_thread.run_sync", _without_thread),
+        asyncio.Runner(loop_factory=VirtualTimeLoop) as runner,
+    ):
+        return runner.run(_simulate(seed, operations))
+
+
+async def _without_thread(work: Callable[..., Any], *arguments: Any, **_options: Any) -> Any:
+    return work(*arguments)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """A fault in ten calls writes more lines than anybody reads."""
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@contextmanager
+def _repeatable_memory() -> Iterator[None]:
+    """Abandoned generators are closed by a task, so no garbage is collected at other times than in
+    the run before."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+async def _simulate(seed: int, operations: int) -> Outcome:
+    world = World(seed, load_settings())
+    await world.create_schema()
+    world.cloud.grow(_AT_FIRST)
+    replicas = [SimulatedReplica(world, number) for number in range(_REPLICAS)]
+    for each in replicas:
+        await each.start()
+    loop = asyncio.get_running_loop()
+    callers = Callers(
+        replicas,
+        [ids.sandbox_id(each) for each in world.cloud.sandboxes],
+        seed,
+        open_calls=directly,
+        now=lambda: EPOCH + loop.time(),
+    )
+    world.to_engine.faults = world.to_cloud.faults = STORM
+    troubles = _Troubles(world, replicas, callers, random.Random(f"{seed}:troubles"))
+    going_wrong = asyncio.create_task(troubles.go_on())
+    await callers.run(operations, at_once=_AT_ONCE)
+    going_wrong.cancel()
+    for each in replicas:
+        await each.kill()
+    problems, log = await _judge(world, callers.history)
+    faults = world.to_engine.happened + world.to_cloud.happened
+    return Outcome(seed, callers.done, callers.history, log, dict(faults), troubles.kills, problems)
+
+
+@dataclass(slots=True)
+class _Troubles:
+    world: World
+    replicas: Sequence[SimulatedReplica]
+    callers: Callers
+    rng: random.Random
+    kills: int = 0
+
+    async def go_on(self) -> None:
+        """Every second or so other things go wrong, a replica dies or comes back, and the cloud has
+        more sandboxes."""
+        rng, world = self.rng, self.world
+        while True:
+            await asyncio.sleep(rng.uniform(0.2, 2))
+            world.cloud.grow(rng.randint(0, 3))
+            self.callers.sandbox_ids = [ids.sandbox_id(each) for each in world.cloud.sandboxes]
+            world.to_engine.is_away = rng.random() < 0.03
+            world.to_engine.faults = world.to_cloud.faults = rng.choice([CALM, STORM])
+            await self._kill_or_bring_back(rng.choice(self.replicas))
+
+    async def _kill_or_bring_back(self, replica: SimulatedReplica) -> None:
+        if replica.process.is_dead:
+            await replica.start()
+        elif self.rng.random() < 0.3:
+            await replica.kill()
+            self.kills += 1
+
+
+async def _judge(world: World, history: History) -> tuple[list[str], list[LoggedEvent]]:
+    """By the same rules as runs on the real engines."""
+    store = world.store()
+    log = await events_of(store)
+    problems = check(
+        history,
+        await stock_of(store),
+        listed=list(world.cloud.sandboxes),
+        read_at=EPOCH + asyncio.get_running_loop().time(),
+        longest_sec=LEASE_MAX_SEC,
+        skew_sec=SKEW_SEC,
+    )
+    problems += broken_rules(log, Sightings(), Limits(LEASE_MAX_SEC, TICKET_TTL_SEC))
+    await check_history(store)
+    return problems, log
