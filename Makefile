@@ -29,10 +29,10 @@ E2B_OLDER := 2.7.0 2.2.7
 E2B_JS_OLDER := 2.7.0 2.2.7
 E2B_OLDER_TOOLS := $(E2B_OLDER:%=$(TOOLS)/e2b-%/installed) $(E2B_JS_OLDER:%=$(TOOLS)/e2b-js-%/node_modules/e2b/package.json)
 KERNELS := $(TOOLS)/kernels
-KERNEL_PACKAGES := ipykernel==7.1.0 matplotlib==3.11.2 e2b-charts==1.0.0 bash_kernel==0.10.0
+KERNEL_PACKAGES := pip==25.3 ipykernel==7.1.0 matplotlib==3.10.9 e2b-charts==1.0.0 bash_kernel==0.10.0
 
 .DEFAULT_GOAL := help
-.PHONY: help install more debian-tools serve demo dev test gameday test-e2b test-aws test-image check format torture bench screenshots aws-snapshots clean
+.PHONY: help install more debian-tools serve demo dev test gameday test-e2b test-aws test-image test-cgroups check format torture bench screenshots aws-snapshots clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -73,7 +73,7 @@ $(TOOLS)/e2b-js-%/node_modules/e2b/package.json:
 	@npm install --silent --no-save --no-fund --no-audit --prefix $(TOOLS)/e2b-js-$* e2b@$*
 
 # By the system's Python: sandboxes see that one alone.
-$(KERNELS)/with-bash: | $(UV) debian-tools
+$(KERNELS)/with-pip: | $(UV) debian-tools
 	@$(UV) venv --quiet --clear --python /usr/bin/python3 $(KERNELS)
 	@$(UV) pip install --quiet --python $(KERNELS)/bin/python $(KERNEL_PACKAGES)
 	@$(KERNELS)/bin/python -m bash_kernel.install --sys-prefix >/dev/null
@@ -114,19 +114,24 @@ format: dev ## Put the code in form
 	$(RUN)/ruff check --fix
 
 # While the types are checked, the tests are compiled, which each worker would do for itself.
-test: dev debian-tools $(DYNOXIDE) $(AXE) $(E2B_JS) $(TYPESCRIPT) $(E2B_OLDER_TOOLS) $(KERNELS)/with-bash ## Everything CI runs: the checks and all tests on the real engines
+test: dev debian-tools $(DYNOXIDE) $(AXE) $(E2B_JS) $(TYPESCRIPT) $(E2B_OLDER_TOOLS) $(KERNELS)/with-pip ## Everything CI runs: the checks and all tests on the real engines
 	$(RUN)/pytest --collect-only >/dev/null & $(MAKE) --no-print-directory check
 	$(RUN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
-test-e2b: dev debian-tools $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-bash ## E2B's SDKs of today and of a year ago, all calls, and fifty sandboxes at once
+test-e2b: dev debian-tools $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-pip ## E2B's SDKs of today and of a year ago, all calls, and fifty sandboxes at once
 	$(RUN)/pytest tests/e2e/e2b_api tests/unit/e2b_api -m "torture or not torture"
 
-torture: dev $(DYNOXIDE) $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-bash ## Full matrices, a soak (SANDYARD_SOAK_SEC), and the fault run on DynamoDB ten times as long (SANDYARD_TORTURE_SEED)
-	$(RUN)/pytest -m torture --numprocesses 2
+torture: dev $(DYNOXIDE) $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-pip ## Full matrices, a soak (SANDYARD_SOAK_SEC), and the fault run on DynamoDB ten times as long (SANDYARD_TORTURE_SEED)
+	seed=$${SANDYARD_SIMULATION_SEED:-$$(date +%s)}; echo "simulation: SANDYARD_SIMULATION_SEED=$$seed"; \
+	SANDYARD_SIMULATION_SEED=$$seed $(RUN)/pytest -m torture --numprocesses 2
 	SANDYARD_TORTURE_OPERATIONS=$${SANDYARD_TORTURE_OPERATIONS:-22000} $(RUN)/pytest tests/faults/broker/test_exactly_once.py
 
 gameday: dev debian-tools $(DYNOXIDE) ## Hold every short game day on every engine that it applies to (SCENARIOS="task-killed …")
 	$(RUN)/python -m tests.support.commands.gamedays $(SCENARIOS)
+
+test-cgroups: dev debian-tools ## Limits of sandboxes by control groups (CGROUP_ROOT=a delegated folder below /sys/fs/cgroup)
+	@test -d "$(CGROUP_ROOT)" || { echo "Name a delegated control group: make test-cgroups CGROUP_ROOT=/sys/fs/cgroup/…" >&2; exit 1; }
+	SANDYARD_TEST_CGROUP_ROOT=$(CGROUP_ROOT) $(RUN)/pytest -m cgroups
 
 bench: dev $(DYNOXIDE) ## Measure; prints one table of ratios (wrk and nginx are installed if they are missing)
 	@for tool in wrk /usr/sbin/nginx; do command -v $$tool >/dev/null || missing=1; done; \
