@@ -1,6 +1,9 @@
 """What goes wrong at E2B, at a start, in between and at the end: nothing is lost or made twice."""
 
 import asyncio
+import os
+import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +39,10 @@ from tests.support.e2b.machines import LONGEST_SEC, E2bMachines
 from tests.support.runtime.git_server import GitServer
 from tests.support.runtime.programs import LIMITS, new_run_id, shell
 
+FIRST_READER_HANGS = """
+case "$BASH_EXECUTION_STRING" in *read_log*) mkdir ~/reading && sleep 1000 ;; esac
+"""
+"""A profile for the shell that every call into a machine begins with."""
 KINDS = ("drop", "error", "unavailable", "nonsense", "rate_limited", "unauthorized", "lost")
 
 
@@ -241,3 +248,38 @@ async def test_gone_in_the_moment_of_a_call_is_not_running(
     with pytest.raises(NotRunningError):
         await runtime.extend(running.run_id, deadline_at=running.deadline_at)
     assert isinstance(await runtime.refresh(running.run_id), Running)
+
+
+async def reader_that_hangs(
+    double: E2bMachines, runtime: ProgramRunner, run_id: RunId
+) -> asyncio.Task[Sequence[str]]:
+    """A caller that reads the log, whose process inside runs now and does not end by itself."""
+    [machine] = double.machines.values()
+    machine.path(".profile").write_text(FIRST_READER_HANGS)
+    reading = asyncio.create_task(runtime.tail_logs(run_id, lines=9))
+    async with asyncio.timeout(60):
+        while not machine.path("reading").exists():
+            await asyncio.sleep(0.01)
+    return reading
+
+
+async def test_a_log_that_is_read_while_its_run_ends_is_the_whole_one(
+    double: E2bMachines, runtime: ProgramRunner, tmp_path: Path
+) -> None:
+    running = await start(runtime)
+    reading = await reader_that_hangs(double, runtime, running.run_id)
+    end = await connect_to(double, tmp_path / "runtime").stop(running.run_id)
+    assert end.reason == "stopped"
+    assert "this is run 1" in await reading
+
+
+async def test_a_log_whose_reader_is_killed_while_its_run_goes_on_is_unavailable(
+    double: E2bMachines, runtime: ProgramRunner
+) -> None:
+    running = await start(runtime)
+    reading = await reader_that_hangs(double, runtime, running.run_id)
+    [machine] = double.machines.values()
+    os.killpg(max(machine.commands), signal.SIGKILL)
+    with pytest.raises(E2bUnavailableError):
+        await reading
+    assert await runtime.refresh(running.run_id) == running

@@ -44,6 +44,7 @@ from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.machines import MachineAccess
 from sandyard.runtime.remote.session import RemoteSession
 
+_POLL_SEC = 0.05
 _GONE = "E2B ended its machine before it could be used. Start again."
 
 
@@ -87,12 +88,11 @@ class E2bMachines:
         return Up(run_id, self._options.port, machine.created_at, machine.deadline_at)
 
     async def find(self, run_id: RunId) -> MachineState | None:
-        return self._folder_of(run_id).state(port=self._options.port)
+        return self._folder_of(run_id).state()
 
     async def refresh(self, run_id: RunId) -> MachineState | None:
         folder = self._folder_of(run_id)
-        state = folder.state(port=self._options.port)
-        if isinstance(state, Ended | None):
+        if isinstance(state := folder.state(), Ended | None):
             return state
         with folder.lock() as lock:
             return state if lock is None else await self._refresh(folder)
@@ -151,11 +151,16 @@ class E2bMachines:
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         folder = self._folder_of(run_id)
-        if isinstance(folder.state(port=self._options.port), Up):
+        while isinstance(folder.state(), Up | Stopping) and not folder.has_log():
             try:
                 return await (await self._connect(run_id)).read_log(begin)
-            except NotRunningError:
+            except NotRunningError:  # its end saves the log
                 await self.refresh(run_id)
+                await asyncio.sleep(_POLL_SEC)
+            except UnavailableError:
+                if isinstance(folder.state(), Up):
+                    raise
+                # Its end, which is recorded first, ended all processes inside, and so the reader.
         return await asyncio.to_thread(folder.saved_log, begin)
 
     @asynccontextmanager
@@ -186,7 +191,7 @@ class E2bMachines:
         self._snapshots.remove(snapshot_id)
 
     def _folder_of(self, run_id: RunId) -> E2bRunFolder:
-        return E2bRunFolder(self._folders.path_of(run_id), run_id)
+        return E2bRunFolder(self._folders.path_of(run_id), run_id, port=self._options.port)
 
     async def _make(self, folder: E2bRunFolder, spec: MachineSpec) -> MachineRecord:
         now = self._clock.now()
@@ -215,7 +220,7 @@ class E2bMachines:
 
     async def _refresh(self, folder: E2bRunFolder) -> MachineState | None:
         """Its state at E2B, under the lock; completes interrupted steps."""
-        match state := folder.state(port=self._options.port):
+        match state := folder.state():
             case Starting():  # its creator is gone
                 return await self._endings.end(folder, "killed")
             case Stopping():
@@ -244,7 +249,7 @@ class E2bMachines:
     def _require_up(self, run_id: RunId) -> tuple[E2bRunFolder, str]:
         """Its folder and E2B's id for it. Raises NotRunningError or RunNotFoundError."""
         folder = self._folder_of(run_id)
-        state, sandbox_id = folder.state(port=self._options.port), folder.sandbox_id()
+        state, sandbox_id = folder.state(), folder.sandbox_id()
         if state is None:
             raise RunNotFoundError
         if not isinstance(state, Up) or sandbox_id is None or folder.end_is_requested():
@@ -263,9 +268,8 @@ class E2bMachines:
         of_kind = metadata_of_kind(kind, node=self._options.node)
         for found in await self._control.list_by_metadata(of_kind):
             folder = self._folder_of(run_id_of(kind, found.metadata))
-            state = folder.state(port=self._options.port)
             is_expected = folder.sandbox_id() in (None, found.machine_id)
-            if isinstance(state, Ended | None) or not is_expected:
+            if isinstance(folder.state(), Ended | None) or not is_expected:
                 await self._control.kill(found.machine_id)
 
 

@@ -25,9 +25,10 @@ class MachineRecord:
 class E2bRunFolder(RunFolder):
     """The records of one run and its machine, and its saved log."""
 
-    def __init__(self, path: Path, run_id: RunId) -> None:
+    def __init__(self, path: Path, run_id: RunId, *, port: int) -> None:
         super().__init__(path)
         self.run_id = run_id
+        self._port = port
 
     def write_machine(self, machine: MachineRecord) -> None:
         self.write(_MACHINE, asdict(machine))
@@ -38,7 +39,7 @@ class E2bRunFolder(RunFolder):
     def drop_machine(self) -> None:
         (self.path / f"{_MACHINE}.json").unlink()
 
-    def state(self, *, port: int) -> MachineState | None:
+    def state(self) -> MachineState | None:
         """Its state when a record was last written."""
         machine = self.machine()
         if machine is None:
@@ -49,7 +50,7 @@ class E2bRunFolder(RunFolder):
             return Stopping(self.run_id, self._written_at("ending.json"), ending.message)
         if machine.sandbox_id is None:
             return Starting(self.run_id, machine.created_at)
-        return Up(self.run_id, port, machine.created_at, machine.deadline_at)
+        return Up(self.run_id, self._port, machine.created_at, machine.deadline_at)
 
     def sandbox_id(self) -> str | None:
         machine = self.machine()
@@ -67,8 +68,12 @@ class E2bRunFolder(RunFolder):
 
     def save_log(self, log: Log) -> None:
         """Save the program's output, for when its machine is gone."""
-        begin = log.begins_at.to_bytes(8, "big")
-        (self.path / _LOG).write_bytes(begin + log.content)
+        draft = self.path / f".{_LOG}"
+        draft.write_bytes(log.begins_at.to_bytes(8, "big") + log.content)
+        draft.replace(self.path / _LOG)
+
+    def has_log(self) -> bool:
+        return (self.path / _LOG).exists()
 
     def saved_log(self, begin: int | None) -> Log:
         try:
