@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from sandyard.runtime.errors import NotRunningError, PortClosedError
@@ -76,13 +77,26 @@ class Owner:
 
 
 @dataclass
+class OwnersKey:
+    account: Owner
+    is_valid: bool = True
+
+    def holds_at(self, _now: datetime) -> bool:
+        return self.is_valid
+
+
+@dataclass
 class Owners:
-    """`AccountLookup`."""
+    """`CredentialLookup`."""
 
     owners: dict[str, Owner] = field(default_factory=dict)
+    keys: dict[str, OwnersKey] = field(default_factory=dict)
 
     async def find_account(self, account_id: str) -> Owner | None:
         return self.owners.get(account_id)
+
+    async def find_key_by_id(self, key_id: str) -> OwnersKey | None:
+        return self.keys.get(key_id)
 
 
 @asynccontextmanager

@@ -29,6 +29,7 @@ from sandyard.gateway.service import TokenIssue
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.rate_limit import RateLimit
 from sandyard.kit.sizes import GIGABYTE
+from sandyard.platform.access.principal import Principal
 from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.node import run_id_of
@@ -117,11 +118,11 @@ def _access(settings: Settings, platform: PlatformPart, issued: SandboxTokens) -
         clock=platform.clock,
     )
 
-    async def traffic_token(sandbox_id: str, account_id: str) -> str:
+    async def traffic_token(sandbox_id: str, by: Principal) -> str:
         """The gateway's, valid for as long as a sandbox may last."""
         lasts = timedelta(seconds=MAX_TIMEOUT_SEC)
         scopes = [PageScope.VIEW]
-        made = await issue.issue(sandbox_id, account_id=account_id, scopes=scopes, lasts=lasts)
+        made = await issue.issue(sandbox_id, by=by, scopes=scopes, lasts=lasts)
         return made.token
 
     return SandboxAccess(issued, traffic_token, authority, platform.clock)

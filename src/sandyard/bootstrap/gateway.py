@@ -30,9 +30,9 @@ def build_gateway(settings: Settings, parts: Sequence[Part]) -> tuple[OnDemandAp
     if previews is not None:
         targets["prj"] = previews.targets
     domain, issued, clock = sandbox_domain(settings), access_tokens(settings), platform.clock
-    accounts = SqlCredentialLookup(platform.database)
+    credentials = SqlCredentialLookup(platform.database)
     router = create_tokens_router(
-        TokenIssue(targets, accounts, issued, domain, clock=clock),
+        TokenIssue(targets, credentials, issued, domain, clock=clock),
         platform.guard.runner,
         security=ACCOUNT_SECURITY,
         prefix=PREFIX,
@@ -43,7 +43,7 @@ def build_gateway(settings: Settings, parts: Sequence[Part]) -> tuple[OnDemandAp
         from sandyard.gateway.access import GatewayAccess
         from sandyard.gateway.app import Gateway, GatewayLimits
 
-        access = GatewayAccess(issued, accounts, domain, clock=clock)
+        access = GatewayAccess(issued, credentials, domain, clock=clock)
         address = ClientAddress(settings.server.proxy_networks).of
         limits = GatewayLimits(
             timeout_sec=settings.sandboxes.gateway_timeout_sec,

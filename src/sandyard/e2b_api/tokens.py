@@ -10,6 +10,7 @@ _PURPOSE = b"e2b sandbox access "
 _UPLOAD = b"e2b build upload "
 _LOGIN = "login"
 _WEEK_SEC = 7 * 86_400
+_UPLOAD_SEC = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +82,26 @@ def _sandbox_token(secret: str, holder: Holder, week: int) -> str:
 
 
 class UploadTokens:
-    """For upload links of a build's files; each acts for the account that requested it."""
+    """For upload links of a build's files; each acts for the account that requested it, for an
+    hour."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         self._secrets = secrets
 
-    def issue(self, account_id: str, named: str) -> str:
-        return f"{account_id}.{_token(self._secrets[0], _UPLOAD, f'{account_id}/{named}')}"
+    def issue(self, account_id: str, named: str, *, at: float) -> str:
+        end = int(at) + _UPLOAD_SEC
+        return f"{account_id}.{end}.{_upload_token(self._secrets[0], account_id, end, named)}"
 
-    def account_of(self, token: str, named: str) -> str | None:
-        """The link's account; None if the link is invalid."""
-        account_id, _, sent = token.partition(".")
-        signed = f"{account_id}/{named}"
-        known = [_token(secret, _UPLOAD, signed) for secret in self._secrets]
-        return account_id if _is_any(sent, known) else None
+    def account_of(self, token: str, named: str, *, at: float) -> str | None:
+        """The link's account; None if the link is invalid, or has expired."""
+        account_id, _, rest = token.partition(".")
+        end, _, sent = rest.partition(".")
+        known = [_upload_token(each, account_id, end, named) for each in self._secrets]
+        return account_id if _is_any(sent, known) and at < int(end) else None
+
+
+def _upload_token(secret: str, account_id: str, end: int | str, named: str) -> str:
+    return _token(secret, _UPLOAD, f"{account_id}/{end}/{named}")
 
 
 def _is_any(sent: str, known: Sequence[str]) -> bool:

@@ -19,7 +19,7 @@ from sandyard.gateway.model import (
     TargetHost,
     is_own_origin,
 )
-from sandyard.gateway.ports import AccountLookup
+from sandyard.gateway.ports import CredentialLookup, is_in_force
 from sandyard.gateway.tokens import AccessTokens
 from sandyard.kit.clock import Clock, utc_time
 
@@ -37,10 +37,15 @@ class AccessRequest:
 
 class GatewayAccess:
     def __init__(
-        self, tokens: AccessTokens, accounts: AccountLookup, domain: SandboxDomain, *, clock: Clock
+        self,
+        tokens: AccessTokens,
+        credentials: CredentialLookup,
+        domain: SandboxDomain,
+        *,
+        clock: Clock,
     ) -> None:
         self._tokens = tokens
-        self._accounts = accounts
+        self._credentials = credentials
         self._domain = domain
         self._clock = clock
 
@@ -94,7 +99,7 @@ class GatewayAccess:
             return False
         if grant.account_id != target.account_id:
             return False
-        return grant.is_in_force(await self._accounts.find_account(grant.account_id))
+        return await is_in_force(grant, self._credentials, now=self.now())
 
     def _require_own_origin(self, request: AccessRequest) -> None:
         """Browsers send the cookie with requests from any page."""

@@ -27,6 +27,7 @@ from sandyard.gateway.ports import Targets
 from sandyard.gateway.proxy.headers import (
     Forwarded,
     body_headers,
+    canonical,
     handshake_headers,
     request_headers,
 )
@@ -197,7 +198,7 @@ class Gateway:
         sent = scope["headers"]
         headers = request_headers(sent, self._forwarded(scope), host=host)
         headers += [*body_headers(sent), (b"connection", b"close")]
-        return ProgramRequest(scope["method"], _request_target(scope), headers)
+        return ProgramRequest(scope["method"], _request_target(scope), canonical(headers))
 
     async def _check(self, request: AccessRequest, targets: Targets, came_at: datetime) -> None:
         """Whether the client still has access: it may be revoked, or the sandbox made private. A
@@ -217,7 +218,9 @@ class Gateway:
         try:
             headers = handshake_headers(scope["headers"], self._forwarded(scope), host=host)
             await socket.open(
-                _request_target(scope).decode("latin-1"), headers, scope["subprotocols"]
+                _request_target(scope).decode("latin-1"),
+                canonical(headers),
+                scope["subprotocols"],
             )
             await receive()  # the client's connect event
             await send({"type": "websocket.accept", "subprotocol": socket.subprotocol})

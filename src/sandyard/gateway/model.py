@@ -102,6 +102,15 @@ class Account(Protocol):
         ...
 
 
+class Key(Protocol):
+    """An account's API key."""
+
+    @property
+    def account(self) -> Account: ...
+
+    def holds_at(self, now: datetime) -> bool: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """The content of an access token: its target and expiry."""
@@ -113,6 +122,8 @@ class Grant:
     expires_at: datetime
     port: int | None = None
     """The only port that it opens; None for all."""
+    key_id: str | None = None
+    """The API key that requested it, and that it ends with; None with a login."""
 
     def opens(self, host: TargetHost) -> bool:
         is_port = self.port is None or self.port == host.port

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from sandyard.gateway.errors import AccessTokenError
 from sandyard.gateway.model import PageScope
-from sandyard.gateway.ports import AccountLookup
+from sandyard.gateway.ports import CredentialLookup, is_in_force
 from sandyard.gateway.tokens import PREFIX, AccessTokens
 from sandyard.kit.changes.events import actor
 from sandyard.kit.clock import Clock, utc_time
@@ -44,11 +44,16 @@ class PageAccess:
     """Creates checks that accept a project's access tokens as well as accounts' own credentials."""
 
     def __init__(
-        self, check_account: Check, tokens: AccessTokens, accounts: AccountLookup, *, clock: Clock
+        self,
+        check_account: Check,
+        tokens: AccessTokens,
+        credentials: CredentialLookup,
+        *,
+        clock: Clock,
     ) -> None:
         self._check_account = check_account
         self._tokens = tokens
-        self._accounts = accounts
+        self._credentials = credentials
         self._clock = clock
 
     def check_for(self, scope: PageScope) -> Check:
@@ -64,10 +69,11 @@ class PageAccess:
         return check
 
     async def _by_token(self, token: str, scope: PageScope, request: Request) -> Caller:
-        grant = self._tokens.read(token, now=utc_time(self._clock.now()))
+        now = utc_time(self._clock.now())
+        grant = self._tokens.read(token, now=now)
         if grant is None or not grant.allows(scope, request.path_params["project_id"]):
             raise AccessTokenError
-        if not grant.is_in_force(await self._accounts.find_account(grant.account_id)):
+        if not await is_in_force(grant, self._credentials, now=now):
             raise AccessTokenError
         request.state.log = {"account_id": grant.account_id}
         return PageCaller(grant.account_id)

@@ -1,8 +1,9 @@
 """The ports through which the gateway finds sandboxes and previews."""
 
+from datetime import datetime
 from typing import Protocol
 
-from sandyard.gateway.model import Account, Target
+from sandyard.gateway.model import Account, Grant, Key, Target
 from sandyard.runtime.sessions.ports import Ports
 
 
@@ -37,5 +38,19 @@ class OwnedTargets(Protocol):
         ...
 
 
-class AccountLookup(Protocol):
+class CredentialLookup(Protocol):
+    """Credentials as last written, never cached."""
+
     async def find_account(self, account_id: str) -> Account | None: ...
+
+    async def find_key_by_id(self, key_id: str) -> Key | None:
+        """None if it was deleted."""
+        ...
+
+
+async def is_in_force(grant: Grant, credentials: CredentialLookup, *, now: datetime) -> bool:
+    """Whether its account is active and has not revoked it, nor the key that requested it."""
+    if grant.key_id is None:
+        return grant.is_in_force(await credentials.find_account(grant.account_id))
+    key = await credentials.find_key_by_id(grant.key_id)
+    return key is not None and key.holds_at(now) and grant.is_in_force(key.account)

@@ -3,10 +3,11 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 from sandyard.gateway.errors import TargetUnknownError
 from sandyard.gateway.model import Grant, PageScope, SandboxDomain
-from sandyard.gateway.ports import AccountLookup, OwnedTargets
+from sandyard.gateway.ports import CredentialLookup, OwnedTargets
 from sandyard.gateway.tokens import AccessTokens
 from sandyard.kit.clock import Clock, utc_time
 
@@ -19,11 +20,23 @@ class IssuedToken:
     """The URL it opens; None if it opens nothing."""
 
 
+class Issuer(Protocol):
+    """The credential that requests a token."""
+
+    @property
+    def account_id(self) -> str: ...
+
+    @property
+    def key_id(self) -> str | None:
+        """None with a login."""
+        ...
+
+
 class TokenIssue:
     def __init__(
         self,
         targets: Mapping[str, OwnedTargets],
-        accounts: AccountLookup,
+        credentials: CredentialLookup,
         tokens: AccessTokens,
         domain: SandboxDomain,
         *,
@@ -31,7 +44,7 @@ class TokenIssue:
     ) -> None:
         """`targets` are keyed by the prefix of their ids."""
         self._targets = targets
-        self._accounts = accounts
+        self._credentials = credentials
         self._tokens = tokens
         self._domain = domain
         self._clock = clock
@@ -40,27 +53,28 @@ class TokenIssue:
         self,
         target_id: str,
         *,
-        account_id: str,
+        by: Issuer,
         scopes: Collection[PageScope],
         lasts: timedelta,
         port: int | None = None,
     ) -> IssuedToken:
-        """A token for one of the account's own targets; else TargetUnknownError. It also ends with
-        the account's logins."""
+        """A token for one of the caller's own targets; else TargetUnknownError. It also ends with
+        the account's logins, and with the key that requested it."""
         kind = target_id.partition("-")[0]
         owned = self._targets.get(kind)
-        if owned is None or not await owned.is_owned(target_id, account_id=account_id):
+        if owned is None or not await owned.is_owned(target_id, account_id=by.account_id):
             raise TargetUnknownError
-        account = await self._accounts.find_account(account_id)
+        account = await self._credentials.find_account(by.account_id)
         if account is None:
             raise TargetUnknownError
         grant = Grant(
             target_id=target_id,
-            account_id=account_id,
+            account_id=by.account_id,
             token_version=account.token_version,
             scopes=frozenset(scopes),
             expires_at=(utc_time(self._clock.now()) + lasts).replace(microsecond=0),
             port=port,
+            key_id=by.key_id,
         )
         opened = port or await owned.program_port(target_id)
         url = None

@@ -49,6 +49,7 @@ class AccessTokens:
             "scp": sorted(grant.scopes),
             "exp": int(grant.expires_at.timestamp()),
             "prt": port,
+            "key": grant.key_id,
         }
         return PREFIX + jwt.encode(claims, self._secrets[0], algorithm=_ALGORITHM)
 
@@ -83,6 +84,7 @@ def _grant(claims: Mapping[str, Any]) -> Grant | None:
             scopes=frozenset(PageScope(each) for each in claims["scp"]),
             expires_at=utc_time(claims["exp"]),
             port=claims["prt"],
+            key_id=claims.get("key"),
         )
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return None

@@ -18,6 +18,8 @@ class Seen:
     method: str = ""
     target: str = ""
     headers: list[tuple[str, str]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    """Of the headers, in their case."""
     body: bytes = b""
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
@@ -37,6 +39,7 @@ async def read_request(reader: asyncio.StreamReader, seen: Seen) -> None:
         elif isinstance(event, h11.Request):
             seen.method, seen.target = event.method.decode(), event.target.decode()
             seen.headers = [(name.decode(), value.decode()) for name, value in event.headers]
+            seen.names = [name.decode() for name, _ in event.headers.raw_items()]
         elif isinstance(event, h11.Data):
             seen.body += bytes(event.data)
         elif isinstance(event, h11.ConnectionClosed):

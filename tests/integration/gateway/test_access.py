@@ -13,7 +13,7 @@ import pytest
 from sandyard.gateway.model import PageScope
 from sandyard.kit.clock import utc_time
 from sandyard.kit.http.access_watch import CHECK_EVERY_SEC
-from tests.fakes.gateway_targets import Handler, Owner
+from tests.fakes.gateway_targets import Handler, Owner, OwnersKey
 from tests.integration.gateway.programs import Seen, answering, in_box, page, read_request
 from tests.integration.gateway.test_websockets import echo, opened, refused, socket_in_box
 from tests.support.servers.gateway import BOX, OTHER_BOX, OWNER, STRANGER, Answer, GatewayServer
@@ -231,6 +231,24 @@ def endless(seen: Seen) -> Handler:
             seen.left.set()
 
     return handle
+
+
+async def test_a_token_and_its_cookie_end_with_the_key_that_requested_it(
+    server: GatewayServer,
+) -> None:
+    key = server.owners.keys["key-1"] = OwnersKey(server.owners.owners[OWNER])
+    token = server.token(key_id="key-1")
+    async with in_box(server, answering(page("secret")), is_public=False):
+        cookie = [("Cookie", f"{COOKIE}={await cookie_of(server, key_id='key-1')}")]
+        for sent in (header(token), cookie):
+            assert (await server.request(headers=sent)).status == 200
+        key.is_valid = False
+        for sent in (header(token), cookie):
+            assert (await server.request(headers=sent)).status == 401
+        key.is_valid = True
+        assert (await server.request(headers=cookie)).status == 200
+        del server.owners.keys["key-1"]
+        assert (await server.request(headers=cookie)).status == 401
 
 
 def make_private(server: GatewayServer) -> None:

@@ -31,6 +31,16 @@ async def test_a_request_arrives_as_it_was_sent(server: GatewayServer) -> None:
     assert seen.header("x-request-id") == answer.header("x-request-id")
 
 
+async def test_header_names_reach_the_program_in_their_usual_case(server: GatewayServer) -> None:
+    seen, sent = Seen(), ["content-type", "X-B3TraceId", "ETAG"]
+    async with in_box(server, answering(page("ok", "X-Own-Name: 1"), seen)):
+        answer = await server.request("PUT", headers=[(each, "1") for each in sent], body=b"a")
+    expected = ["Content-Type", "X-B3traceid", "Etag", "Content-Length", "Connection"]
+    assert set(seen.names) >= {"Host", "X-Forwarded-For", "X-Request-Id", *expected}
+    assert all(name == "-".join(map(str.capitalize, name.split("-"))) for name in seen.names)
+    assert answer.header("x-own-name") == "1"
+
+
 async def test_the_program_is_called_by_the_name_that_it_expects(server: GatewayServer) -> None:
     seen = Seen()
     async with in_box(server, answering(page(""), seen)):

@@ -55,6 +55,8 @@ async def test_path_subprotocol_and_headers_reach_the_program(server: GatewaySer
         assert socket.request is not None
         headers = socket.request.headers
         told = [socket.request.path, headers["Host"], headers["Origin"], headers["X-Forwarded-For"]]
+        names = {name for name, _ in headers.raw_items()}
+        assert names >= {"Host", "Origin", "X-Forwarded-For", "Upgrade"}
         await socket.send(" ".join([*told, str("X-Access-Token" in headers)]))
 
     origin: Any = f"http://{server.host()}"

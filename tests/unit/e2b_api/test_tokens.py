@@ -81,11 +81,26 @@ def test_a_signature_is_for_what_it_says(changes: dict[str, object]) -> None:
     assert not TOKENS.signs(made, replace(HOLDER, sandbox_id="sbx-2"), at=NOW)
 
 
-def test_a_link_for_uploads_stands_for_its_account() -> None:
+def test_a_link_for_uploads_stands_for_its_account_for_an_hour() -> None:
     links = UploadTokens(["first", "second"])
-    made = links.issue("acc-1", "tpl-1/hash")
-    assert links.account_of(made, "tpl-1/hash") == "acc-1"
-    assert UploadTokens(["other", "first"]).account_of(made, "tpl-1/hash") == "acc-1"
-    for forged in (made.replace("acc-1", "acc-2"), "", "acc-1.", "acc-1"):
-        assert links.account_of(forged, "tpl-1/hash") is None
-    assert links.account_of(made, "tpl-2/hash") is None
+    made = links.issue("acc-1", "tpl-1/hash", at=NOW)
+    end = int(NOW) + 3600
+
+    def account_of(token: str, named: str = "tpl-1/hash", at: float = NOW) -> str | None:
+        return links.account_of(token, named, at=at)
+
+    assert account_of(made) == account_of(made, at=end - 1) == "acc-1"
+    assert UploadTokens(["other", "first"]).account_of(made, "tpl-1/hash", at=NOW) == "acc-1"
+    later = made.replace(str(end), str(end + 9999))
+    for forged in (
+        made.replace("acc-1", "acc-2"),
+        later,
+        "",
+        "acc-1.",
+        "acc-1",
+        "acc-1..",
+        "a.b.c",
+    ):
+        assert account_of(forged) is None
+    assert account_of(made, "tpl-2/hash") is None
+    assert account_of(made, at=end) is None

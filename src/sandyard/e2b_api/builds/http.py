@@ -69,7 +69,9 @@ class BuildCalls:
     async def _upload(self, request: Request) -> Response:
         template_id, files_hash = request.path_params["template"], request.path_params["files"]
         signature = request.query_params.get("signature", "")
-        account_id = self.tokens.account_of(signature, f"{template_id}/{files_hash}")
+        account_id = self.tokens.account_of(
+            signature, f"{template_id}/{files_hash}", at=self.builds.clock.now()
+        )
         if account_id is None:
             raise AccessTokenMissingError
         await self.builds.upload(template_id, files_hash, request.stream(), account_id=account_id)
@@ -121,7 +123,9 @@ class BuildCalls:
         if not self.builds.has_template(template_id, by=by):
             raise BuildNotFoundError
         url = request.url.remove_query_params(list(request.query_params))
-        signature = self.tokens.issue(by.account_id, f"{template_id}/{files_hash}")
+        signature = self.tokens.issue(
+            by.account_id, f"{template_id}/{files_hash}", at=self.builds.clock.now()
+        )
         is_there = self.builds.is_uploaded(template_id, files_hash, account_id=by.account_id)
         link = str(url.include_query_params(signature=signature))
         return json_response({"present": is_there, "url": link}, 201)

@@ -62,15 +62,15 @@ class SandboxAccess:
     """The tokens and addresses that give a caller access to a sandbox."""
 
     tokens: SandboxTokens
-    traffic_token: Callable[[str, str], Awaitable[str]]
-    """For the ports of this sandbox, which is not public, of this account."""
+    traffic_token: Callable[[str, Principal], Awaitable[str]]
+    """For the ports of this sandbox, which is not public, for this caller."""
     domain: str
     clock: Clock
 
     async def sandbox_body(self, view: SandboxView, *, by: Principal) -> Mapping[str, Any]:
         sandbox, traffic = view.sandbox, None
         if not sandbox.is_public:
-            traffic = await self.traffic_token(sandbox.sandbox_id, by.account_id)
+            traffic = await self.traffic_token(sandbox.sandbox_id, by)
         body = {
             "templateID": sandbox.template_id,
             "sandboxID": sandbox.sandbox_id,

@@ -1,27 +1,22 @@
 """Calls of accounts for access tokens."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Path, Request
 
 from sandyard.gateway.http.schemas import AccessTokenAnswer, ProjectTokenBody, SandboxTokenBody
 from sandyard.gateway.model import PageScope
-from sandyard.gateway.service import TokenIssue
+from sandyard.gateway.service import Issuer, TokenIssue
 from sandyard.kit.http.routes import GuardedRoutes, caller_of
 
 
-class Account(Protocol):
-    @property
-    def account_id(self) -> str: ...
-
-
-Caller = Annotated[Account, Depends(caller_of)]
+Caller = Annotated[Issuer, Depends(caller_of)]
 
 
 def create_tokens_router(
     issue: TokenIssue,
-    account: Callable[[Request], Awaitable[Account]],
+    account: Callable[[Request], Awaitable[Issuer]],
     *,
     security: dict[str, Any],
     prefix: str,
@@ -46,7 +41,7 @@ def create_tokens_router(
         is valid for this sandbox only."""
         issued = await issue.issue(
             sandbox_id,
-            account_id=caller.account_id,
+            by=caller,
             scopes=[PageScope.VIEW],
             lasts=body.lasts,
             port=body.port,
@@ -67,7 +62,7 @@ def create_tokens_router(
             is valid for this project and its scopes only."""
             issued = await issue.issue(
                 project_id,
-                account_id=caller.account_id,
+                by=caller,
                 scopes=body.scopes,
                 lasts=body.lasts,
             )

@@ -93,6 +93,15 @@ def handshake_headers(
     return [each for each in passed if each[0] not in _OF_HANDSHAKE]
 
 
+def canonical(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    """With their names as programs of before HTTP/2 expect them, such as `Content-Type`: the server
+    in front of us has read all names in lower case."""
+    return [
+        (b"-".join(word.capitalize() for word in name.split(b"-")), value)
+        for name, value in headers
+    ]
+
+
 def answer_headers(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
     """The headers for the client; a program can't set the gateway's cookie, or one for other
     hosts."""

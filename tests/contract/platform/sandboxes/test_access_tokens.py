@@ -47,6 +47,20 @@ async def test_a_token_has_limits(api: PlatformApi, body: dict[str, Any]) -> Non
     assert (await api.call("POST", path, caller, json=body)).status_code == 400
 
 
+async def test_a_token_ends_with_the_key_that_requested_it(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await add_sandbox(api, caller)
+    key = await api.post("/api-keys", caller, {"name": "page", "scope": "run"})
+    path = f"/sandboxes/{sandbox['sandbox_id']}/tokens"
+    made = await api.call("POST", path, json={}, headers={"X-API-Key": key["api_key"]})
+    headers = {"X-Access-Token": made.json()["token"]}
+    url = f"http://3000-{sandbox['sandbox_id']}.localhost/"
+    assert code_of(await api.client.get(url, headers=headers)) == (502, "SANDBOX_NOT_RUNNING")
+    await api.call("DELETE", f"/api-keys/{key['key_id']}", caller)
+    answer = await api.client.get(url, headers=headers)
+    assert code_of(answer) == (401, "ACCESS_TOKEN_INVALID")
+
+
 async def test_a_deactivated_account_has_no_tokens_any_more(api: PlatformApi) -> None:
     caller, admin = await api.account(), await api.admin()
     sandbox = await add_sandbox(api, caller)
