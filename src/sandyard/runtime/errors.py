@@ -209,6 +209,13 @@ class RuntimeUnavailableError(UnavailableError):
     code = "RUNTIME_UNAVAILABLE"
 
 
+class RecordBrokenError(RuntimeUnavailableError):
+    """The record of this run can't be read, so its state is unknown. Restore its file, which the
+    log names, or remove the run's folder."""
+
+    code = "RUN_RECORD_BROKEN"
+
+
 class AgentFailedError(ConflictError, RuntimeUnavailableError):
     """The sandbox could not do this: its agent was ended by its own programs, or lacks memory or
     processes. Try again."""

@@ -63,7 +63,8 @@ class Runtime(Protocol):
         ...
 
     async def list_runs(self, kind: Kind) -> Sequence[RunState]:
-        """All runs of this kind that are not forgotten, each as `refresh` returns it."""
+        """All runs of this kind that are not forgotten, each as `refresh` returns it, without those
+        whose record is broken: they are logged."""
         ...
 
     async def forget(self, run_id: RunId) -> None:

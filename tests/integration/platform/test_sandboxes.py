@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import time
 from datetime import datetime
@@ -317,9 +318,17 @@ async def test_one_broken_record_does_not_stop_the_bookkeeping_of_the_others(
     assert (await run_job(api, "measure")).measured == 0
     assert (await run_job(api, "reconcile")).closed == 1
     assert (await look(api, caller, ended))["status"] == "stopped"
+    listed = await api.part.wired.runtime.list_runs("sandbox")
+    assert [run.run_id.id for run in listed] == [ended["sandbox_id"]]
+    orphan = api.data_dir / "runtime/snapshots/old.snapshot"
+    shutil.copy(next(orphan.parent.iterdir()), orphan)
+    api.clock.advance(2 * 3600)
+    assert (await run_job(api, "snapshots")).unreferenced_removed == 0, "it may be that run's"
+    assert (await act(api, caller, ended, "start"))["status"] == "running"
     assert (await look(api, caller, broken))["status"] == "running", "nothing is known of its end"
     record.write_text(content)
-    assert (await run_job(api, "measure")).measured == 1
+    assert (await run_job(api, "snapshots")).unreferenced_removed == 1
+    assert (await run_job(api, "measure")).measured == 2
 
 
 async def test_recycling_ends_it_for_good(api: PlatformApi) -> None:

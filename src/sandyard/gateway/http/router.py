@@ -10,7 +10,6 @@ from sandyard.gateway.model import PageScope
 from sandyard.gateway.service import Issuer, TokenIssue
 from sandyard.kit.http.routes import GuardedRoutes, caller_of
 
-
 Caller = Annotated[Issuer, Depends(caller_of)]
 
 

@@ -1,7 +1,6 @@
 """`PreviewProvider` on this machine, using a runtime."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,6 @@ from sandyard.runtime.errors import (
     IsolationMissingError,
     NotRunningError,
     RunNotFoundError,
-    RuntimeUnavailableError,
     StartFailedError,
 )
 from sandyard.runtime.model import (
@@ -38,13 +36,11 @@ from sandyard.runtime.model import (
     Program,
     RunId,
     Running,
-    RunState,
     Starting,
 )
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.sessions.ports import Ports
 
-logger = logging.getLogger(__name__)
 _SITE = "site"
 _SERVER = "server.py"
 _SERVE_SITE = f'web: exec python3 -I {_SERVER} 127.0.0.1 "$PORT" {_SITE}\n'
@@ -129,26 +125,16 @@ class LocalPreviewProvider:
     async def clear_ended(self) -> int:
         """Remove the data of ended previews; returns how many. For a job, every few minutes."""
         with _translated():
-            ended = [each for each in await self._runs() if isinstance(each, Ended)]
+            runs = await self.runtime.list_runs("preview")
+            ended = [each for each in runs if isinstance(each, Ended)]
             for each in ended:
                 await self._clear(each.run_id)
         return len(ended)
 
     async def running(self) -> Sequence[PreviewSandbox]:
         with _translated():
-            runs = await self._runs()
+            runs = await self.runtime.list_runs("preview")
         return [self._sandbox(each) for each in runs if isinstance(each, Running)]
-
-    async def _runs(self) -> Sequence[RunState]:
-        """Those that can be looked up: one whose record is broken does not stop the others."""
-        found = []
-        for run_id in await self.runtime.run_ids("preview"):
-            try:
-                found.append(await self.runtime.refresh(run_id))
-            except RuntimeUnavailableError as error:
-                extra = {"action": "previews", "reason": error.reason}
-                logger.warning("a preview could not be looked up", extra=extra)
-        return [each for each in found if each is not None]
 
     def _sandbox(self, running: Running) -> PreviewSandbox:
         return PreviewSandbox(

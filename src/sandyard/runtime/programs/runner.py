@@ -5,6 +5,7 @@ start: its machine is ended, and nothing of it is left.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -14,6 +15,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.lines import LineReader
 from sandyard.runtime.errors import (
     NotRunningError,
+    RecordBrokenError,
     RunNotFoundError,
     RuntimeUnavailableError,
     SnapshotNotFoundError,
@@ -61,6 +63,8 @@ from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolder, RunFolders
 from sandyard.runtime.sessions.model import WORKSPACE
 from sandyard.runtime.sessions.ports import Session
+
+logger = logging.getLogger(__name__)
 
 _POLL_SEC = 0.01
 
@@ -128,7 +132,13 @@ class ProgramRunner:
         return await self._machines.run_ids(kind)
 
     async def list_runs(self, kind: Kind) -> Sequence[RunState]:
-        found = [await self.refresh(run_id) for run_id in await self.run_ids(kind)]
+        found = []
+        for run_id in await self.run_ids(kind):
+            try:
+                found.append(await self.refresh(run_id))
+            except RecordBrokenError as error:
+                extra = {"run_id": str(run_id), "reason": error.reason}
+                logger.warning("a run could not be looked up", extra=extra)
         return [run for run in found if run is not None]
 
     async def forget(self, run_id: RunId) -> None:

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from sandyard.kit.errors import InvalidError
 from sandyard.runtime.errors import (
     InvalidRunIdError,
+    RecordBrokenError,
     RunNotFoundError,
-    RuntimeUnavailableError,
 )
 from sandyard.runtime.model import Ended, Kind, Limits, RunId, Running, Snapshot
 
@@ -101,14 +101,14 @@ class RunFolder:
         write_record(self.path / f"{name}.json", record, durable=durable)
 
     def read(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
-        """None if there is no such record. Raises RuntimeUnavailableError if it is broken."""
+        """None if there is no such record. Raises RecordBrokenError."""
         path = self.path / f"{name}.json"
         try:
             return parse(json.loads(path.read_bytes()))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, KeyError, TypeError, InvalidError) as error:
-            raise RuntimeUnavailableError(reason=f"{path} is broken: {error!r}") from error
+            raise RecordBrokenError(reason=f"{path} is broken: {error!r}") from error
 
     def has(self, *names: str) -> list[bool]:
         """Which of these records exist. One that can't be checked counts as missing."""

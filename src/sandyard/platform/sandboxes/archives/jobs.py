@@ -12,6 +12,7 @@ from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.sandboxes.runs.lost_model import is_needed
 from sandyard.platform.sandboxes.runs.model import Transitions, expire_snapshot, warn_of_expiry
+from sandyard.runtime.errors import RecordBrokenError
 from sandyard.runtime.model import Ended
 
 logger = logging.getLogger(__name__)
@@ -91,24 +92,27 @@ class ExpireSnapshots:
             for snapshot in await self._runtime.list_snapshots()
             if cause.at - utc_time(snapshot.created_at) > _UNREFERENCED_FOR
         ]
-        referenced = await self._store.referenced_snapshots(old)
+        try:
+            unused = set(old) - await self._unrecorded(cause)
+        except RecordBrokenError as error:
+            logger.warning("orphaned snapshots are kept", extra=_extra(error))
+            return 0
         removed = 0
-        for snapshot_id in set(old) - referenced - await self._unrecorded(cause):
+        for snapshot_id in unused - await self._store.referenced_snapshots(old):
             try:
                 await self._runtime.delete_snapshot(snapshot_id)
             except UnavailableError as error:  # the others must not wait for it
-                logger.warning(
-                    "an orphaned snapshot could not be removed",
-                    extra={"action": "snapshots", "reason": error.reason},
-                )
+                logger.warning("an orphaned snapshot could not be removed", extra=_extra(error))
             else:
                 removed += 1
         return removed
 
     async def _unrecorded(self, cause: Cause) -> set[str]:
-        """Snapshots of last runs, which are about to be recorded if they are not yet."""
+        """Snapshots of last runs, which are about to be recorded if they are not yet. Raises
+        RecordBrokenError: any snapshot may be that run's."""
         found: set[str] = set()
-        for run in await self._runtime.list_runs("sandbox"):
+        for run_id in await self._runtime.run_ids("sandbox"):
+            run = await self._runtime.refresh(run_id)
             if not isinstance(run, Ended) or run.snapshot is None:
                 continue
             sandbox = await self._store.find(run.run_id.id)
@@ -116,3 +120,7 @@ class ExpireSnapshots:
             if is_fresh and sandbox is not None and is_needed(run, sandbox):
                 found.add(run.snapshot.id)
         return found
+
+
+def _extra(error: UnavailableError) -> dict[str, str | None]:
+    return {"action": "snapshots", "reason": error.reason}

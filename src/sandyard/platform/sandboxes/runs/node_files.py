@@ -39,10 +39,12 @@ class NodeFiles:
     async def _runs_of(self, sandbox: Sandbox) -> Sequence[RunState]:
         """Runs that may have unrecorded files: attempts after the last run may have failed."""
         if not sandbox.has_all_files_stored:
-            held = await self._runtime.list_runs("sandbox")
-            return [run for run in held if run.run_id.id == sandbox.sandbox_id]
-        last = await self._runtime.refresh(run_id_of(sandbox)) if sandbox.attempt else None
-        return [] if last is None else [last]
+            held = await self._runtime.run_ids("sandbox")
+            run_ids = [each for each in held if each.id == sandbox.sandbox_id]
+        else:
+            run_ids = [run_id_of(sandbox)] if sandbox.attempt else []
+        found = [await self._runtime.refresh(each) for each in run_ids]
+        return [run for run in found if run is not None]
 
     async def _has_snapshot(self, sandbox: Sandbox) -> bool:
         snapshot_id = sandbox.latest_snapshot_id
