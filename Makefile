@@ -113,10 +113,13 @@ format: dev ## Put the code in form
 	$(RUN)/ruff format
 	$(RUN)/ruff check --fix
 
-# While the types are checked, the tests are compiled, which each worker would do for itself.
+# The checks run beside the tests, which are compiled first: each worker would do it for itself.
+CHECKS := $(TOOLS)/checks.log
 test: dev debian-tools $(DYNOXIDE) $(AXE) $(E2B_JS) $(TYPESCRIPT) $(E2B_OLDER_TOOLS) $(KERNELS)/with-pip ## Everything CI runs: the checks and all tests on the real engines
-	$(RUN)/pytest --collect-only >/dev/null & $(MAKE) --no-print-directory check
-	$(RUN)/pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	@make --no-print-directory check >$(CHECKS) 2>&1 & checks=$$!; \
+	$(RUN)/pytest --collect-only >/dev/null; \
+	$(RUN)/python -m pytest -p tests.support.rerun_alone --numprocesses 4 --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	wait $$checks || { cat $(CHECKS); echo "make check failed"; exit 1; }; exit $$tests
 
 test-e2b: dev debian-tools $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-pip ## E2B's SDKs of today and of a year ago, all calls, and fifty sandboxes at once
 	$(RUN)/pytest tests/e2e/e2b_api tests/unit/e2b_api -m "torture or not torture"

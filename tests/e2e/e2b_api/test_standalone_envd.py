@@ -15,6 +15,8 @@ from tests.e2e.e2b_api.test_sdks import SCRIPTS, run
 from tests.support.servers.processes import clean_environment
 
 TOKEN = "the-access-token-of-the-machine"
+OURS = (str(Path(__file__).parents[3]), sys.base_prefix)
+"""The code and its interpreter, wherever they are."""
 
 
 @pytest.fixture
@@ -34,6 +36,7 @@ def machine(folder: Path) -> Iterator[str]:
             *("bwrap", "--die-with-parent", "--unshare-user", "--uid", "1000", "--gid", "1000"),
             *("--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"),
             *("--tmpfs", "/tmp", "--tmpfs", "/home"),  # noqa: S108 - inside
+            *(word for path in OURS for word in ("--ro-bind", path, path)),
             *("--bind", str(folder / "home"), "/home/user", "--chdir", "/home/user"),
             *("--ro-bind", str(folder / "passwd"), "/etc/passwd"),
             *("--ro-bind", str(folder / "group"), "/etc/group"),
