@@ -122,6 +122,20 @@ async def test_a_size_that_no_machine_has_is_refused(e2b: E2b, size: dict[str, A
     assert f"`{next(iter(size))}` is not valid" in refused.json()["message"]
 
 
+async def test_the_size_counts_against_the_quota_in_the_build_and_in_each_sandbox(e2b: E2b) -> None:
+    size = {"cpuCount": 8, "memoryMB": 4096}
+    numbers = "1 of 8 cpu in use, 8 needed"
+    other = await e2b.create()
+    refused = await build(e2b, "large", size=size)
+    assert (refused["status"], refused["reason"]["step"]) == ("error", "base")
+    assert numbers in refused["reason"]["message"]
+    await e2b.call("DELETE", f"/sandboxes/{other['sandboxID']}")
+    assert (await build(e2b, "large", size=size))["status"] == "ready"
+    await e2b.create()
+    second = await e2b.call("POST", "/v2/sandboxes", {"templateID": "large"})
+    assert (second.status_code, numbers in second.json()["message"]) == (429, True)
+
+
 async def test_a_rebuild_has_the_new_size_and_image(e2b: E2b) -> None:
     add_environment(e2b, "debian-12")
     await build(e2b, "mine", size={"cpuCount": 1, "memoryMB": 1024})
