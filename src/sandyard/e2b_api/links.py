@@ -1,14 +1,47 @@
 """Limits signed links that name no sandbox: to find who signed one takes a hash per sandbox."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard.e2b_api.envd.connect import SANDBOX_ID
 from sandyard.e2b_api.errors import AccessTokenMissingError
+from sandyard.e2b_api.tokens import FileLink
 from sandyard.kit.errors import RateLimitedError
 from sandyard.kit.rate_limit import RateLimit
+
+_MOST_WAITING = 32
+_MOST_FOUND = 10_000
+
+
+class LinkSigners:
+    """The sandboxes whose tokens signed links that name none. One search runs at a time, so that
+    all together take a bounded part of this process; a link that was found needs none."""
+
+    def __init__(self) -> None:
+        self._found: dict[FileLink, str] = {}
+        self._slot = asyncio.Semaphore(1)
+        self._waiting = 0
+
+    async def find(self, link: FileLink, search: Callable[[], Awaitable[str | None]]) -> str | None:
+        """The id of the sandbox. Raises RateLimitedError if too many searches wait."""
+        if (known := self._found.get(link)) is not None:
+            return known
+        if self._waiting >= _MOST_WAITING:
+            raise RateLimitedError(retry_after=1)
+        self._waiting += 1
+        try:
+            async with self._slot:
+                found = await search()
+        finally:
+            self._waiting -= 1
+        if found is not None:
+            self._found[link] = found
+            if len(self._found) > _MOST_FOUND:
+                del self._found[next(iter(self._found))]
+        return found
 
 
 class UnnamedLinks:

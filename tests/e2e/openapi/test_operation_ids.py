@@ -93,6 +93,7 @@ OPERATION_IDS = {
     "get_sandbox_egress": "GET /api/v1/sandboxes/{sandbox_id}/egress",
     "get_sandbox_logs": "GET /api/v1/sandboxes/{sandbox_id}/logs",
     "get_sandbox_metrics": "GET /api/v1/sandboxes/{sandbox_id}/metrics",
+    "list_sandbox_samples": "GET /api/v1/sandboxes/{sandbox_id}/metrics/samples",
     "start_sandbox": "POST /api/v1/sandboxes/{sandbox_id}/start",
     "create_sandbox_token": "POST /api/v1/sandboxes/{sandbox_id}/tokens",
     "stop_sandbox": "POST /api/v1/sandboxes/{sandbox_id}/stop",

@@ -125,7 +125,10 @@ async def test_metrics_days(tmp_path: Path) -> None:
         ann = await api.account()
         sandbox_id = (await add_sandbox(api, ann))["sandbox_id"]
         now = utc_time(api.clock.now())
-        samples = [Measurement(sandbox_id, now - timedelta(days=days), 1, 1, 1) for days in (1, 3)]
+        samples = [
+            Measurement(f"mtr-{days}", sandbox_id, now - timedelta(days=days), 1, 1, 1)
+            for days in (1, 3)
+        ]
         await api.part.wired.measurements.add(samples)
         assert (await run_job(api, "measure")).removed == 1
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from sandyard.e2b_api.envd.machine import Credentials, UserSession
 from sandyard.e2b_api.envd.paths import HOME, ROOT, ROOT_HOME, USER, known_user
 from sandyard.e2b_api.errors import AccessTokenMissingError, LinkOverError, SandboxGoneError
+from sandyard.e2b_api.links import LinkSigners
 from sandyard.e2b_api.model import SandboxView, is_running, iso
 from sandyard.e2b_api.templates.finder import TemplateFinder
 from sandyard.e2b_api.tokens import FileLink, Holder, SandboxTokens, key_id_of
@@ -176,6 +177,7 @@ class Entrance:
     clock: Clock
     node: str
     disk_bytes: int
+    signers: LinkSigners = field(default_factory=LinkSigners)
 
     async def enter(self, credentials: Credentials) -> SandboxMachine:
         """A paused sandbox that wakes on requests is resumed."""
@@ -231,19 +233,32 @@ class Entrance:
         """Links at a single origin do not name the sandbox whose token signed them. Raises
         LinkOverError for a valid link that has expired."""
         if sandbox_id is None:
-            sandboxes = await self.sandboxes.active_on(self.node)
-        else:
-            found = await self.sandboxes.find(sandbox_id)
-            sandboxes = [] if found is None else [found]
+            sandbox_id = await self.signers.find(link, partial(self._search, link, came_at))
+        sandbox = None if sandbox_id is None else await self.sandboxes.find(sandbox_id)
+        if sandbox is None or await self._signer(link, [sandbox], came_at) is None:
+            return None
+        if link.is_over(came_at):
+            raise LinkOverError
+        return sandbox
+
+    async def _search(self, link: FileLink, came_at: float) -> str | None:
+        return await self._signer(link, await self.sandboxes.active_on(self.node), came_at)
+
+    async def _signer(
+        self, link: FileLink, sandboxes: Sequence[Sandbox], came_at: float
+    ) -> str | None:
+        """The id of the one among these whose token signed the link; by a thread, if many."""
         owners = {each.owner_account_id for each in sandboxes}
         known = {each[0].account_id: each for each in await self.credentials.with_keys(owners)}
-        for sandbox in sandboxes:
-            holders = self._holders(sandbox.sandbox_id, *known[sandbox.owner_account_id])
-            if any(self.tokens.signs(link, each, at=came_at) for each in holders):
-                if link.is_over(came_at):
-                    raise LinkOverError
-                return sandbox
-        return None
+
+        def first() -> str | None:
+            for sandbox in sandboxes:
+                holders = self._holders(sandbox.sandbox_id, *known[sandbox.owner_account_id])
+                if any(self.tokens.signs(link, each, at=came_at) for each in holders):
+                    return sandbox.sandbox_id
+            return None
+
+        return first() if len(sandboxes) == 1 else await asyncio.to_thread(first)
 
     def _holders(
         self, sandbox_id: str, owner: AccountCredential, keys: Sequence[KeyCredential]

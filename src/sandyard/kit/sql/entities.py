@@ -60,8 +60,9 @@ async def find_entities(
     statement = sa.select(*mapping.columns).where(*conditions).limit(limit)
     if order is not None:
         statement = statement.order_by(order)
-    rows = await database.read(lambda connection: connection.execute(statement).all())
-    return [mapping.entity_of(row) for row in rows]
+    return await database.read(
+        lambda connection: [mapping.entity_of(row) for row in connection.execute(statement)]
+    )
 
 
 async def page_of_entities(

@@ -1,5 +1,6 @@
 """Credential lookup on SQLite or PostgreSQL."""
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
@@ -62,18 +63,16 @@ class SqlCredentialLookup:
     ) -> Sequence[tuple[AccountCredential, Sequence[KeyCredential]]]:
         is_named = users.c.account_id.in_(account_ids)
 
-        def work(connection: sa.Connection) -> tuple[Sequence[Any], Sequence[Any]]:
-            accounts = connection.execute(sa.select(*_ACCOUNT).where(is_named)).all()
-            return accounts, connection.execute(_any_key.where(is_named)).all()
+        def work(
+            connection: sa.Connection,
+        ) -> Sequence[tuple[AccountCredential, Sequence[KeyCredential]]]:
+            keys: dict[str, list[KeyCredential]] = defaultdict(list)
+            for row in connection.execute(_any_key.where(is_named)):
+                keys[row.account_id].append(_key_credential(row))
+            accounts = connection.execute(sa.select(*_ACCOUNT).where(is_named))
+            return [(_account_credential(row), keys[row.account_id]) for row in accounts]
 
-        accounts, keys = await self._database.read(work)
-        return [
-            (
-                _account_credential(row),
-                [_key_credential(key) for key in keys if key.account_id == row.account_id],
-            )
-            for row in accounts
-        ]
+        return await self._database.read(work)
 
     async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:
         await self._touches.run(key_id, lambda: self._touch(key_id, now, unless_after))

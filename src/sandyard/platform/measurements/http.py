@@ -8,12 +8,19 @@ from fastapi import APIRouter, Query
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import InvalidError
+from sandyard.kit.http.schemas import Cursor, Limit
+from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.http.fields import Timestamp
 from sandyard.platform.measurements.ports import MeasurementStore
-from sandyard.platform.measurements.schemas import MetricsAnswer, MetricsBucketAnswer
+from sandyard.platform.measurements.schemas import (
+    MetricsAnswer,
+    MetricsBucketAnswer,
+    SampleAnswer,
+    SamplePage,
+)
 from sandyard.platform.sandboxes.http import SandboxId
 from sandyard.platform.sandboxes.service import Sandboxes
 
@@ -69,6 +76,15 @@ def create_metrics_router(
         found = await store.buckets(sandbox_id, start=start, end=end, bucket_sec=bucket_sec)
         shown = [MetricsBucketAnswer.model_validate(each, from_attributes=True) for each in found]
         return MetricsAnswer(sandbox_id=sandbox_id, bucket_seconds=bucket_sec, metrics=shown)
+
+    @routes.get("/{sandbox_id}/metrics/samples", "List a sandbox's samples", 404)
+    async def list_sandbox_samples(
+        caller: Caller, sandbox_id: SandboxId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+    ) -> SamplePage:
+        """Each with its id, the latest first."""
+        await sandboxes.get(sandbox_id, account_id=caller.account_id)
+        page = await store.page(sandbox_id, limit=limit, cursor=cursor)
+        return SamplePage.of(page, SampleAnswer.of)
 
     return routes.router
 

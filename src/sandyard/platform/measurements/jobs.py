@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sandyard.kit.clock import utc_time
+from sandyard.kit.ids import resource_id
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.measurements.model import Measurement, cpu_share, share
 from sandyard.platform.measurements.ports import MeasurementStore
@@ -52,6 +53,7 @@ class Measure:
         started = sandbox.started_at or sandbox.updated_at
         before = self._last.get((sandbox.sandbox_id, sandbox.attempt))
         return Measurement(
+            metric_id=resource_id("mtr"),
             sandbox_id=sandbox.sandbox_id,
             timestamp=utc_time(sample.at),
             cpu_utilization=cpu_share(

@@ -8,6 +8,7 @@ from sandyard.runtime.model import Sample
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
+    metric_id: str
     sandbox_id: str
     timestamp: datetime
     cpu_utilization: float

@@ -1,14 +1,16 @@
 """Measurements on SQLite or PostgreSQL."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from sandyard.kit.ids import resource_id
+from sandyard.kit.paging import Page
 from sandyard.kit.sql.column_types import unix_seconds
 from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.entities import page_of
 from sandyard.platform.measurements.model import Measurement, MeasurementBucket
 from sandyard.platform.schema.tables import sandbox_metrics
 
@@ -20,22 +22,24 @@ class SqlMeasurementStore:
         self._database = database
 
     async def add(self, measurements: Sequence[Measurement]) -> None:
-        rows = [
-            {
-                "metric_id": resource_id("mtr"),
-                "sandbox_id": each.sandbox_id,
-                "timestamp": each.timestamp,
-                "cpu_utilization": each.cpu_utilization,
-                "memory_utilization": each.memory_utilization,
-                "storage_utilization": each.storage_utilization,
-                "created_at": each.timestamp,
-            }
-            for each in measurements
-        ]
+        rows = [asdict(each) | {"created_at": each.timestamp} for each in measurements]
         if rows:
             await self._database.write(
                 lambda connection: connection.execute(sandbox_metrics.insert(), rows)
             )
+
+    async def page(self, sandbox_id: str, *, limit: int, cursor: str | None) -> Page[Measurement]:
+        rows, next_cursor = await page_of(
+            self._database,
+            sa.select(sandbox_metrics).where(_column.sandbox_id == sandbox_id),
+            (_column.timestamp, _column.id),
+            listing=f"samples {sandbox_id}",
+            limit=limit,
+            cursor=cursor,
+        )
+        names = [each.name for each in fields(Measurement)]
+        found = [Measurement(**{name: getattr(row, name) for name in names}) for row in rows]
+        return Page(found, next_cursor)
 
     async def buckets(
         self, sandbox_id: str, *, start: datetime, end: datetime, bucket_sec: int

@@ -4,8 +4,10 @@ import re
 
 import pytest
 
+from sandyard.kit.clock import utc_time
 from sandyard.kit.ids import resource_id
 from sandyard.platform.access.principal import Role
+from sandyard.platform.measurements.model import Measurement
 from sandyard.platform.schema.tables import sandboxes
 from tests.contract.platform.access.test_isolation import ODD_IDS, key_of
 from tests.contract.platform.http.test_bad_input import BAD_PARAMETERS
@@ -23,6 +25,7 @@ CALLS = [
     ("GET", "/sandboxes/{}/logs", None),
     ("GET", "/sandboxes/{}/logs?follow=true", None),
     ("GET", "/sandboxes/{}/metrics", None),
+    ("GET", "/sandboxes/{}/metrics/samples", None),
     ("DELETE", "/sandboxes/{}", None),
 ]
 LISTS = ["/sandboxes", "/usage", "/billing"]
@@ -92,6 +95,24 @@ async def test_parameters_of_listings(api: PlatformApi) -> None:
         answer = await api.call("GET", path, ann, params={name: value})
         assert code_of(answer) == (400, "INVALID_REQUEST"), (path, name, value)
         assert name in answer.json()["error"]["message"]
+
+
+async def test_samples_have_ids(api: PlatformApi) -> None:
+    ann = await api.account()
+    sandbox_id = (await add_sandbox(api, ann))["sandbox_id"]
+    path, now = f"/sandboxes/{sandbox_id}/metrics/samples", utc_time(api.clock.now())
+    ids = [resource_id("mtr") for _ in range(3)]
+    samples = [
+        Measurement(each, sandbox_id, now, 1.5, 2, number) for number, each in enumerate(ids)
+    ]
+    await api.part.wired.measurements.add(samples)
+    first = await api.get(path, ann, limit=2)
+    second = await api.get(path, ann, limit=2, cursor=first["next_cursor"])
+    found = [*first["samples"], *second["samples"]]
+    assert [each["metric_id"] for each in found] == ids[::-1]
+    assert all(len(each["metric_id"]) == len("mtr-") + 12 for each in found)
+    assert (found[0]["cpu_utilization"], found[0]["storage_utilization"]) == (1.5, 2)
+    assert found[0]["sandbox_id"] == sandbox_id
 
 
 async def test_parameters_of_metrics_and_logs(api: PlatformApi) -> None:
