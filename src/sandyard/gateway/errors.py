@@ -15,13 +15,9 @@ class AddressUnknownError(NotFoundError):
     """There is no sandbox at this address that you may see. If it is yours, create a link to it
     with `POST /api/v1/sandboxes/{id}/tokens`."""
 
-    code = "ADDRESS_UNKNOWN"
-
 
 class TargetUnknownError(NotFoundError):
     """You have no sandbox or project with this id. List yours to find it."""
-
-    code = "TARGET_UNKNOWN"
 
 
 class AccessTokenError(UnauthorizedError):
@@ -48,20 +44,14 @@ class OriginRefusedError(ForbiddenError):
     """The cookie is valid only for pages of this address. From elsewhere, send the token as
     `X-Access-Token`."""
 
-    code = "ORIGIN_REFUSED"
-
 
 class TunnelRefusedError(InvalidError):
     """The gateway forwards only HTTP requests and WebSockets, with no transfer coding except
     chunked."""
 
-    code = "TUNNEL_REFUSED"
-
 
 class TooManyConnectionsError(RateLimitedError):
     """This sandbox is at its limit of open connections. Close some, or try again shortly."""
-
-    code = "TOO_MANY_CONNECTIONS"
 
 
 class TargetNotRunningError(BadGatewayError):
@@ -73,13 +63,9 @@ class TargetNotRunningError(BadGatewayError):
 class PortNotListeningError(BadGatewayError):
     """Nothing listens on this port of the sandbox. Start the program, and make it listen there."""
 
-    code = "PORT_NOT_LISTENING"
-
 
 class ProgramBrokeOffError(BadGatewayError):
     """The program closed the connection before it responded. Its logs may say why."""
-
-    code = "PROGRAM_BROKE_OFF"
 
 
 class ProgramAnswerError(BadGatewayError):
@@ -90,5 +76,3 @@ class ProgramAnswerError(BadGatewayError):
 
 class ProgramTimeoutError(GatewayTimeoutError):
     """The program did not respond in time. Its logs may say why."""
-
-    code = "PROGRAM_TIMEOUT"

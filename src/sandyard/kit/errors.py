@@ -1,9 +1,11 @@
 """The categories of errors that callers can act on.
 
-A part subclasses these with a stable `code`; the docstring is the default message. Which HTTP
-status a category becomes is decided in one place, `entrypoints.errors`.
+A part subclasses these; the docstring is the default message. An error's stable `code` is its
+class's name (`LastAdminError`: LAST_ADMIN), unless the class sets another. Which HTTP status a
+category becomes is decided in one place, `kit.http.error_statuses`.
 """
 
+import re
 from typing import Any, ClassVar
 
 
@@ -11,6 +13,12 @@ class SandyardError(Exception):
     """Internal error. Retry, and report the request id if it persists."""
 
     code: ClassVar[str] = "INTERNAL_ERROR"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "code" not in cls.__dict__:
+            name = cls.__name__.removesuffix("Error")
+            cls.code = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
 
     def __init__(
         self,
@@ -34,7 +42,6 @@ class InvalidError(SandyardError):
 class UnauthorizedError(SandyardError):
     """The bearer token is missing or invalid. Send `Authorization: Bearer …`."""
 
-    code = "UNAUTHORIZED"
     scheme: ClassVar[str] = "Bearer"
     """The authentication scheme of the endpoint, for `WWW-Authenticate`."""
 
@@ -49,31 +56,21 @@ class MetricsTokenError(UnauthorizedError):
 class ForbiddenError(SandyardError):
     """You do not have access to this."""
 
-    code = "FORBIDDEN"
-
 
 class NotFoundError(SandyardError):
     """Not found. Check the path and the id."""
-
-    code = "NOT_FOUND"
 
 
 class ConflictError(SandyardError):
     """The current state does not allow this."""
 
-    code = "CONFLICT"
-
 
 class ExhaustedError(SandyardError):
     """Nothing is available right now. Try again after `retry_after` seconds."""
 
-    code = "EXHAUSTED"
-
 
 class RangeNotSatisfiableError(SandyardError):
     """The range is outside the file. Request a range within its size."""
-
-    code = "RANGE_NOT_SATISFIABLE"
 
 
 class RateLimitedError(SandyardError):
@@ -109,46 +106,30 @@ def with_reason(error: SandyardError) -> str:
 class BadGatewayError(SandyardError):
     """The program behind this address did not return a valid response."""
 
-    code = "BAD_GATEWAY"
-
 
 class GatewayTimeoutError(SandyardError):
     """The program behind this address does not respond in time."""
-
-    code = "GATEWAY_TIMEOUT"
 
 
 class BodyTooLargeError(SandyardError):
     """The request body is larger than this server accepts. Send less at once."""
 
-    code = "BODY_TOO_LARGE"
-
 
 class BodyBrokenOffError(InvalidError):
     """The request body did not arrive completely and in time. Send it again without pauses."""
-
-    code = "BODY_BROKEN_OFF"
 
 
 class UnknownQueryParameterError(InvalidError):
     """This call does not accept the query parameter. The details list the accepted ones."""
 
-    code = "UNKNOWN_QUERY_PARAMETER"
-
 
 class RepeatedQueryParameterError(InvalidError):
     """A query parameter was sent more than once. Send each one once."""
-
-    code = "REPEATED_QUERY_PARAMETER"
 
 
 class RepeatedCredentialError(InvalidError):
     """More than one credential was sent. Send one: `Authorization` or `X-API-Key`, once."""
 
-    code = "REPEATED_CREDENTIAL"
-
 
 class MethodNotAllowedError(SandyardError):
     """This path does not support the method. The `Allow` header lists the supported ones."""
-
-    code = "METHOD_NOT_ALLOWED"

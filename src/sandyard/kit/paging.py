@@ -25,8 +25,6 @@ CURSOR_PATTERN = pattern(
 class InvalidCursorError(InvalidError):
     """The cursor does not belong to this listing. Start again without a cursor."""
 
-    code = "INVALID_CURSOR"
-
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):

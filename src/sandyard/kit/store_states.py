@@ -73,19 +73,13 @@ class StoreStates(Protocol):
 class StoreMovingError(UnavailableError):
     """The data is being moved to another engine, or was moved there. Try again shortly."""
 
-    code = "STORE_MOVING"
-
 
 class StoreElsewhereError(UnavailableError):
     """The configured engine is empty, and the one used before still has the data."""
 
-    code = "STORE_ELSEWHERE"
-
 
 class MoveConflictError(ConflictError):
     """Another move of this store is in progress."""
-
-    code = "MOVE_CONFLICT"
 
 
 _has_right: ContextVar[bool] = ContextVar("has_right", default=False)

@@ -7,19 +7,13 @@ from sandyard.kit.node import ElsewhereError
 class PreviewProjectNotFoundError(NotFoundError):
     """You have no project with this id. List your projects to find it."""
 
-    code = "PREVIEW_PROJECT_NOT_FOUND"
-
 
 class PreviewProjectArchivedError(ConflictError):
     """The project is archived and therefore read-only. Unarchive it first."""
 
-    code = "PREVIEW_PROJECT_ARCHIVED"
-
 
 class UnsafeFilePathError(InvalidError):
     """A file's path must be relative and stay inside the project."""
-
-    code = "UNSAFE_FILE_PATH"
 
     def __init__(self, path: str) -> None:
         shown = path[:100].encode(errors="replace").decode()
@@ -32,8 +26,6 @@ class UnsafeFilePathError(InvalidError):
 
 class FileConflictError(InvalidError):
     """A path is both written and deleted, written twice, or both a file and a folder."""
-
-    code = "FILE_CONFLICT"
 
 
 class FilesLimitError(InvalidError):
@@ -69,8 +61,6 @@ class PreviewsLimitError(ConflictError):
 class PreviewBusyError(UnavailableError):
     """Other callers are creating or changing this preview. Try again shortly."""
 
-    code = "PREVIEW_BUSY"
-
 
 class MigrationRefusedError(ConflictError):
     """The migration can't continue from this state."""
@@ -86,8 +76,6 @@ class SandboxGoneError(NotFoundError):
 
 class PreviewElsewhereError(ElsewhereError):
     """Another node runs or creates this preview. Call the server there; nothing was changed."""
-
-    code = "PREVIEW_ELSEWHERE"
 
 
 class ProviderTroubleError(UnavailableError):

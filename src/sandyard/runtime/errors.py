@@ -17,8 +17,6 @@ from sandyard.kit.errors import (
 class InvalidRunIdError(InvalidError):
     """A run id is a kind, an id and an attempt, each of 1 to 64 letters, digits, - and _."""
 
-    code = "INVALID_RUN_ID"
-
 
 class InvalidRepositoryError(InvalidError):
     """Send the `https://` address of a git repository without a user name, or a built-in
@@ -29,8 +27,6 @@ class InvalidRepositoryError(InvalidError):
 
 class UnsafePathError(InvalidError):
     """A file's path must be relative and stay inside the workspace."""
-
-    code = "UNSAFE_PATH"
 
     def __init__(self, path: str) -> None:
         shown = path[:100].encode(errors="replace").decode()
@@ -43,8 +39,6 @@ class UnsafePathError(InvalidError):
 
 class InvalidPathError(InvalidError):
     """A path must be valid text without NUL, of at most 4095 bytes."""
-
-    code = "INVALID_PATH"
 
     def __init__(self, path: str) -> None:
         shown = path[:100].encode(errors="replace").decode()
@@ -64,64 +58,44 @@ class FileRefusedError(ConflictError):
     """The sandbox refused this: its user lacks the permission, or this kind of file does not
     support it."""
 
-    code = "FILE_REFUSED"
-
 
 class TooManyFilesError(ConflictError):
     """There are too many files to list at once. List a subfolder, or use less depth."""
-
-    code = "TOO_MANY_FILES"
 
 
 class StorageFullError(ConflictError):
     """The sandbox's storage is full. Remove something first."""
 
-    code = "STORAGE_FULL"
-
 
 class InvalidArchiveError(InvalidError):
     """The tar archive is invalid or incomplete, or an entry would leave the folder."""
-
-    code = "INVALID_ARCHIVE"
 
 
 class OperationFailedError(ConflictError):
     """The sandbox could not complete this: its own programs ended the work, or its folders are
     nested too deeply or too large for its memory."""
 
-    code = "OPERATION_FAILED"
-
 
 class NotPackedError(ConflictError):
     """The files of the sandbox could not be packed: they are too large, or packing takes too long.
     Remove some first."""
 
-    code = "NOT_PACKED"
-
 
 class CommandRefusedError(ConflictError):
     """The command can't be run: the sandbox has no such program, folder or user."""
-
-    code = "COMMAND_REFUSED"
 
 
 class ProcessNotFoundError(NotFoundError):
     """There is no process with this id, or it ended long ago. List the processes to find it."""
 
-    code = "PROCESS_NOT_FOUND"
-
 
 class InputClosedError(ConflictError):
     """The process accepts no input: it was started without, has closed it, or has ended."""
-
-    code = "INPUT_CLOSED"
 
 
 class InputNotTakenError(ConflictError):
     """The process does not read its input. Part of the data may be waiting for it; send the rest
     when it reads again."""
-
-    code = "INPUT_NOT_TAKEN"
 
 
 class NotATerminalError(ConflictError):
@@ -133,69 +107,47 @@ class NotATerminalError(ConflictError):
 class InvalidSignalError(InvalidError):
     """There is no signal with this number."""
 
-    code = "INVALID_SIGNAL"
-
 
 class PortClosedError(ConflictError):
     """Nothing listens on this port of the sandbox."""
-
-    code = "PORT_CLOSED"
 
 
 class FilesTooLargeError(InvalidError):
     """The files are larger than the available storage. Send less, or allow more."""
 
-    code = "FILES_TOO_LARGE"
-
 
 class RunNotFoundError(NotFoundError):
     """There is no run with this id, or it was removed."""
-
-    code = "RUN_NOT_FOUND"
 
 
 class SnapshotNotFoundError(NotFoundError):
     """There is no such snapshot here. It has expired, or its files are missing: restore them."""
 
-    code = "SNAPSHOT_NOT_FOUND"
-
 
 class NotRunningError(ConflictError):
     """It is not running. Start it first."""
-
-    code = "NOT_RUNNING"
 
 
 class StillRunningError(ConflictError):
     """It is still running. Stop it first."""
 
-    code = "STILL_RUNNING"
-
 
 class AttemptEndedError(ConflictError):
     """This attempt has ended. Start a new one."""
 
-    code = "ATTEMPT_ENDED"
-
 
 class IsolationMissingError(UnavailableError):
     """Programs can't be isolated here: install bubblewrap, or set SANDBOX_ISOLATION=none."""
-
-    code = "ISOLATION_MISSING"
 
 
 class LimitsMissingError(UnavailableError):
     """The configured limits of sandboxes can't be enforced: correct SANDBOX_CGROUP_ROOT or
     SANDBOX_VOLUME."""
 
-    code = "LIMITS_MISSING"
-
 
 class DiskFullError(UnavailableError):
     """The server's disk is nearly full: nothing can be started or stored now. Try again later; its
     operator has to free space."""
-
-    code = "DISK_FULL"
 
     def __init__(self, *, free_bytes: int, reserve_bytes: int) -> None:
         details = {"free_bytes": free_bytes, "reserve_bytes": reserve_bytes}
@@ -205,8 +157,6 @@ class DiskFullError(UnavailableError):
 class RuntimeUnavailableError(UnavailableError):
     """The runtime can't be reached, or its folder can't be read or written. Nothing was decided;
     try again shortly."""
-
-    code = "RUNTIME_UNAVAILABLE"
 
 
 class RecordBrokenError(RuntimeUnavailableError):
@@ -220,25 +170,17 @@ class AgentFailedError(ConflictError, RuntimeUnavailableError):
     """The sandbox could not do this: its agent was ended by its own programs, or lacks memory or
     processes. Try again."""
 
-    code = "AGENT_FAILED"
-
 
 class SupervisorTimeoutError(UnavailableError):
     """The supervisor of this program does not respond in time. Try again shortly."""
-
-    code = "SUPERVISOR_TIMEOUT"
 
 
 class StartFailedError(ConflictError):
     """The program could not be started."""
 
-    code = "START_FAILED"
-
 
 class CloneFailedError(StartFailedError):
     """The repository could not be cloned. Check that its address is right and public."""
-
-    code = "CLONE_FAILED"
 
 
 class AddressRefusedError(CloneFailedError):
@@ -250,49 +192,33 @@ class AddressRefusedError(CloneFailedError):
 class EnvironmentMissingError(StartFailedError):
     """There is no such environment on this node. Import it, or use another."""
 
-    code = "ENVIRONMENT_MISSING"
-
 
 class EnvironmentRefusedError(InvalidError):
     """This is not a root file system that can be imported: use a tar of one, or an OCI layout."""
-
-    code = "ENVIRONMENT_REFUSED"
 
 
 class EnvironmentInUseError(ConflictError):
     """A running machine uses this environment. Stop it first."""
 
-    code = "ENVIRONMENT_IN_USE"
-
 
 class RestoreFailedError(StartFailedError):
     """The snapshot could not be restored. Start without it, or from another."""
-
-    code = "RESTORE_FAILED"
 
 
 class ProcfileMissingError(StartFailedError):
     """There is no Procfile at the top of the repository. Add one with a `web:` line."""
 
-    code = "PROCFILE_MISSING"
-
 
 class WebLineMissingError(StartFailedError):
     """The Procfile has no `web:` line. Add one with the command that serves on $PORT."""
-
-    code = "WEB_LINE_MISSING"
 
 
 class ExitedAtOnceError(StartFailedError):
     """The program ended before it listened on $PORT. Its last log lines say more."""
 
-    code = "EXITED_AT_ONCE"
-
 
 class NotListeningError(StartFailedError):
     """The program did not listen on $PORT in time. Its `web:` line must serve on that port."""
-
-    code = "NOT_LISTENING"
 
 
 class OverLimitError(StartFailedError):
@@ -304,13 +230,9 @@ class OverLimitError(StartFailedError):
 class StoppedWhileStartingError(StartFailedError):
     """It was stopped before it listened."""
 
-    code = "STOPPED_WHILE_STARTING"
-
 
 class SupervisorLostError(StartFailedError):
     """The supervisor was lost before the program listened. Start again."""
-
-    code = "SUPERVISOR_LOST"
 
 
 START_FAILURES: dict[str, type[StartFailedError]] = {

@@ -12,59 +12,40 @@ class InvalidApiKeyError(UnauthorizedError):
     """The API key is missing, unknown or revoked. Send a valid one as `X-API-Key` or as a bearer
     token."""
 
-    code = "INVALID_API_KEY"
     scheme = "ApiKey"
 
 
 class DeviceNotFoundError(NotFoundError):
     """No device with this hardware id is registered. The device must call `register` first."""
 
-    code = "DEVICE_NOT_FOUND"
-
 
 class DeviceBusyError(UnavailableError):
     """The device or key kept changing during this call. Try again shortly."""
-
-    code = "DEVICE_BUSY"
 
 
 class NoReadingsError(NotFoundError):
     """The device has no reading within the retention. Wait until it sends one."""
 
-    code = "NO_READINGS"
-
 
 class ApiKeyNotFoundError(NotFoundError):
     """There is no API key with this id. List the keys to find it."""
-
-    code = "API_KEY_NOT_FOUND"
 
 
 class BatchSizeExceededError(InvalidError):
     """The request has more than 100 readings; none was stored. Send at most 100 at a time."""
 
-    code = "BATCH_SIZE_EXCEEDED"
-
 
 class EmptyBatchError(InvalidError):
     """The request has no reading. Send one reading, or `readings` with 1 to 100 of them."""
-
-    code = "EMPTY_BATCH"
 
 
 class InvalidRangeError(InvalidError):
     """`from` is after `to`. Both are epoch milliseconds, and both are inclusive."""
 
-    code = "INVALID_RANGE"
-
 
 class TooManyBucketsError(InvalidError):
     """The range has more than 10,000 buckets. Use a longer `bucket` or a shorter range."""
 
-    code = "TOO_MANY_BUCKETS"
-
 
 class FormatNotInstalledError(InvalidError):
     """This server was installed without Parquet. Request csv, or install `sandyard[parquet]`."""
-
-    code = "FORMAT_NOT_INSTALLED"

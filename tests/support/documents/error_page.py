@@ -58,7 +58,7 @@ def _message(kind: type[SandyardError]) -> str:
 
 
 def _kinds() -> Iterator[type[SandyardError]]:
-    """Each code once; a subclass without a code of its own is told by its parent's."""
+    """Each code once; a subclass with the code of its parent is told by it."""
     for module in pkgutil.walk_packages(sandyard.__path__, "sandyard."):
         if not module.name.endswith(_NOT_IMPORTED) and ".migrations." not in module.name:
             import_module(module.name)
@@ -66,7 +66,7 @@ def _kinds() -> Iterator[type[SandyardError]]:
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        if "code" in vars(kind):
+        if kind.code != getattr(kind.__base__, "code", None):
             yield kind
 
 

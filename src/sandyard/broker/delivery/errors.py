@@ -6,13 +6,9 @@ from sandyard.kit.errors import ConflictError, InvalidError, NotFoundError, Unav
 class WebhookNotFoundError(NotFoundError):
     """There is no such webhook. `GET …/admin/webhooks` lists them."""
 
-    code = "WEBHOOK_NOT_FOUND"
-
 
 class EventNotFoundError(NotFoundError):
     """There is no such event, or it was removed. Use an `event_id` from a listing."""
-
-    code = "EVENT_NOT_FOUND"
 
 
 class WebhookAddressError(InvalidError):
@@ -25,13 +21,9 @@ class WebhookAddressError(InvalidError):
 class WebhooksOffError(ConflictError):
     """Webhooks are off on this server. Add `webhooks` to EVENT_SINKS."""
 
-    code = "WEBHOOKS_OFF"
-
 
 class WebhookBusyError(UnavailableError):
     """Others are changing the webhook at the same time. Try again."""
-
-    code = "WEBHOOK_BUSY"
 
 
 class SinkError(UnavailableError):

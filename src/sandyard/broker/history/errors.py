@@ -5,5 +5,3 @@ from sandyard.kit.errors import NotFoundError
 
 class JobNotFoundError(NotFoundError):
     """The Broker has no such job. `GET /v1/admin/jobs` lists them."""
-
-    code = "JOB_NOT_FOUND"

@@ -16,38 +16,26 @@ from sandyard.kit.errors import (
 class NoSandboxesAvailableError(ExhaustedError):
     """No sandbox is free. Try again after `retry_after` seconds, or enlarge the pool."""
 
-    code = "NO_SANDBOXES_AVAILABLE"
-
 
 class SandboxNotFoundError(NotFoundError):
     """There is no sandbox with this id. Use the `sandbox_id` that `allocate` returned."""
-
-    code = "SANDBOX_NOT_FOUND"
 
 
 class LeaseNotFoundError(NotFoundError):
     """This track and key have no lease: it was released and its sandbox deleted, or never made."""
 
-    code = "LEASE_NOT_FOUND"
-
 
 class NotSandboxOwnerError(ForbiddenError):
     """This sandbox is not allocated to your track. Use the id that your own `allocate` returned."""
-
-    code = "NOT_SANDBOX_OWNER"
 
 
 class AllocationExpiredError(ForbiddenError):
     """The lease has expired, and the sandbox is reclaimed automatically. Allocate a new one."""
 
-    code = "ALLOCATION_EXPIRED"
-
 
 class LeaseTooLongError(ConflictError):
     """The lease would be longer than LEASE_MAX_HOURS. Request at most `possible_minutes` of the
     details."""
-
-    code = "LEASE_TOO_LONG"
 
     def __init__(self, *, possible_minutes: int) -> None:
         super().__init__(details={"possible_minutes": possible_minutes})
@@ -55,8 +43,6 @@ class LeaseTooLongError(ConflictError):
 
 class TransitionNotAllowedError(ConflictError):
     """The sandbox's state does not allow this action."""
-
-    code = "TRANSITION_NOT_ALLOWED"
 
     def __init__(self, action: str, status: str, allowed_from: Iterable[str]) -> None:
         allowed = " or ".join(allowed_from)
@@ -70,14 +56,10 @@ class AlreadyLeasedError(ConflictError):
     """A track has had this sandbox, and a sandbox is never leased twice. Release it to delete
     it."""
 
-    code = "ALREADY_LEASED"
-
 
 class ReplacementLimitError(RateLimitedError):
     """The sandbox of this lease was replaced as often as LEASE_MAX_REPLACEMENTS allows. Ask an
     operator to replace it, or allocate another after `retry_after` seconds, when the lease ends."""
-
-    code = "REPLACEMENT_LIMIT"
 
 
 class RowBusyError(UnavailableError):
@@ -89,34 +71,26 @@ class RowBusyError(UnavailableError):
 class InvalidTrackIdError(InvalidError):
     """Send `X-Track-ID` once, with 1 to 128 of the characters A-Z a-z 0-9 . _ : and -."""
 
-    code = "INVALID_TRACK_ID"
-
 
 class InvalidIdempotencyKeyError(InvalidError):
     """Send `Idempotency-Key` at most once, with 1 to 128 visible ASCII characters."""
-
-    code = "INVALID_IDEMPOTENCY_KEY"
 
 
 class InvalidNamePrefixError(InvalidError):
     """Send `X-Sandbox-Name-Prefix` at most once: 1 to 128 printable ASCII characters, no leading or
     trailing blank."""
 
-    code = "INVALID_NAME_PREFIX"
-
 
 class InvalidTrackNameError(InvalidError):
     """Send `X-Instruqt-Track-ID` at most once: 1 to 128 printable ASCII characters, no leading or
     trailing blank."""
 
-    code = "INVALID_TRACK_NAME"
-
 
 class InvalidLabMinutesError(InvalidError):
     """Send `X-Lab-Minutes` at most once, as a whole number from 1 to 60 x LEASE_MAX_HOURS."""
 
-    code = "INVALID_LAB_MINUTES"
-
 
 class TrackRateLimitedError(RateLimitedError):
     """This track asks too often. Wait `retry_after` seconds; a lease it has stays its own."""
+
+    code = RateLimitedError.code

@@ -6,8 +6,6 @@ from sandyard.kit.errors import ConflictError, UnavailableError
 class ProviderUnavailableError(UnavailableError):
     """The cloud provider fails or does not respond. The pool keeps serving; try again later."""
 
-    code = "PROVIDER_UNAVAILABLE"
-
 
 class CircuitOpenError(ProviderUnavailableError):
     """The provider failed too often and is not called for a while. It is retried automatically."""
@@ -18,13 +16,9 @@ class CircuitOpenError(ProviderUnavailableError):
 class CreationNotSupportedError(ConflictError):
     """The provider's API can't create sandboxes. Create them there; `sync` adds them."""
 
-    code = "CREATION_NOT_SUPPORTED"
-
 
 class ProviderMismatchError(ConflictError):
     """The pool belongs to another provider. Set CSP_BASE_URL as before, or use another pool."""
-
-    code = "PROVIDER_MISMATCH"
 
     def __init__(self, remembered: str, configured: str) -> None:
         super().__init__(
@@ -38,8 +32,6 @@ class ProviderMismatchError(ConflictError):
 class ProviderChangeRefusedError(ConflictError):
     """The pool is not empty, and sandboxes of a simulated provider never belong to a real one. Use
     another --data-dir or database, or delete the sandboxes first."""
-
-    code = "PROVIDER_CHANGE_REFUSED"
 
 
 def _provider(name: str) -> str:

@@ -6,16 +6,10 @@ from sandyard.kit.errors import InvalidError, NotFoundError
 class TicketNotFoundError(NotFoundError):
     """This track and key are not in the queue."""
 
-    code = "TICKET_NOT_FOUND"
-
 
 class InvalidPreferError(InvalidError):
     """Send `Prefer: wait=60` at most once, with whole seconds."""
 
-    code = "INVALID_PREFER"
-
 
 class InvalidPriorityError(InvalidError):
     """Send `Priority: u=3` at most once, with an urgency from 0 (served first) to 7."""
-
-    code = "INVALID_PRIORITY"

@@ -6,14 +6,10 @@ from sandyard.kit.errors import ConflictError, InvalidError, NotFoundError
 class ReservationNotFoundError(NotFoundError):
     """There is no reservation with this id. List them with their times to find it."""
 
-    code = "RESERVATION_NOT_FOUND"
-
 
 class OverbookedError(ConflictError):
     """The pool is too small for this reservation and the others at that time. Request at most
     `possible` of the details, choose another time, or raise POOL_MAX_TOTAL."""
-
-    code = "OVERBOOKED"
 
     def __init__(self, *, possible: int) -> None:
         super().__init__(details={"possible": possible})
@@ -23,11 +19,7 @@ class ReservationExistsError(ConflictError):
     """Another reservation was made with this `Idempotency-Key`. Send a new key, or the same body as
     before."""
 
-    code = "RESERVATION_EXISTS"
-
 
 class InvalidReservationError(InvalidError):
     """Send a `to` that is later than `from` and than now, at most 366 days after `from`, and
     either `track_prefix` or `client`."""
-
-    code = "INVALID_RESERVATION"

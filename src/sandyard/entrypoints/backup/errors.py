@@ -12,10 +12,6 @@ class BackupError(SandyardError):
 class ArchiveInvalidError(BackupError):
     """The file is no backup, or was damaged. Use another."""
 
-    code = "ARCHIVE_INVALID"
-
 
 class DataDirNotEmptyError(BackupError):
     """There is something in the data dir. Choose another --data-dir, or empty it."""
-
-    code = "DATA_DIR_NOT_EMPTY"

@@ -24,19 +24,13 @@ from sandyard.wiring.spec import PartSpec
 class DataDirInUseError(SandyardError):
     """Another process serves from this data dir. Stop it first, or choose another --data-dir."""
 
-    code = "DATA_DIR_IN_USE"
-
 
 class DataDirNotWritableError(SandyardError):
     """The data dir can't be written. Mend that, or choose another --data-dir."""
 
-    code = "DATA_DIR_NOT_WRITABLE"
-
 
 class RestoreUnfinishedError(SandyardError):
     """A restore into this data dir broke off. Empty the data dir and restore again."""
-
-    code = "RESTORE_UNFINISHED"
 
 
 _PROBE_BYTES = 64 * 1024

@@ -31,13 +31,9 @@ that do not block others are in `connections`."""
 class PortInUseError(SandyardError):
     """The port is taken. Stop what listens there, or choose another --port."""
 
-    code = "PORT_IN_USE"
-
 
 class TlsFilesError(SandyardError):
     """The certificate and its key can't be used. Correct --tls-cert or --tls-key."""
-
-    code = "TLS_FILES"
 
 
 @dataclass(frozen=True, slots=True)

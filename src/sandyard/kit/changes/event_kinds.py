@@ -42,8 +42,6 @@ EVENT_KINDS = frozenset(_KINDS.split())
 class UnknownEventKindError(InvalidError):
     """There is no such kind of event. docs/events.md lists all kinds."""
 
-    code = "UNKNOWN_EVENT_KIND"
-
     def __init__(self, kind: str) -> None:
         known = {*EVENT_KINDS, *(f"{each.partition('.')[0]}.*" for each in EVENT_KINDS)}
         nearest = next(iter(get_close_matches(kind, sorted(known), n=1)), None)

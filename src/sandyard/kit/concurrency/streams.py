@@ -10,8 +10,6 @@ from sandyard.kit.errors import RateLimitedError
 class TooManyStreamsError(RateLimitedError):
     """Too many streams are open. Close some of them first."""
 
-    code = "TOO_MANY_STREAMS"
-
 
 class StreamLimit:
     def __init__(self, most: int) -> None:

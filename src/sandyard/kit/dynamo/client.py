@@ -100,8 +100,6 @@ class TransactionRefusedError(Exception):
 class TableMissingError(UnavailableError):
     """The DynamoDB table does not exist. Run `sandyard tables create`, or check AWS_REGION."""
 
-    code = "TABLE_MISSING"
-
 
 class _PassingError(Exception):
     """A fault that may be over at the next try; `trouble` is what callers are told of it."""

@@ -25,8 +25,6 @@ _FILLED_SEC = 3600
 class TableUnfitError(UnavailableError):
     """The layout of a DynamoDB table does not match what this part needs."""
 
-    code = "TABLE_UNFIT"
-
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:

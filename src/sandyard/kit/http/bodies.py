@@ -26,8 +26,6 @@ _READ_SEC = 30.0
 class TooManyKeysError(InvalidError):
     """An object in the body has more than 200 keys. Send fewer."""
 
-    code = "TOO_MANY_KEYS"
-
 
 @dataclass(frozen=True, slots=True)
 class BodyLimit:

@@ -45,19 +45,13 @@ _API_KEY = re.compile(r"(sbk-[a-z0-9]{40}|e2b_[0-9a-f]{40})\Z")
 class LoginRequiredError(UnauthorizedError):
     """No valid credential was sent. Log in, or send an API key: `Authorization: Bearer …`, once."""
 
-    code = "LOGIN_REQUIRED"
-
 
 class ScopeMissingError(ForbiddenError):
     """This API key's scope does not allow this. Use a key with a wider scope, or log in."""
 
-    code = "SCOPE_MISSING"
-
 
 class AdminsOnlyError(ForbiddenError):
     """Only admins may do this. Ask one of them."""
-
-    code = "ADMINS_ONLY"
 
 
 class RequestRate:

@@ -16,98 +16,66 @@ from sandyard.kit.errors import (
 class InvalidCredentialsError(UnauthorizedError):
     """The login or the password is wrong, or the account is not active. Check both."""
 
-    code = "INVALID_CREDENTIALS"
-
 
 class WrongPasswordError(ForbiddenError):
     """The current password is wrong. Nothing was changed."""
 
-    code = "WRONG_PASSWORD"
-
 
 class LoginNeededError(ForbiddenError):
     """An API key may not do this. Log in with your password."""
-
-    code = "LOGIN_NEEDED"
 
 
 class InvalidVerificationTokenError(InvalidError):
     """The token is unknown, used or expired, or the user name was taken meanwhile. Sign up
     again."""
 
-    code = "INVALID_VERIFICATION_TOKEN"
-
 
 class InvalidResetTokenError(InvalidError):
     """The token is unknown, used or expired. Request another."""
-
-    code = "INVALID_RESET_TOKEN"
 
 
 class AccountNotFoundError(NotFoundError):
     """There is no account with this id. List the users to find it."""
 
-    code = "ACCOUNT_NOT_FOUND"
-
 
 class AccountExistsError(ConflictError):
     """The e-mail address or the user name is taken. Choose another."""
-
-    code = "ACCOUNT_EXISTS"
 
 
 class OwnAccountError(ConflictError):
     """You can't deactivate your own account. Another admin can."""
 
-    code = "OWN_ACCOUNT"
-
 
 class LastAdminError(ConflictError):
     """This is the last active admin. Make another account an admin first."""
-
-    code = "LAST_ADMIN"
 
 
 class SignupClosedError(ForbiddenError):
     """Sign-up is closed. Ask an admin for an account."""
 
-    code = "SIGNUP_CLOSED"
-
 
 class InvitationRequiredError(ForbiddenError):
     """Sign-up requires a valid invitation to this address. Ask an admin for one."""
 
-    code = "INVITATION_REQUIRED"
-
 
 class OidcNotConfiguredError(ForbiddenError):
     """No identity provider is configured. Log in with your password."""
-
-    code = "OIDC_NOT_CONFIGURED"
 
 
 class InvalidOidcLoginError(UnauthorizedError):
     """The login through the identity provider was not completed, took too long or was already used.
     Start it again."""
 
-    code = "INVALID_OIDC_LOGIN"
-
 
 class EmailNotVerifiedError(ForbiddenError):
     """The identity provider has not verified your e-mail address. Verify it there, then log in
     again."""
 
-    code = "EMAIL_NOT_VERIFIED"
-
 
 class AccountInactiveError(ForbiddenError):
     """Your account is not active. Ask an admin to activate it."""
-
-    code = "ACCOUNT_INACTIVE"
 
 
 class OidcIssuerUnavailableError(UnavailableError):
     """The identity provider fails or does not respond. Try again shortly, or log in with your
     password."""
-
-    code = "OIDC_ISSUER_UNAVAILABLE"

@@ -6,22 +6,14 @@ from sandyard.kit.errors import ConflictError, ForbiddenError, InvalidError, Not
 class KeyNotFoundError(NotFoundError):
     """You have no API key with this id. List your keys to find it."""
 
-    code = "KEY_NOT_FOUND"
-
 
 class KeyNameTakenError(ConflictError):
     """You have an API key with this name. Choose another."""
-
-    code = "KEY_NAME_TAKEN"
 
 
 class KeyMakesNoKeysError(ForbiddenError):
     """An API key can't create API keys, so that revoking it is final. Log in instead."""
 
-    code = "KEY_MAKES_NO_KEYS"
-
 
 class ExpiryPassedError(InvalidError):
     """`expires_at` is in the past. Send a future time, or leave it out."""
-
-    code = "EXPIRY_PASSED"

@@ -31,8 +31,6 @@ _UNITS_SEC = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 class InvalidSpanError(InvalidError):
     """`from` must be before `to`, with at most 10,000 buckets between them."""
 
-    code = "INVALID_SPAN"
-
 
 _BUCKET = pattern(
     r"^[1-9][0-9]{0,5}[smhd]$", "must be a number and a unit, such as 30s, 5m, 1h or 1d"

@@ -5,5 +5,3 @@ from sandyard.kit.errors import NotFoundError
 
 class NotificationNotFoundError(NotFoundError):
     """You have no notification with this id. List your notifications to find it."""
-
-    code = "NOTIFICATION_NOT_FOUND"

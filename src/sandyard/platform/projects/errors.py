@@ -6,13 +6,9 @@ from sandyard.kit.errors import ConflictError, NotFoundError
 class ProjectNotFoundError(NotFoundError):
     """You have no project with this id. List your projects to find it."""
 
-    code = "PROJECT_NOT_FOUND"
-
 
 class ProjectNameTakenError(ConflictError):
     """You have a project with this name. Choose another."""
-
-    code = "PROJECT_NAME_TAKEN"
 
 
 class ProjectsLimitError(ConflictError):
@@ -24,8 +20,6 @@ class ProjectsLimitError(ConflictError):
 class ProjectArchivedError(ConflictError):
     """The project is archived and therefore read-only. Unarchive it first."""
 
-    code = "PROJECT_ARCHIVED"
-
 
 class DefaultProjectError(ConflictError):
     """The default project can't be archived or deleted. Make another the default first."""
@@ -35,5 +29,3 @@ class DefaultProjectError(ConflictError):
 
 class ProjectInUseError(ConflictError):
     """The project has sandboxes. Recycle them, or archive the project instead."""
-
-    code = "PROJECT_IN_USE"

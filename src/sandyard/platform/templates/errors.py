@@ -6,31 +6,21 @@ from sandyard.kit.errors import ConflictError, ForbiddenError, NotFoundError
 class TemplateNotFoundError(NotFoundError):
     """There is no template with this id, or it is private. List the templates."""
 
-    code = "TEMPLATE_NOT_FOUND"
-
 
 class TemplateNameTakenError(ConflictError):
     """There is a template with this name, yours or official. Choose another."""
-
-    code = "TEMPLATE_NAME_TAKEN"
 
 
 class TemplateReadOnlyError(ForbiddenError):
     """You may not change this template. Create your own."""
 
-    code = "TEMPLATE_READ_ONLY"
-
 
 class OfficialTemplateError(ForbiddenError):
     """Only admins can create official templates. Create a public one."""
 
-    code = "OFFICIAL_TEMPLATE"
-
 
 class EnvironmentUnknownError(ConflictError):
     """There is no environment with this name. Use an existing one, or leave it out."""
-
-    code = "ENVIRONMENT_UNKNOWN"
 
 
 class TemplatesLimitError(ConflictError):

@@ -6,8 +6,6 @@ from sandyard.kit.errors import ConflictError, NotFoundError
 class VariableNotFoundError(NotFoundError):
     """There is no variable with this name. List the variables to find it."""
 
-    code = "VARIABLE_NOT_FOUND"
-
 
 class VariablesLimitError(ConflictError):
     """Your account is at its limit of variables and secrets. Remove one first."""
@@ -17,5 +15,3 @@ class VariablesLimitError(ConflictError):
 
 class SecretUnreadableError(ConflictError):
     """A value can't be decrypted: its key is no longer in SECRETS_KEY. Set the value again."""
-
-    code = "SECRET_UNREADABLE"

@@ -26,19 +26,13 @@ _LONGEST_OBEYED_SEC = 10.0
 class ServerRefusedError(SandyardError):
     """The server refused a call of the fleet. Check the URL and the token."""
 
-    code = "SERVER_REFUSED"
-
 
 class ServerNotFoundError(SandyardError):
     """No server answers. Start one with `sandyard serve`, or give the --url of one that runs."""
 
-    code = "SERVER_NOT_FOUND"
-
 
 class NoProgressError(SandyardError):
     """The server gave no useful answer for too long. Look at its log, or raise --stall-timeout."""
-
-    code = "NO_PROGRESS"
 
 
 class StallTimeout:

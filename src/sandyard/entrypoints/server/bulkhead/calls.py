@@ -30,6 +30,8 @@ Connect = Callable[[], Awaitable[Connection]]
 class ProcessAwayError(UnavailableError):
     """The process for this request is not running. Try again shortly."""
 
+    code = UnavailableError.code
+
 
 class BrokenOffError(Exception):
     """The other process died in the middle of its response."""

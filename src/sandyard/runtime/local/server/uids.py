@@ -13,8 +13,6 @@ from sandyard.kit.errors import ExhaustedError
 class NoUidLeftError(ExhaustedError):
     """All uids for sandboxes are in use. Remove sandboxes that have ended."""
 
-    code = "NO_UID_LEFT"
-
 
 class Uids:
     """Maps uids to runs: a link per uid, to the folder of the run. When that folder is gone the uid
