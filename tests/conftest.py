@@ -20,9 +20,6 @@ from xdist.scheduler import LoadFileScheduling
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
-from sandyard.broker.stores.dynamodb import DynamoPoolStore
-from sandyard.broker.stores.sql import SqlPoolStore
-from sandyard.kit.clock import SystemClock
 from sandyard.kit.sql.database import Database
 from tests.support.broker.services import new_broker
 from tests.support.clocks import ManualClock
@@ -33,7 +30,7 @@ from tests.support.storage.engines import (
     broker_database,
     drop_databases,
     dynamo_server,
-    pool_table,
+    pool_store,
     postgres_folder,
     postgres_server,
 )
@@ -144,12 +141,8 @@ def dynamo_url() -> Iterator[str]:
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str, dynamo_url: str
 ) -> AsyncIterator[PoolStore]:
-    if request.param == "dynamodb":
-        async with pool_table(dynamo_url) as pool:
-            yield DynamoPoolStore(pool, clock=SystemClock(), prefetch_size=15, counts_age_sec=0)
-        return
-    async with broker_database(request.param, tmp_path, postgres_url) as database:
-        yield SqlPoolStore(database)
+    async with pool_store(request.param, tmp_path, postgres_url, dynamo_url) as store:
+        yield store
 
 
 @pytest.fixture

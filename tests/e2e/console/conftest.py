@@ -62,6 +62,7 @@ def console(
         "OIDC_CLIENT_ID": CLIENT_ID,
         "OIDC_CLIENT_SECRET": f"file:{secret}",
         "WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
+        "CLEANUP_INTERVAL_SEC": "86400",  # what a test has just marked for deletion is still listed
         "QUEUE_TICKET_TTL_SEC": "3600",  # who waits is still shown after a while on a busy machine
     }
     with sandyard_serve(folder / "data", environment=environment) as server:

@@ -14,6 +14,7 @@ from tests.support.servers.processes import run_sandyard, sandyard_serve, wait_u
 from tests.support.servers.users import signed_up
 
 TOOLS = ROOT / ".tools"
+VERSIONS = ("2.2.7", pytest.param("2.7.0", marks=pytest.mark.torture))
 SECRETS = {
     "JWT_SECRET": "the-signing-key-of-the-tests-which-is-long",
     "GATEWAY_SECRET": "the-other-signing-key-of-the-tests-is-long",
@@ -64,14 +65,14 @@ def make_certificate(certificate: Path, private: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("version", ["2.7.0", "2.2.7"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_calls_of_an_older_sdk(served: dict[str, str], version: str) -> None:
     """One of a year ago, and one of before."""
     python = TOOLS / f"e2b-{version}" / "bin" / "python"
     run([str(python), str(SCRIPTS / "older_calls.py")], served)
 
 
-@pytest.mark.parametrize("version", ["2.7.0", "2.2.7"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_calls_of_an_older_javascript_sdk(served: dict[str, str], version: str) -> None:
     modules = TOOLS / f"e2b-js-{version}" / "node_modules"
     run(["node", str(SCRIPTS / "older_calls.mjs"), str(modules)], served)

@@ -16,7 +16,7 @@ from tests.support.servers.users import create_admin
 
 pytestmark = pytest.mark.timeout(600)  # one run for all tests here, of some thousand calls
 
-MAX_EXAMPLES = {"sampled": 2, "whole": 5}
+MAX_EXAMPLES = {"sampled": 1, "whole": 5}
 TORTURE = pytest.mark.torture
 PASSWORD = "correct horse battery"
 OPEN = {

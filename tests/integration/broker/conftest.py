@@ -1,5 +1,8 @@
 """The pool of these tests."""
 
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import pytest
 
 from sandyard.broker.metrics import BrokerMetrics
@@ -9,6 +12,15 @@ from sandyard.tools.provider.simulator import Simulator
 from tests.integration.broker.yard import Yard
 from tests.integration.conftest import Connect
 from tests.support.clocks import ManualClock
+from tests.support.storage.engines import ONE_STORE_ENGINE, pool_store
+
+
+@pytest.fixture(params=ONE_STORE_ENGINE)
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str, dynamo_url: str
+) -> AsyncIterator[PoolStore]:
+    async with pool_store(request.param, tmp_path, postgres_url, dynamo_url) as store:
+        yield store
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from tests.support.clocks import RunningClock
 from tests.support.platform.in_process import MigratedEngines, PlatformApi, platform_api
 from tests.support.runtime.git_server import GitServer, git_server
-from tests.support.storage.engines import SQL_ENGINES
+from tests.support.storage.engines import ONE_SQL_ENGINE
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
         yield server
 
 
-@pytest.fixture(params=SQL_ENGINES)
+@pytest.fixture(params=ONE_SQL_ENGINE)
 async def api(
     request: pytest.FixtureRequest, migrated: MigratedEngines, tmp_path: Path, git: GitServer
 ) -> AsyncIterator[PlatformApi]:

@@ -23,13 +23,13 @@ from tests.support.platform.in_process import (
     read_outbox,
     token_in,
 )
-from tests.support.storage.engines import SQL_ENGINES
+from tests.support.storage.engines import ONE_SQL_ENGINE
 
 CALLERS, STEPS = 6, 25
 NAMES = ("one", "two", "three")
 
 
-@pytest.fixture(params=SQL_ENGINES)
+@pytest.fixture(params=ONE_SQL_ENGINE)
 async def quiet(
     request: pytest.FixtureRequest, migrated: MigratedEngines, tmp_path: Path
 ) -> AsyncIterator[PlatformApi]:

@@ -26,7 +26,7 @@ from tests.support.platform.random_requests import (
     run_random_requests,
 )
 from tests.support.platform.sandboxes import add_template
-from tests.support.storage.engines import SQL_ENGINES
+from tests.support.storage.engines import ONE_SQL_ENGINE, SQL_ENGINES
 
 QUOTA = 2
 NAMES = ("one", "two", "three")
@@ -200,7 +200,7 @@ def _runs(usage: Any) -> bool:
     return bool(usage.service_type == "sandbox_runtime")
 
 
-@pytest.mark.parametrize("engine", SQL_ENGINES)
+@pytest.mark.parametrize("engine", ONE_SQL_ENGINE)
 def test_random_lives(migrated: MigratedEngines, engine: str) -> None:
     run_random_requests(Yard, migrated, engine, examples=2, steps=10)
 

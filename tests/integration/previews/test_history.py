@@ -16,7 +16,7 @@ from tests.support.clocks import RunningClock
 from tests.support.e2b.double import E2bDouble, e2b_double
 from tests.support.platform.in_process import Caller, migrate_engines
 from tests.support.previews.in_process import PreviewApi, preview_api
-from tests.support.storage.engines import SQL_ENGINES
+from tests.support.storage.engines import ONE_SQL_ENGINE
 
 PROJECTS = 4
 CALLERS = 4
@@ -24,7 +24,7 @@ ROUNDS = 12
 TROUBLE = ("rate_limited", "error", "drop", "drop_after")
 
 
-@pytest.fixture(params=SQL_ENGINES)
+@pytest.fixture(params=ONE_SQL_ENGINE)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str) -> str | None:
     migrated = migrate_engines(tmp_path / "migrated", postgres_url)
     return asyncio.run(migrated.copy(request.param, tmp_path))

@@ -20,7 +20,7 @@ from tests.support.platform.random_requests import (
     run_random_requests,
 )
 from tests.support.previews.in_process import PreviewApi, preview_api
-from tests.support.storage.engines import SQL_ENGINES
+from tests.support.storage.engines import ONE_SQL_ENGINE, SQL_ENGINES
 
 TROUBLE = ("rate_limited", "error", "drop", "drop_after")
 WHERE = ("create", "get", "upload")
@@ -122,7 +122,7 @@ class Pages(RandomRequests[PreviewApi]):
         assert answer.status_code < 500 or answer.status_code == 503, answer.text
 
 
-@pytest.mark.parametrize("engine", SQL_ENGINES)
+@pytest.mark.parametrize("engine", ONE_SQL_ENGINE)
 def test_random_lives(migrated: MigratedEngines, engine: str) -> None:
     run_random_requests(Pages, migrated, engine, examples=2, steps=8)
 

@@ -63,10 +63,16 @@ async def read(session: Session) -> object:
 INSIDE = ("upload", "download", "run")
 
 
+KINDS = (
+    "rate_limited",
+    *(pytest.param(kind, marks=pytest.mark.torture) for kind in ("error", "unavailable")),
+)
+
+
 @pytest.mark.parametrize(
     ("operation", "call"), [("upload", write), ("run", stat), ("run", run), ("download", read)]
 )
-@pytest.mark.parametrize("kind", ["rate_limited", "error", "unavailable"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_it_is_sent_nothing_before_the_pause_is_over(
     double: E2bMachines,
     machines: Machines,

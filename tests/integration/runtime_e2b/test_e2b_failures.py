@@ -43,7 +43,9 @@ FIRST_READER_HANGS = """
 case "$BASH_EXECUTION_STRING" in *read_log*) mkdir ~/reading && sleep 1000 ;; esac
 """
 """A profile for the shell that every call into a machine begins with."""
-KINDS = ("drop", "error", "unavailable", "nonsense", "rate_limited", "unauthorized", "lost")
+FEW_KINDS = ("drop", "rate_limited", "lost")
+OTHER_KINDS = ("error", "unavailable", "nonsense", "unauthorized")
+KINDS = (*FEW_KINDS, *(pytest.param(kind, marks=pytest.mark.torture) for kind in OTHER_KINDS))
 
 
 async def test_a_repository_that_can_not_be_used_is_told(

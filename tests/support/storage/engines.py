@@ -12,11 +12,15 @@ from uuid import uuid4
 
 import asyncpg
 import httpx
+import pytest
 import sqlalchemy as sa
 from aiodynamo.credentials import Key, StaticCredentials
 
+from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
-from sandyard.broker.stores.sql import MIGRATIONS
+from sandyard.broker.stores.dynamodb import DynamoPoolStore
+from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
+from sandyard.kit.clock import SystemClock
 from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy
 from sandyard.kit.free_ports import free_port
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
@@ -24,6 +28,9 @@ from sandyard.kit.sql.migrations import Migrations
 
 SQL_ENGINES = ("sqlite", "postgresql")
 STORE_ENGINES = (*SQL_ENGINES, "dynamodb")
+ONE_SQL_ENGINE = ("postgresql", pytest.param("sqlite", marks=pytest.mark.torture))
+"""For use cases whose stores have contract tests on every engine. Servers of tests use SQLite."""
+ONE_STORE_ENGINE = (*ONE_SQL_ENGINE, pytest.param("dynamodb", marks=pytest.mark.torture))
 SHARED_ENGINES = ("postgresql", "dynamodb")
 """Those that servers share."""
 AWS_ENVIRONMENT = {
@@ -218,6 +225,19 @@ def _wait_for(url: str) -> None:
             time.sleep(0.02)
         else:
             return
+
+
+@asynccontextmanager
+async def pool_store(
+    engine: str, folder: Path, postgres_url: str, dynamo_url: str
+) -> AsyncIterator[PoolStore]:
+    """An empty pool on the engine."""
+    if engine == "dynamodb":
+        async with pool_table(dynamo_url) as pool:
+            yield DynamoPoolStore(pool, clock=SystemClock(), prefetch_size=15, counts_age_sec=0)
+        return
+    async with broker_database(engine, folder, postgres_url) as database:
+        yield SqlPoolStore(database)
 
 
 @asynccontextmanager

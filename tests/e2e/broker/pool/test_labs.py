@@ -207,7 +207,8 @@ def test_a_token_for_one_course_and_an_address_with_a_slash(
     lab: tuple[ServerProcess, str], host: Host, language: str
 ) -> None:
     server, provider = lab
-    httpx.post(f"{provider}/_sim/sandboxes", json={"count": 1}, timeout=60)
+    # The first ones are kept for those who gave up waiting just now.
+    httpx.post(f"{provider}/_sim/sandboxes", json={"count": 6}, timeout=60)
     httpx.post(f"{server.url}/v1/admin/sync", headers=server.admin, timeout=30)
     host.token, host.url = course_token(server, f"dns-{language}"), f"{server.url}/"
     code, output = host.run(language, "setup")
