@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from starlette.types import Receive, Scope, Send
+from websockets.sync.client import connect
 
 from benchmarks.report import Figure, Measured, Say
 from sandyard.entrypoints.http.middleware import InFlight
@@ -30,6 +31,9 @@ _ROUNDS, _SMALL_CALLS, _LARGE_CALLS = 5, 400, 10
 
 
 async def _app(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await _echo(receive, send)
+        return
     while scope["method"] == "POST" and (await receive()).get("more_body"):
         pass
     body = _LARGE if scope["path"] == "/large" else _SMALL
@@ -38,6 +42,13 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
         piece = body[begin : begin + (1 << 16)]
         await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
+
+
+async def _echo(receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "websocket.accept"})
+    while (message := await receive())["type"] == "websocket.receive":
+        await send({"type": "websocket.send", "bytes": message["bytes"]})
 
 
 async def _serve_tenants(end: socket.socket) -> None:
@@ -79,10 +90,21 @@ def _seconds(port: int, calls: int, method: str, path: str, body: bytes | None =
     return (time.perf_counter() - began) / calls
 
 
+def _echo_seconds(port: int, messages: int) -> float:
+    """From a message of 1 kB to its echo."""
+    with connect(f"ws://127.0.0.1:{port}/", proxy=None) as client:
+        began = time.perf_counter()
+        for _ in range(messages):
+            client.send(_SMALL)
+            client.recv()
+        return (time.perf_counter() - began) / messages
+
+
 _CASES: dict[str, Callable[[int], float]] = {
     "1 kB down": lambda port: _seconds(port, _SMALL_CALLS, "GET", "/"),
     "10 MB down": lambda port: _seconds(port, _LARGE_CALLS, "GET", "/large"),
     "10 MB up": lambda port: _seconds(port, _LARGE_CALLS, "POST", "/", _LARGE),
+    "echo of 1 kB by a WebSocket": lambda port: _echo_seconds(port, _SMALL_CALLS),
 }
 
 

@@ -51,7 +51,11 @@ def test_claims_go_on_while_the_tenants_process_is_stalled(server: ServerProcess
     os.kill(server.tenants_pid, signal.SIGSTOP)
     try:
         assert claim(server, "stalled") == 201
+        began = time.monotonic()
+        with pytest.raises(httpx.ReadTimeout):  # it is not known to be dead: a call to it waits
+            httpx.get(f"{server.url}/api/v1/me", timeout=0.5)
         ready = httpx.get(f"{server.url}/readyz", timeout=60)
+        assert time.monotonic() - began < 20
         told = ready.json()["error"]["details"]["parts"]
         assert told == dict.fromkeys(("platform", "previews"), "Its process does not respond.")
         assert "pool_total 25.0" in httpx.get(f"{server.url}/metrics", timeout=60).text

@@ -15,6 +15,8 @@ from sandyard.entrypoints.server.bulkhead.calls import (
     ProcessAwayError,
 )
 from sandyard.entrypoints.server.bulkhead.channel import Channel, drop_calls, new_pair
+from sandyard.entrypoints.server.bulkhead.keeper import Keeper
+from sandyard.entrypoints.server.bulkhead.tenants import TenantsProcess
 from sandyard.kit.sizes import MESSAGE_BYTES
 
 PIECE = 64 * 1024
@@ -235,6 +237,25 @@ async def test_calls_that_a_dead_process_has_not_accepted_end() -> None:
             await asyncio.sleep(0.01)
             drop_calls(theirs)
     assert {type(call.exception()) for call in calls} == {ProcessAwayError}
+
+
+async def test_calls_to_a_process_that_is_stalled_do_not_pile_up() -> None:
+    ours, theirs = new_pair()
+    client = Client(piece(b""))
+    with ours, theirs:
+        tenants = TenantsProcess(Keeper(0, ours), on_end=lambda: None, hand_over_sec=0.2)
+        calls = [
+            asyncio.create_task(tenants.caller(HTTP, client.receive, client.send))
+            for _ in range(2000)
+        ]
+        _, waiting = await asyncio.wait(calls, timeout=2)
+        refused = [type(call.exception()) for call in calls if call.done()]
+        for call in waiting:
+            call.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        drop_calls(theirs)
+    assert {*refused} == {ProcessAwayError}
+    assert len(waiting) < 1000
 
 
 async def test_messages_of_a_websocket_pass_both_ways_until_it_is_closed() -> None:

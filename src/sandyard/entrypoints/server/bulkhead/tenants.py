@@ -27,14 +27,24 @@ from sandyard.entrypoints.server.bulkhead.keeper import Keeper
 logger = logging.getLogger(__name__)
 
 _STOP_SEC = 5.0
+_HAND_OVER_SEC = 10.0
+"""So long a request waits for a place in the channel, which has some hundred. It fills up when that
+process is stalled; without an end, requests whose clients have left would pile up here."""
 
 
 class TenantsProcess:
     """`on_end` is called if it ends without being told to: it could not start, or its keeper was
     killed."""
 
-    def __init__(self, keeper: Keeper, *, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        *,
+        on_end: Callable[[], None],
+        hand_over_sec: float = _HAND_OVER_SEC,
+    ) -> None:
         self._keeper = keeper
+        self._hand_over_sec = hand_over_sec
         self._channel = Channel(keeper.end)
         self._on_end = on_end
         self._is_down = False
@@ -54,8 +64,9 @@ class TenantsProcess:
         if self._is_down:
             raise ProcessAwayError(retry_after=1)
         try:
-            return await self._channel.connect()
-        except OSError as error:
+            async with asyncio.timeout(self._hand_over_sec):
+                return await self._channel.connect()
+        except OSError as error:  # also TimeoutError
             raise ProcessAwayError(retry_after=1) from error
 
     def _note(self, word: bytes) -> None:
