@@ -20,7 +20,7 @@ from tests.support.storage.disks import SmallDisk, small_disk
 from tests.support.storage.engines import create_database
 
 MOST_BYTES = 300_000_000
-SECONDS = 4
+SECONDS = 3
 TORTURE_SECONDS = 15
 
 
