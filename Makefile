@@ -15,6 +15,8 @@ export UV_PYTHON := $(PYTHON)
 export UV_PYTHON_DOWNLOADS := never
 # What was compiled once is read by every process that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
+# The seed of a simulation replays its run in any process.
+export PYTHONHASHSEED := 0
 
 # The DynamoDB-compatible engine for the tests, one binary per platform.
 DYNOXIDE_VERSION := 1.2.1

@@ -96,7 +96,7 @@ def check(
     """
     told, problems = _leases(history)
     problems += _wrong_ends(history, told, longest_sec)
-    problems += _two_live(told)
+    problems += _two_live(told, skew_sec)
     problems += _lost(told, stock, history, read_at)
     problems += _inconsistent(stock)
     problems += _back_from_the_dead(stock, listed)
@@ -131,10 +131,25 @@ def _leases(history: History) -> tuple[dict[str, _Told], list[str]]:
             lease.ends.add(extended.body["expires_at"])
     for lease in told.values():
         lease.ends_from = lease.expires_at
-    for end in history.of(*ENDING):
-        if lease := told.get(end.sandbox_id):
+    for end, sandbox_id in _ends(history):
+        if lease := told.get(sandbox_id):
             lease.ends_from = min(lease.ends_from, end.sent_at)
     return told, problems
+
+
+def _ends(history: History) -> Iterator[tuple[Attempt, str]]:
+    """What may have ended a lease, and of which sandbox: a mark of one that was replaced ends the
+    lease of the one that replaced it."""
+    replaced_by = {
+        each.sandbox_id: each.body["sandbox_id"]
+        for each in history.of("replace")
+        if each.status == 200
+    }
+    for end in history.of(*ENDING):
+        sandbox_id: str | None = end.sandbox_id
+        while sandbox_id is not None:
+            yield end, sandbox_id
+            sandbox_id = replaced_by.get(sandbox_id) if end.kind == "mark" else None
 
 
 def _wrong_ends(history: History, told: dict[str, _Told], longest_sec: float) -> Iterator[str]:
@@ -149,20 +164,20 @@ def _wrong_ends(history: History, told: dict[str, _Told], longest_sec: float) ->
             yield f"extended past its bound: {sandbox_id} of {lease.owner}"
 
 
-def _two_live(told: dict[str, _Told]) -> Iterator[str]:
+def _two_live(told: dict[str, _Told], skew_sec: float) -> Iterator[str]:
     by_owner: dict[_Owner, list[tuple[str, _Told]]] = defaultdict(list)
     for sandbox_id, lease in told.items():
         by_owner[lease.owner].append((sandbox_id, lease))
     for owner, leases in by_owner.items():
         leases.sort(key=lambda entry: entry[1].known_from)
         for (one, earlier), (other, later) in combinations(leases, 2):
-            if later.known_from < min(earlier.ends_from, later.ends_from):
+            if later.known_from + skew_sec < min(earlier.ends_from, later.ends_from):
                 yield f"two live sandboxes of {owner}: {one} and {other}"
 
 
 def _lost(told: dict[str, _Told], stock: Stock, history: History, read_at: float) -> Iterator[str]:
     given_up = {end.sandbox_id for end in history.of(*ENDING) if end.status == 200}
-    ended = {end.sandbox_id for end in history.of(*ENDING)}
+    ended = {sandbox_id for _, sandbox_id in _ends(history)}
     last = max((attempt.answered_at for attempt in history.attempts), default=0.0)
     last = max(last, read_at)
     for sandbox_id, lease in told.items():

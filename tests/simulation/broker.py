@@ -3,10 +3,10 @@ over a simulated engine and cloud."""
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar, cast
 
 import orjson
 from prometheus_client import CollectorRegistry
@@ -15,6 +15,7 @@ from sandyard.broker.clients.stores.sql import SqlClientStore
 from sandyard.broker.delivery.stores.sql import SqlDeliveryStore
 from sandyard.broker.history.stores.sql import SqlHistoryStore
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.client import HttpProvider
 from sandyard.broker.stores import tables
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
@@ -24,14 +25,19 @@ from sandyard.broker.wiring.provider import ProviderAddress
 from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.entrypoints.server.schedule import Schedule
+from sandyard.kit.circuits import CircuitState
 from sandyard.kit.clock import Clock
 from sandyard.kit.sql.job_leases import SqlCircuits, SqlJobLeases
 from sandyard.settings import Settings
+from tests.fakes.pool.state import PoolState
+from tests.fakes.pool.store import HeldJob, MemoryCircuits, MemoryJobLeases, MemoryPoolStore
 from tests.faults.callers import Operation, Send
 from tests.simulation.cloud import Cloud, SimulatedProvider
-from tests.simulation.engine import SharedSqlite, SimulatedDatabase
+from tests.simulation.engine import SharedSqlite, SimulatedDatabase, migrated
 from tests.simulation.loop import Process, SkewedClock
-from tests.simulation.network import Network
+from tests.simulation.network import Network, unavailable
+
+T = TypeVar("T")
 
 _TRY_SEC = 10.0
 """How long a caller waits for an answer."""
@@ -44,8 +50,8 @@ class World:
 
     seed: int
     settings: Settings
+    engine: "Engine"
     cloud: Cloud = field(default_factory=Cloud)
-    engine: SharedSqlite = field(default_factory=lambda: SharedSqlite(MIGRATIONS.part))
     to_engine: Network = field(init=False)
     to_cloud: Network = field(init=False)
 
@@ -53,13 +59,9 @@ class World:
         self.to_engine = Network(random.Random(f"{self.seed}:engine"))
         self.to_cloud = Network(random.Random(f"{self.seed}:cloud"))
 
-    def store(self) -> SqlPoolStore:
+    def store(self) -> PoolStore:
         """Past all faults."""
-        return SqlPoolStore(SimulatedDatabase(self.engine, Network(random.Random(0)), Process()))
-
-    async def create_schema(self) -> None:
-        database = SimulatedDatabase(self.engine, Network(random.Random(0)), Process())
-        await MIGRATIONS.upgrade(database)
+        return self.engine.pool(Network(random.Random(0)), Process()).store
 
 
 class SimulatedReplica:
@@ -151,26 +153,66 @@ def _scope(operation: Operation, headers: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _wired(world: World, process: Process, clock: Clock) -> BrokerPart:
-    database = SimulatedDatabase(world.engine, world.to_engine, process)
     provider = SimulatedProvider(world.cloud, world.to_cloud, process)
-    pool = Pool(
-        "sqlite",
-        SqlPoolStore(database),
-        SqlDeliveryStore(database),
-        SqlClientStore(database),
-        SqlHistoryStore(database),
-        SqlJobLeases(database, tables.jobs),
-        SqlCircuits(database, tables.circuits),
-    )
     return wire_broker(
         world.settings,
-        pool=pool,
+        pool=world.engine.pool(world.to_engine, process),
         provider=cast("HttpProvider", provider),
         provider_address=ProviderAddress("http://cloud.invalid", "", "the simulated cloud"),
         metrics=BrokerMetrics(CollectorRegistry()),
         other_logs={},
         clock=clock,
     )
+
+
+class Engine(Protocol):
+    """What all replicas share, and what outlives them."""
+
+    def pool(self, network: Network, process: Process) -> Pool:
+        """One replica's connection to it."""
+        ...
+
+
+class SqliteEngine:
+    """The real statements of the SQL adapter."""
+
+    def __init__(self) -> None:
+        self._shared = SharedSqlite(MIGRATIONS.part)
+        self._shared.fill(migrated(MIGRATIONS))
+
+    def pool(self, network: Network, process: Process) -> Pool:
+        database = SimulatedDatabase(self._shared, network, process)
+        return Pool(
+            "sqlite",
+            SqlPoolStore(database),
+            SqlDeliveryStore(database),
+            SqlClientStore(database),
+            SqlHistoryStore(database),
+            SqlJobLeases(database, tables.jobs),
+            SqlCircuits(database, tables.circuits),
+        )
+
+
+class MemoryEngine:
+    """The pool in memory, whose listings lag as those of DynamoDB; what few calls need is on
+    SQLite."""
+
+    def __init__(self, now: Callable[[], float], lag_sec: float) -> None:
+        self._state = PoolState(now, lag_sec)
+        self._jobs: dict[str, HeldJob] = {}
+        self._circuits: dict[str, CircuitState] = {}
+        self._others = SqliteEngine()
+
+    def pool(self, network: Network, process: Process) -> Pool:
+        async def call(work: Callable[[], T], /) -> T:
+            return await network.call(process, work, lost=unavailable)
+
+        return replace(
+            self._others.pool(network, process),
+            store=MemoryPoolStore(self._state, call),
+            leases=MemoryJobLeases(self._jobs, call),
+            circuits=MemoryCircuits(self._circuits, call),
+        )
 
 
 @asynccontextmanager

@@ -1,7 +1,12 @@
 """SQLite in memory, without threads: the real statements of the store adapters, one transaction
 after another, behind a network."""
 
+import asyncio
+import random
+import sqlite3
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from sandyard.kit.sql.database import Work, raise_unavailable
+from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.sqlite_engine import WITHOUT_TRANSACTION, sqlite_engine
 from tests.simulation.loop import Process
 from tests.simulation.network import Network, unavailable
@@ -21,8 +27,21 @@ class SharedSqlite:
     """What all replicas share, and what outlives them."""
 
     def __init__(self, schema: str) -> None:
+        self._schema = schema
         self.engine = sqlite_engine(Path(":memory:"), schema, begin="BEGIN", readers=0)
         self.alone = self.engine.execution_options(**WITHOUT_TRANSACTION)
+
+    def content(self) -> bytes:
+        return self._driver().serialize(name=self._schema)
+
+    def fill(self, content: bytes) -> None:
+        self._driver().deserialize(content, name=self._schema)
+
+    def _driver(self) -> sqlite3.Connection:
+        with self.engine.connect() as connection:
+            driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        return driver
 
     def run(self, engine: sa.Engine, work: Work[T]) -> T:
         try:
@@ -30,6 +49,16 @@ class SharedSqlite:
                 return work(connection)
         except exc.DBAPIError as error:
             raise_unavailable(error, "sqlite")
+
+
+@cache
+def migrated(migrations: Migrations) -> bytes:
+    """A database at the newest schema, to be copied: to migrate takes longer than a short run."""
+    shared = SharedSqlite(migrations.part)
+    database = SimulatedDatabase(shared, Network(random.Random(0)), Process())
+    with ThreadPoolExecutor(1) as apart:  # where no loop is running
+        apart.submit(lambda: asyncio.run(migrations.upgrade(database))).result()
+    return shared.content()
 
 
 class SimulatedDatabase:

@@ -7,30 +7,40 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import orjson
 
 from sandyard.kit import ids
 from sandyard.kit.changes.events import LoggedEvent
-from sandyard.settings import load_settings
+from sandyard.settings import Settings, load_settings
 from tests.faults.callers import Callers
 from tests.faults.cluster import LEASE_MAX_SEC, TICKET_TTL_SEC
 from tests.faults.event_log_rules import Limits, broken_rules
 from tests.faults.history import History, check
 from tests.faults.pool_contents import events_of, stock_of
 from tests.faults.queue_observer import Sightings
-from tests.simulation.broker import SKEW_SEC, SimulatedReplica, World, directly
+from tests.simulation.broker import (
+    SKEW_SEC,
+    MemoryEngine,
+    SimulatedReplica,
+    SqliteEngine,
+    World,
+    directly,
+)
 from tests.simulation.loop import EPOCH, VirtualTimeLoop
 from tests.simulation.network import CALM, STORM
 from tests.support.broker.pools import check_history
 
+Engine = Literal["memory", "sqlite"]
+
 _REPLICAS = 3
-_AT_FIRST = 20
+_AT_FIRST = 40
 """How many sandboxes the cloud has; it grows more slowly than they are asked for."""
-_AT_ONCE = 12
+_AT_ONCE = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,7 @@ class Outcome:
         (folder / "events.jsonl").write_bytes(b"\n".join(lines))
 
 
-def simulate(seed: int, operations: int) -> Outcome:
+def simulate(seed: int, operations: int, engine: Engine = "memory") -> Outcome:
     random.seed(seed)  # ids and jitter of the product
     with (
         _quiet(),
@@ -62,11 +72,16 @@ def simulate(seed: int, operations: int) -> Outcome:
         patch("anyio.to_thread.run_sync", _without_thread),
         asyncio.Runner(loop_factory=VirtualTimeLoop) as runner,
     ):
-        return runner.run(_simulate(seed, operations))
+        return runner.run(_simulate(seed, operations, engine))
 
 
 async def _without_thread(work: Callable[..., Any], *arguments: Any, **_options: Any) -> Any:
     return work(*arguments)
+
+
+@cache
+def _settings() -> Settings:
+    return load_settings()
 
 
 @contextmanager
@@ -92,14 +107,17 @@ def _repeatable_memory() -> Iterator[None]:
         gc.collect()
 
 
-async def _simulate(seed: int, operations: int) -> Outcome:
-    world = World(seed, load_settings())
-    await world.create_schema()
+async def _simulate(seed: int, operations: int, engine: Engine) -> Outcome:
+    loop = asyncio.get_running_loop()
+    lag_sec = random.Random(f"{seed}:lag").choice([0, 0, 1, 3])
+    shared = (
+        SqliteEngine() if engine == "sqlite" else MemoryEngine(lambda: EPOCH + loop.time(), lag_sec)
+    )
+    world = World(seed, _settings(), shared)
     world.cloud.grow(_AT_FIRST)
     replicas = [SimulatedReplica(world, number) for number in range(_REPLICAS)]
     for each in replicas:
         await each.start()
-    loop = asyncio.get_running_loop()
     callers = Callers(
         replicas,
         [ids.sandbox_id(each) for each in world.cloud.sandboxes],
@@ -133,7 +151,7 @@ class _Troubles:
         rng, world = self.rng, self.world
         while True:
             await asyncio.sleep(rng.uniform(0.2, 2))
-            world.cloud.grow(rng.randint(0, 3))
+            world.cloud.grow(rng.randint(0, 8))
             self.callers.sandbox_ids = [ids.sandbox_id(each) for each in world.cloud.sandboxes]
             world.to_engine.is_away = rng.random() < 0.03
             world.to_engine.faults = world.to_cloud.faults = rng.choice([CALM, STORM])

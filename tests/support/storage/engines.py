@@ -25,6 +25,8 @@ from sandyard.kit.dynamo.client import Dynamo, DynamoPolicy
 from sandyard.kit.free_ports import free_port
 from sandyard.kit.sql.database import Database, PostgresDatabase, SqliteDatabase
 from sandyard.kit.sql.migrations import Migrations
+from tests.fakes.pool.state import PoolState
+from tests.fakes.pool.store import MemoryPoolStore
 
 SQL_ENGINES = ("sqlite", "postgresql")
 STORE_ENGINES = (*SQL_ENGINES, "dynamodb")
@@ -232,12 +234,15 @@ async def pool_store(
     engine: str, folder: Path, postgres_url: str, dynamo_url: str
 ) -> AsyncIterator[PoolStore]:
     """An empty pool on the engine."""
-    if engine == "dynamodb":
-        async with pool_table(dynamo_url) as pool:
-            yield DynamoPoolStore(pool, clock=SystemClock(), prefetch_size=15, counts_age_sec=0)
-        return
-    async with broker_database(engine, folder, postgres_url) as database:
-        yield SqlPoolStore(database)
+    match engine:
+        case "memory":
+            yield MemoryPoolStore(PoolState())
+        case "dynamodb":
+            async with pool_table(dynamo_url) as pool:
+                yield DynamoPoolStore(pool, clock=SystemClock(), prefetch_size=15, counts_age_sec=0)
+        case _:
+            async with broker_database(engine, folder, postgres_url) as database:
+                yield SqlPoolStore(database)
 
 
 @asynccontextmanager
