@@ -34,7 +34,7 @@ KERNELS := $(TOOLS)/kernels
 KERNEL_PACKAGES := pip==25.3 ipykernel==7.1.0 matplotlib==3.10.9 e2b-charts==1.0.0 bash_kernel==0.10.0
 
 .DEFAULT_GOAL := help
-.PHONY: help install more debian-tools serve demo dev test gameday test-e2b test-aws test-image test-cgroups check format torture bench screenshots aws-snapshots clean
+.PHONY: help install more debian-tools serve demo dev test gameday test-e2b test-aws test-image test-cgroups check format torture mutants bench screenshots aws-snapshots clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -130,6 +130,9 @@ torture: dev $(DYNOXIDE) $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-pip ## Ful
 	seed=$${SANDYARD_SIMULATION_SEED:-$$(date +%s)}; echo "simulation: SANDYARD_SIMULATION_SEED=$$seed"; \
 	SANDYARD_SIMULATION_SEED=$$seed $(RUN)/pytest -m torture --numprocesses 2
 	SANDYARD_TORTURE_OPERATIONS=$${SANDYARD_TORTURE_OPERATIONS:-22000} $(RUN)/pytest tests/faults/broker/test_exactly_once.py
+
+mutants: dev debian-tools $(DYNOXIDE) ## Show that the tests still catch known bugs: each is put into a copy of the source (MUTANTS="replace-leaks …")
+	$(RUN)/python -m tests.mutants $(MUTANTS)
 
 gameday: dev debian-tools $(DYNOXIDE) ## Hold every short game day on every engine that it applies to (SCENARIOS="task-killed …")
 	$(RUN)/python -m tests.support.commands.gamedays $(SCENARIOS)

@@ -75,7 +75,16 @@ def _logging_as_before() -> Iterator[None]:
     logging.root.setLevel(level)
 
 
-LONGEST_FIRST = ("e2e", "faults", "simulation", "deploy", "integration", "contract", "unit")
+LONGEST_FIRST = (
+    "e2e",
+    "faults",
+    "simulation",
+    "deploy",
+    "integration",
+    "contract",
+    "unit",
+    "mutants",
+)
 """The kinds of tests by how long their files take, so that no worker ends with a long one."""
 
 

@@ -41,6 +41,7 @@ class E2b:
     platform: PlatformApi
     runtime: FaultyRuntime
     account: Caller
+    clock: ManualClock
 
     async def call(
         self, method: str, path: str, body: Any = None, **headers: str
@@ -76,7 +77,7 @@ class E2b:
 async def e2b(tmp_path: Path) -> AsyncIterator[E2b]:
     runtime, clock = FaultyRuntime(tmp_path / "machines"), ManualClock(time.time())
     async with platform_api(None, tmp_path, clock, runtime=runtime) as platform:
-        yield E2b(platform, runtime, await platform.account("ann"))
+        yield E2b(platform, runtime, await platform.account("ann"), clock)
 
 
 @pytest.fixture

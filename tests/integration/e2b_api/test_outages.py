@@ -177,9 +177,18 @@ async def test_a_repeated_create_at_another_replica_waits_too(e2b: E2b) -> None:
     assert (await e2b.inside(made, "/process.Process/List", {})).status_code == 200
 
 
-async def create_with_key(e2b: E2b) -> dict[str, Any]:
+async def test_a_repeated_create_never_answers_with_a_sandbox_that_is_gone(e2b: E2b) -> None:
+    """Its time is over, and no job has recorded that yet."""
+    first = await create_with_key(e2b, timeout=1)
+    e2b.clock.advance(300)
+    again = await create_with_key(e2b)
+    assert again["sandboxID"] != first["sandboxID"]
+    assert (await e2b.inside(again, "/process.Process/List", {})).status_code == 200
+
+
+async def create_with_key(e2b: E2b, **fields: Any) -> dict[str, Any]:
     made = await e2b.call(
-        "POST", "/v2/sandboxes", {"templateID": "base"}, idempotency_key="the-same"
+        "POST", "/v2/sandboxes", {"templateID": "base", **fields}, idempotency_key="the-same"
     )
     assert made.status_code == 201, made.text
     body: dict[str, Any] = made.json()

@@ -315,10 +315,14 @@ class E2bSandboxes:
         return found
 
     async def _made_before(self, name: str, *, by: Principal) -> Sandbox | None:
-        """The sandbox of this name, once it runs; None if there is none any more."""
+        """The sandbox of this name, once it runs; None if there is none any more. One whose time
+        is over makes way for another."""
         only = SandboxFilter(search=name, is_recycled=False)
         wanted = Listing(only, "-created_at", limit=1, cursor=None)
         found = (await self.sandboxes.list(wanted, account_id=by.account_id)).items
+        if found and is_gone(found[0], self._now()):
+            await self.sandboxes.recycle(found[0].sandbox_id, by=by)
+            return None
         if not found or found[0].status not in (Status.CREATED, Status.STARTING):
             return found[0] if found else None
         try:
