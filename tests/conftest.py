@@ -79,6 +79,7 @@ LONGEST_FIRST = (
     "e2e",
     "faults",
     "simulation",
+    "interleavings",
     "deploy",
     "integration",
     "contract",

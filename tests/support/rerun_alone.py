@@ -12,7 +12,7 @@ from _pytest.terminal import TerminalReporter
 
 MOST = 5
 """More failures are not by chance."""
-DETERMINISTIC = ("tests/unit/", "tests/simulation/", "tests/deploy/")
+DETERMINISTIC = ("tests/unit/", "tests/simulation/", "tests/interleavings/", "tests/deploy/")
 FLAKY = "flaky"
 
 
