@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Body, Path, Response
+from fastapi import APIRouter, Path, Response
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, StrictInt
 
 from sandyard.broker.clients.model import Client, ClientScope, Limits, SentToken
@@ -158,9 +158,7 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
     routes = operator_routes(f"{prefix}/admin/clients", check)
 
     @routes.post("", "Create a client", 409, status_code=201)
-    async def create_client(
-        body: Annotated[ClientBody, Body()], operator: Operator
-    ) -> NewClientTokenAnswer:
+    async def create_client(body: ClientBody, operator: Operator) -> NewClientTokenAnswer:
         """Returns the client with its first token."""
         expires_at = _seconds(body.expires_at)
         return NewClientTokenAnswer.of(
@@ -179,7 +177,7 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
 
     @routes.put("/{name}", "Change a client", 404)
     async def change_client(
-        name: ClientName, body: Annotated[ClientLimitsBody, Body()], operator: Operator
+        name: ClientName, body: ClientLimitsBody, operator: Operator
     ) -> ClientAnswer:
         """Takes effect in every process within half a minute. Omitted fields are removed."""
         await clients.change(name, body.limits, by=operator)
@@ -193,7 +191,7 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
 
     @routes.post("/{name}/tokens", "Add a token to a client", 404, 409, status_code=201)
     async def add_client_token(
-        name: ClientName, body: Annotated[ClientTokenBody, Body()], operator: Operator
+        name: ClientName, body: ClientTokenBody, operator: Operator
     ) -> NewClientTokenAnswer:
         """To replace a token: add a new one, hand it out, then revoke the old one."""
         expires_at = _seconds(body.expires_at)

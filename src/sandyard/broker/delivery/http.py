@@ -4,7 +4,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Body, Path, Response
+from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field, StrictBool
 
 from sandyard.broker.delivery.model import Webhook
@@ -157,9 +157,7 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
     routes = operator_routes(f"{prefix}/admin/webhooks", check)
 
     @routes.post("", "Create a webhook", 409, status_code=201)
-    async def create_webhook(
-        body: Annotated[WebhookBody, Body()], operator: Operator
-    ) -> NewWebhookAnswer:
+    async def create_webhook(body: WebhookBody, operator: Operator) -> NewWebhookAnswer:
         """It gets all events of all parts that are written from now on, at least once, in order per
         subject, signed as in Standard Webhooks."""
         webhook = await webhooks.create(url=body.url, kinds=body.kinds, note=body.note, by=operator)
@@ -179,7 +177,7 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
 
     @routes.patch("/{webhook_id}", "Change a webhook", 404)
     async def change_webhook(
-        webhook_id: WebhookId, body: Annotated[WebhookChanges, Body()], operator: Operator
+        webhook_id: WebhookId, body: WebhookChanges, operator: Operator
     ) -> WebhookAnswer:
         """Takes effect in every process within seconds."""
         webhook = await webhooks.change(
@@ -210,7 +208,7 @@ def _add_secret_and_deliveries(routes: GuardedRoutes, webhooks: Webhooks) -> Non
 
     @routes.post("/{webhook_id}/replay", "Send an event again", 404, 409)
     async def replay_webhook_event(
-        webhook_id: WebhookId, body: Annotated[ReplayBody, Body()]
+        webhook_id: WebhookId, body: ReplayBody
     ) -> WebhookDeliveryAnswer:
         """Sends one event now, whatever the filter is, also to a disabled webhook."""
         return WebhookDeliveryAnswer.of(await webhooks.replay(webhook_id, body.event_id))

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Body, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field, StrictInt
 
 from sandyard.broker.clients.guards import AdminGuard
@@ -150,10 +150,7 @@ def create_reservation_router(
         described=secured_by(ADMIN_TOKEN, parameters=[RETRY_KEY]),
     )
     async def reserve_sandboxes(
-        request: Request,
-        response: Response,
-        body: Annotated[ReservationBody, Body()],
-        operator: Operator,
+        request: Request, response: Response, body: ReservationBody, operator: Operator
     ) -> ReservationAnswer:
         """From `from` on, this many sandboxes are kept for the named tracks: no other track can
         lease them. Missing ones are kept as soon as sandboxes become free. 409 with `possible` if

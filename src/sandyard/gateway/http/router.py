@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Path, Request
+from fastapi import APIRouter, Depends, Path, Request
 
 from sandyard.gateway.http.schemas import AccessTokenAnswer, ProjectTokenBody, SandboxTokenBody
 from sandyard.gateway.model import PageScope
@@ -34,7 +34,7 @@ def create_tokens_router(
     async def create_sandbox_token(
         caller: Caller,
         sandbox_id: Annotated[str, Path(description="The id of one of your sandboxes")],
-        body: Annotated[SandboxTokenBody, Body()],
+        body: SandboxTokenBody,
     ) -> AccessTokenAnswer:
         """A token for the sandbox's ports, as a link or as `X-Access-Token`, until it expires. It
         is valid for this sandbox only."""
@@ -55,7 +55,7 @@ def create_tokens_router(
         async def create_project_token(
             caller: Caller,
             project_id: Annotated[str, Path(description="The id of one of your projects")],
-            body: Annotated[ProjectTokenBody, Body()],
+            body: ProjectTokenBody,
         ) -> AccessTokenAnswer:
             """For a web page that shows a project's preview, instead of an account's credential. It
             is valid for this project and its scopes only."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response, StreamingResponse
 
 from sandyard.platform.access.guard import AccessGuard
@@ -50,7 +50,7 @@ def create_account_data_router(
 
     @routes.post("/delete", "Delete your account", 403, 409)
     async def delete_account(
-        body: Annotated[AccountDeletionBody, Body()], caller: Caller, address: Address
+        body: AccountDeletionBody, caller: Caller, address: Address
     ) -> AccountDeletedAnswer:
         """Deletes the account for good. Needs the password and a login, not an API key. Logins and
         keys end at once, sandboxes and previews within minutes, all files within an hour. Address

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Request
+from fastapi import APIRouter, Depends, Request
 
 from sandyard.kit.http.on_demand import OnDemandRoute
 from sandyard.kit.http.routes import joined
@@ -52,7 +52,7 @@ def create_auth_router(
 
     @routes.post("/password/change", "Change the password", 403, 429)
     async def change_password(
-        body: Annotated[PasswordChangeBody, Body()], caller: Caller, address: Address
+        body: PasswordChangeBody, caller: Caller, address: Address
     ) -> PasswordChangedAnswer:
         """Ends all logins, including this one."""
         await accounts.change_password(
@@ -81,7 +81,7 @@ def _create_open_router(
     Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type
 
     @router.post("/signup", summary="Sign up", status_code=202, responses=errors(403, 429, 503))
-    async def sign_up(body: Annotated[SignupBody, Body()], address: Address) -> AcceptedAnswer:
+    async def sign_up(body: SignupBody, address: Address) -> AcceptedAnswer:
         """Sends a mail with the next step. The response is the same if the address or name is
         taken. Some servers require an `invitation`, which an admin sends by mail."""
         await signups.sign_up(
@@ -100,9 +100,7 @@ def _create_open_router(
         status_code=202,
         responses=_FROM_ANYONE,
     )
-    async def resend_verification(
-        body: Annotated[EmailBody, Body()], address: Address
-    ) -> AcceptedAnswer:
+    async def resend_verification(body: EmailBody, address: Address) -> AcceptedAnswer:
         """Sends a new token; the previous one becomes invalid."""
         await signups.resend(email=body.email, address=address)
         return AcceptedAnswer()
@@ -110,12 +108,12 @@ def _create_open_router(
     @router.post(
         "/verify", summary="Verify an e-mail address", status_code=201, responses=_FROM_ANYONE
     )
-    async def verify_email(body: Annotated[VerifyBody, Body()], address: Address) -> AccountAnswer:
+    async def verify_email(body: VerifyBody, address: Address) -> AccountAnswer:
         """Creates the account, with a default project. A token is valid once, for 24 hours."""
         return AccountAnswer.of(await signups.verify(token=body.token, address=address))
 
     @router.post("/login", summary="Log in", responses=errors(401, 429, 503))
-    async def log_in(body: Annotated[LoginBody, Body()], address: Address) -> LoginAnswer:
+    async def log_in(body: LoginBody, address: Address) -> LoginAnswer:
         """With the e-mail address or user name. The response does not say which value was wrong."""
         account, login = await accounts.log_in(
             login=body.login, password=body.password, address=address
@@ -128,17 +126,13 @@ def _create_open_router(
         status_code=202,
         responses=_FROM_ANYONE,
     )
-    async def forgot_password(
-        body: Annotated[EmailBody, Body()], address: Address
-    ) -> AcceptedAnswer:
+    async def forgot_password(body: EmailBody, address: Address) -> AcceptedAnswer:
         """The response is the same if no account has the address."""
         await accounts.forgot_password(email=body.email, address=address)
         return AcceptedAnswer()
 
     @router.post("/password/reset", summary="Reset the password", responses=_FROM_ANYONE)
-    async def reset_password(
-        body: Annotated[PasswordResetBody, Body()], address: Address
-    ) -> PasswordChangedAnswer:
+    async def reset_password(body: PasswordResetBody, address: Address) -> PasswordChangedAnswer:
         """Ends all logins. A token is valid once, for an hour."""
         await accounts.reset_password(token=body.token, password=body.password, address=address)
         return PasswordChangedAnswer()
@@ -155,7 +149,7 @@ def create_me_router(accounts: Accounts, guard: AccessGuard, *, prefix: str) -> 
         return AccountAnswer.of(await accounts.get_account(caller.account_id))
 
     @routes.patch("/me", "Change your profile")
-    async def update_me(body: Annotated[ProfileBody, Body()], caller: Caller) -> AccountAnswer:
+    async def update_me(body: ProfileBody, caller: Caller) -> AccountAnswer:
         """E-mail address and user name can't be changed."""
         return AccountAnswer.of(await accounts.update_profile(caller, body.sent()))
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Path, Query
 
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
@@ -27,9 +27,7 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
     routes = account_routes(guard, prefix=f"{prefix}/api-keys", tag="api keys")
 
     @routes.post("", "Create an API key", 403, 409, status_code=201)
-    async def create_api_key(
-        body: Annotated[NewApiKeyBody, Body()], caller: Caller
-    ) -> NewApiKeyAnswer:
+    async def create_api_key(body: NewApiKeyBody, caller: Caller) -> NewApiKeyAnswer:
         """The key is shown only once; only its hash is stored. It is valid wherever a login is,
         except here, within its scope: `read` only reads, `run` also uses sandboxes and previews,
         `admin` does everything."""
@@ -60,9 +58,7 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
         return ApiKeyAnswer.of(await keys.get(caller.account_id, key_id))
 
     @routes.patch("/{key_id}", "Rename or describe an API key", 404, 409)
-    async def update_api_key(
-        key_id: _KeyId, body: Annotated[ApiKeyBody, Body()], caller: Caller
-    ) -> ApiKeyAnswer:
+    async def update_api_key(key_id: _KeyId, body: ApiKeyBody, caller: Caller) -> ApiKeyAnswer:
         """Null removes the description."""
         return ApiKeyAnswer.of(await keys.update(caller, key_id, body.sent()))
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Path, Query
 
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
@@ -77,9 +77,7 @@ def create_broadcast_router(
     routes = admin_routes(guard, prefix=f"{prefix}/admin/notifications", tag="admins")
 
     @routes.post("", "Notify every user", status_code=201)
-    async def broadcast_notification(
-        body: Annotated[BroadcastBody, Body()], admin: Caller
-    ) -> BroadcastAnswer:
+    async def broadcast_notification(body: BroadcastBody, admin: Caller) -> BroadcastAnswer:
         """Sends a notification to each active account."""
         return BroadcastAnswer(sent=await notifications.broadcast(admin, body.notice()))
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Path, Query
 
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
@@ -26,9 +26,7 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
     routes = account_routes(guard, prefix=f"{prefix}/projects", tag="projects")
 
     @routes.post("", "Create a project", 409, status_code=201)
-    async def create_project(
-        body: Annotated[NewProjectBody, Body()], caller: Caller
-    ) -> ProjectAnswer:
+    async def create_project(body: NewProjectBody, caller: Caller) -> ProjectAnswer:
         """Its name is unique among your projects."""
         made = await projects.create(caller, name=body.name, description=body.description)
         return ProjectAnswer.of(made)
@@ -59,7 +57,7 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
 
     @routes.patch("/{project_id}", "Rename or describe a project", 404, 409)
     async def update_project(
-        project_id: _ProjectId, body: Annotated[ProjectBody, Body()], caller: Caller
+        project_id: _ProjectId, body: ProjectBody, caller: Caller
     ) -> ProjectAnswer:
         """Null removes the description. An archived project is read-only."""
         changed = await projects.update(caller, project_id, body.sent())

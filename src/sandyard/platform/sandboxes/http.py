@@ -5,7 +5,7 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from sandyard.kit.http.routes import GuardedRoutes
@@ -101,7 +101,7 @@ def create_admin_sandboxes_router(
 
     @routes.post("/{sandbox_id}/end", "End any sandbox", 404, 409)
     async def end_sandbox(
-        request: Request, sandbox_id: SandboxId, body: Annotated[EndBody, Body()], admin: Caller
+        request: Request, sandbox_id: SandboxId, body: EndBody, admin: Caller
     ) -> SandboxAnswer:
         """Its owner is notified, with the reason, and requests do not wake it again. On the node
         that runs it, it is stopped and its files are kept. If its node is gone for good, it ends as
@@ -117,9 +117,7 @@ def create_admin_sandboxes_router(
 
 def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     @routes.post("", "Create a sandbox", 409, status_code=201)
-    async def create_sandbox(
-        caller: Caller, body: Annotated[NewSandboxBody, Body()]
-    ) -> SandboxAnswer:
+    async def create_sandbox(caller: Caller, body: NewSandboxBody) -> SandboxAnswer:
         """Creates a sandbox from a template, in a project. It runs after it is started."""
         made = await sandboxes.create(NewSandbox(**body.model_dump()), by=caller)
         return SandboxAnswer.of(PricedSandbox(made.sandbox, Decimal(0), sandboxes.currency))
@@ -150,7 +148,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
 
     @routes.patch("/{sandbox_id}", "Change a sandbox", 404, 409)
     async def update_sandbox(
-        caller: Caller, sandbox_id: SandboxId, body: Annotated[SandboxChangesBody, Body()]
+        caller: Caller, sandbox_id: SandboxId, body: SandboxChangesBody
     ) -> SandboxAnswer:
         """Name, description, project and access can be changed at any time, resources only while it
         does not run. Earlier usage stays with its previous project."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Path, Query
 
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
@@ -32,9 +32,7 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
     routes = account_routes(guard, prefix=f"{prefix}/templates", tag="templates")
 
     @routes.post("", "Create a template", 403, 409, status_code=201)
-    async def create_template(
-        body: Annotated[NewTemplateBody, Body()], caller: Caller
-    ) -> TemplateAnswer:
+    async def create_template(body: NewTemplateBody, caller: Caller) -> TemplateAnswer:
         """Private, unless `is_public` is set. Admins can also create official ones."""
         made = await templates.create(caller, NewTemplate(**body.model_dump()))
         return TemplateAnswer.of(made, account_id=caller.account_id)
@@ -70,7 +68,7 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
 
     @routes.patch("/{template_id}", "Change a template", 403, 404, 409)
     async def update_template(
-        template_id: _TemplateId, body: Annotated[TemplateBody, Body()], caller: Caller
+        template_id: _TemplateId, body: TemplateBody, caller: Caller
     ) -> TemplateAnswer:
         """Your own; admins can also change official and public ones."""
         changed = await templates.update(caller, template_id, body.sent())

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path
+from fastapi import APIRouter, Path
 
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
@@ -72,10 +72,7 @@ def create_sandbox_env_router(
 
     @routes.put("/{name}", "Set a variable of a sandbox", 404, 409)
     async def set_sandbox_variable(
-        caller: Caller,
-        sandbox_id: SandboxId,
-        name: VariableName,
-        body: Annotated[VariableBody, Body()],
+        caller: Caller, sandbox_id: SandboxId, name: VariableName, body: VariableBody
     ) -> VariableAnswer:
         """Overrides that of its project. Applies to commands and programs that start from now
         on."""
@@ -107,10 +104,7 @@ def create_project_env_router(
 
     @routes.put("/{name}", "Set a variable of a project", 404, 409)
     async def set_project_variable(
-        caller: Caller,
-        project_id: _ProjectId,
-        name: VariableName,
-        body: Annotated[VariableBody, Body()],
+        caller: Caller, project_id: _ProjectId, name: VariableName, body: VariableBody
     ) -> VariableAnswer:
         """For all its sandboxes. Applies to commands and programs that start from now on."""
         return await calls.set(project_id, name, body, caller)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
-from fastapi import APIRouter, Body, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, utc_time
@@ -165,7 +165,7 @@ def _add_files(routes: GuardedRoutes, previews: Previews) -> None:
 
     @routes.put("/files", "Change a project's files", 409)
     async def change_project_files(
-        caller: Caller, project_id: ProjectId, body: Annotated[ProjectFilesBody, Body()]
+        caller: Caller, project_id: ProjectId, body: ProjectFilesBody
     ) -> ProjectVersionAnswer:
         """The change set is applied completely or not at all. A running preview gets it with the
         next sync. With `expected_version` it is refused if the files have another version."""

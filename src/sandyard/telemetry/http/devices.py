@@ -2,10 +2,10 @@
 
 import json
 import re
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from sandyard.kit.errors import InvalidError
 from sandyard.kit.http.bodies import parse
@@ -70,9 +70,7 @@ def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) ->
         return JsonResponse(_answer(report))
 
     @routes.post("/register", "Register a device")
-    async def register_device(
-        request: Request, body: Annotated[RegistrationBody, Body()]
-    ) -> RegisteredAnswer:
+    async def register_device(request: Request, body: RegistrationBody) -> RegisteredAnswer:
         """Call it at each boot. The confirmation id never changes."""
         device = await telemetry.register(body.registration(), key_id=request.state.log["key_id"])
         request.state.log |= {"action": "register", "hardware_id": device.hardware_id}

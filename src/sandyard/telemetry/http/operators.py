@@ -112,9 +112,7 @@ def _add_devices(routes: GuardedRoutes, telemetry: Telemetry) -> None:
         return DeviceAnswer.of(await telemetry.delete_device(hardware_id))
 
     @routes.put("/devices/{hardware_id}", "Rename a device", 404)
-    async def rename_device(
-        hardware_id: HardwareId, body: Annotated[RenameDeviceBody, Body()]
-    ) -> DeviceAnswer:
+    async def rename_device(hardware_id: HardwareId, body: RenameDeviceBody) -> DeviceAnswer:
         """Readings that arrive from now on have the new name."""
         return DeviceAnswer.of(await telemetry.rename_device(hardware_id, body.friendly_name))
 

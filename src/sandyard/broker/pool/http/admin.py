@@ -165,10 +165,7 @@ def _add_reasoned(routes: GuardedRoutes, broker: Broker) -> None:
 
     @routes.post("/sandboxes/{sandbox_id}/hold", "Hold a sandbox", 404)
     async def hold_pool_sandbox(
-        request: Request,
-        sandbox_id: SandboxId,
-        body: Annotated[HoldBody, Body()],
-        operator: Operator,
+        request: Request, sandbox_id: SandboxId, body: HoldBody, operator: Operator
     ) -> PoolSandboxAnswer:
         """any → held: neither leased nor deleted until it is restored or released; its lease ends.
         At `until` it ends by itself: a sandbox that a track has had is deleted, one that none has
@@ -189,10 +186,7 @@ def _add_of_lease(routes: GuardedRoutes, broker: Broker, leases: Leases) -> None
         described=secured_by(ADMIN_TOKEN, parameters=[RETRY_KEY]),
     )
     async def extend_pool_lease(
-        request: Request,
-        sandbox_id: SandboxId,
-        body: Annotated[ExtensionBody, Body()],
-        operator: Operator,
+        request: Request, sandbox_id: SandboxId, body: ExtensionBody, operator: Operator
     ) -> LeaseAnswer:
         """The same as by its track, recorded as done by the operator."""
         request.state.log = {"sandbox_id": sandbox_id, "action": "extend"}
@@ -209,10 +203,7 @@ def _add_of_lease(routes: GuardedRoutes, broker: Broker, leases: Leases) -> None
         described=secured_by(ADMIN_TOKEN, parameters=[NAME_PREFIX]),
     )
     async def replace_pool_sandbox(
-        request: Request,
-        sandbox_id: SandboxId,
-        body: Annotated[ReasonBody, Body()],
-        operator: Operator,
+        request: Request, sandbox_id: SandboxId, body: ReasonBody, operator: Operator
     ) -> LeaseAnswer:
         """The same as by its track, recorded as done by the operator: returns the track's lease on
         another sandbox, and holds this one."""

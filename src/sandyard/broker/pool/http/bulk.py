@@ -144,7 +144,7 @@ def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
     async def bulk_quarantine_pool_sandboxes(
         limits: _Limits,
         operator: Operator,
-        body: Annotated[BulkQuarantineBody, Body()],
+        body: BulkQuarantineBody,
         status: Annotated[
             Literal["available", "reserved"], Query(description="Only this status")
         ] = "available",
@@ -178,7 +178,7 @@ def _add_reasoned(routes: GuardedRoutes, bulk: BulkChanges) -> None:
     async def bulk_hold_pool_sandboxes(
         limits: _Limits,
         operator: Operator,
-        body: Annotated[BulkHoldBody, Body()],
+        body: BulkHoldBody,
         status: Annotated[PoolStatus, Query(description="Only this status")],
         name: NameFilter = None,
         track: TrackFilter = None,

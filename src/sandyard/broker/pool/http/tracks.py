@@ -3,10 +3,10 @@
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
-from fastapi import APIRouter, Body, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from sandyard.broker.clients.guards import TrackGuard
 from sandyard.broker.clients.model import ClientScope
@@ -183,10 +183,7 @@ def _add_changes(routes: GuardedRoutes, leases: Leases, guard: TrackGuard) -> No
         described=secured_by(TRACK_TOKEN, parameters=[*TRACK_PARAMETERS, RETRY_KEY]),
     )
     async def extend_lease(
-        request: Request,
-        sandbox_id: SandboxId,
-        body: Annotated[ExtensionBody, Body()],
-        track_id: Track,
+        request: Request, sandbox_id: SandboxId, body: ExtensionBody, track_id: Track
     ) -> LeaseAnswer:
         """Extends the track's own live lease, up to `LEASE_MAX_HOURS` in total. A repeat with the
         same key changes nothing and returns the lease."""
@@ -203,10 +200,7 @@ def _add_changes(routes: GuardedRoutes, leases: Leases, guard: TrackGuard) -> No
         described=secured_by(TRACK_TOKEN, parameters=[*TRACK_PARAMETERS, NAME_PREFIX]),
     )
     async def replace_sandbox(
-        request: Request,
-        sandbox_id: SandboxId,
-        body: Annotated[ReasonBody, Body()],
-        track_id: Track,
+        request: Request, sandbox_id: SandboxId, body: ReasonBody, track_id: Track
     ) -> LeaseAnswer:
         """Returns another sandbox for the rest of the lease; the old one is held for an operator to
         inspect. 409 if none is free, 429 if the lease or its client has replaced too many; then

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Path, Query
 
 from sandyard.kit.http.schemas import Cursor, Limit
 from sandyard.kit.paging import DEFAULT_LIMIT
@@ -65,9 +65,7 @@ def create_users_router(
         return AccountAnswer.of(await administration.deactivate(account_id, by=admin))
 
     @routes.put("/{account_id}/role", "Set a user's role", 404, 409)
-    async def set_user_role(
-        account_id: _AccountId, body: Annotated[RoleBody, Body()], admin: Caller
-    ) -> AccountAnswer:
+    async def set_user_role(account_id: _AccountId, body: RoleBody, admin: Caller) -> AccountAnswer:
         """Takes effect at once and ends the account's logins. The last admin can't be changed."""
         return AccountAnswer.of(await administration.give_role(account_id, body.role, by=admin))
 
@@ -78,7 +76,7 @@ def create_invitations_router(signups: Signups, guard: AccessGuard, *, prefix: s
     routes = admin_routes(guard, prefix=f"{prefix}/admin/invitations", tag="admins")
 
     @routes.post("", "Invite a user", status_code=202)
-    async def invite_user(body: Annotated[EmailBody, Body()], admin: Caller) -> AcceptedAnswer:
+    async def invite_user(body: EmailBody, admin: Caller) -> AcceptedAnswer:
         """Sends an invitation to this address, valid for a week. It is needed with
         SIGNUP=invite."""
         await signups.invite(body.email, by=admin)

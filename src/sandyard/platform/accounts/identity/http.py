@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Request
+from fastapi import APIRouter, Depends, Request
 
 from sandyard.kit.http.on_demand import OnDemandRoute
 from sandyard.kit.http.schemas import errors
@@ -32,9 +32,7 @@ def create_oidc_router(
         summary="Finish a login through the identity provider",
         responses=errors(401, 403, 429, 503),
     )
-    async def finish_oidc_login(
-        body: Annotated[OidcFinishBody, Body()], address: Address
-    ) -> LoginAnswer:
+    async def finish_oidc_login(body: OidcFinishBody, address: Address) -> LoginAnswer:
         """The account is found by its verified e-mail address, or created if sign-up is open."""
         account, login = await logins.finish(
             code=body.code, nonce=body.nonce, code_verifier=body.code_verifier, address=address

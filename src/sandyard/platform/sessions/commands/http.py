@@ -4,7 +4,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from sandyard.kit.errors import SandyardError
@@ -74,7 +74,7 @@ def create_commands_router(commands: Commands, guard: AccessGuard, *, prefix: st
 def _add_starting(routes: GuardedRoutes, commands: Commands) -> None:
     @routes.post("", "Run a command", 404, 409, status_code=201)
     async def run_command(
-        caller: Caller, sandbox_id: SandboxId, body: Annotated[NewCommandBody, Body()]
+        caller: Caller, sandbox_id: SandboxId, body: NewCommandBody
     ) -> CommandAnswer:
         """Returns when the command has ended, or after `timeout_sec`: it is then killed with its
         process group, or left running, as `on_timeout` says. With `background` it returns at
@@ -158,10 +158,7 @@ def _add_output(routes: GuardedRoutes, commands: Commands, guard: AccessGuard) -
 def _add_control(routes: GuardedRoutes, commands: Commands) -> None:
     @routes.post("/{command_id}/input", "Write to a command's input", 404, 409, status_code=204)
     async def write_command_input(
-        caller: Caller,
-        sandbox_id: SandboxId,
-        command_id: CommandId,
-        body: Annotated[InputBody, Body()],
+        caller: Caller, sandbox_id: SandboxId, command_id: CommandId, body: InputBody
     ) -> None:
         """Returns when the command has read it. The command must have been started with `has_input`
         or a terminal."""
@@ -175,10 +172,7 @@ def _add_control(routes: GuardedRoutes, commands: Commands) -> None:
 
     @routes.post("/{command_id}/signal", "Send a signal to a command", 404, 409)
     async def signal_command(
-        caller: Caller,
-        sandbox_id: SandboxId,
-        command_id: CommandId,
-        body: Annotated[SignalBody, Body()],
+        caller: Caller, sandbox_id: SandboxId, command_id: CommandId, body: SignalBody
     ) -> CommandAnswer:
         """Sent to the command and its process group; no effect if it has ended."""
         found = await commands.signal(

@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from sandyard.kit.http.byte_ranges import parse_range
@@ -172,17 +172,13 @@ def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
         return FileAnswer.of(await files.stat(path))
 
     @routes.post("/move", "Move a file or a folder", 404, 409)
-    async def move_file(
-        caller: Caller, sandbox_id: SandboxId, body: Annotated[MoveBody, Body()]
-    ) -> FileAnswer:
+    async def move_file(caller: Caller, sandbox_id: SandboxId, body: MoveBody) -> FileAnswer:
         """A file at the target is replaced; a folder at the target must be empty."""
         files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
         return FileAnswer.of(await files.move(body.source, body.target))
 
     @routes.post("/mkdir", "Create a folder", 404, 409)
-    async def make_folder(
-        caller: Caller, sandbox_id: SandboxId, body: Annotated[FolderBody, Body()]
-    ) -> FileAnswer:
+    async def make_folder(caller: Caller, sandbox_id: SandboxId, body: FolderBody) -> FileAnswer:
         """Also creates missing parents. An existing folder does not change."""
         files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
         await files.make_folder(body.path)
