@@ -19,8 +19,8 @@ from sandyard.runtime.model import (
     Snapshot,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
-from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.sessions.model import WORKSPACE
+from sandyard.runtime.store.archives import ArchiveFolder
 from tests.fakes.session import FakeMachine, FakeSession
 
 
@@ -120,16 +120,20 @@ class FakeRuntime:
         return await self._archives.write(archive_id, files.read_tar(WORKSPACE))
 
     async def list_archives(self) -> Sequence[Snapshot]:
-        return self._archives.list_all()
+        return await self._archives.list_all()
 
     async def delete_archive(self, archive_id: str) -> None:
-        self._archives.delete(archive_id)
+        await self._archives.delete(archive_id)
 
     async def has_snapshot(self, snapshot_id: str) -> bool:  # noqa: ARG002
         return False
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
         return []
+
+    async def store_snapshot(
+        self, snapshot_id: str, *, timeout_sec: float | None = None
+    ) -> None: ...
 
     async def delete_snapshot(self, snapshot_id: str) -> None: ...
 

@@ -130,6 +130,12 @@ class Runtime(Protocol):
         """Whether a start here could restore it; if not, another node may have it."""
         ...
 
+    async def store_snapshot(self, snapshot_id: str, *, timeout_sec: float | None = None) -> None:
+        """Return when it is durable in the store of files; at once without a store. Raises
+        StoreUnavailableError, or StoringError after the timeout: then it is here, and its storing
+        continues."""
+        ...
+
     async def list_snapshots(self) -> Sequence[Snapshot]: ...
 
     async def delete_snapshot(self, snapshot_id: str) -> None:

@@ -42,6 +42,10 @@ PACKAGE_HOSTS = ",".join(
 )
 
 
+READ_ONLY = "read-only+"
+"""Before SNAPSHOT_STORE in a copy of a data dir."""
+
+
 class PlatformSettings(Section):
     """The Platform."""
 
@@ -201,6 +205,16 @@ class SandboxSettings(Section):
     """Quota of stored files per account: workspaces of running sandboxes and previews, by their
     limit, snapshots, builds and uploads. Unset: twice what its running sandboxes may store:
     QUOTA_SANDBOXES times SANDBOX_STORAGE_GB."""
+    snapshot_store: str | None = Field(
+        None,
+        pattern=pattern(
+            r"^(file:/.+|s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?)$",
+            "must be file: and an absolute path, or s3://bucket/prefix",
+        ),
+    )
+    """Store of files: `file:` and an absolute path outside the data dir, such as a mounted share,
+    or `s3://bucket/prefix`. A stop is answered when the files are there. Unset: they stay in the
+    data dir."""
     snapshot_days: float = Field(30, gt=0, le=3650)
     """Retention of a stopped sandbox's files."""
     snapshot_warning_hours: Hours = 24

@@ -15,9 +15,9 @@ from sandyard.runtime.e2b.machines import E2bOptions
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running
 from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramTimeouts
-from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.backoff import Backoff
+from sandyard.runtime.store.archives import ArchiveFolder
 from tests.support.e2b.double import API_KEY
 from tests.support.e2b.machines import E2bMachines
 from tests.support.runtime.programs import LIMITS, new_run_id, shell

@@ -9,7 +9,7 @@ from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import RunId, Running
 from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramTimeouts
-from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.store.archives import ArchiveFolder
 
 _ONE_REQUEST = "{method} {target} HTTP/1.0\r\nHost: sandbox\r\nContent-Length: {length}\r\n\r\n"
 

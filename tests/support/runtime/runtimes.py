@@ -20,9 +20,9 @@ from sandyard.runtime.model import Ended, Files, Program, RunId, Running, RunSta
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramTimeouts
-from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.sessions.ports import Ports
+from sandyard.runtime.store.archives import ArchiveFolder
 from tests.integration.runtime_e2b.runtimes import connect_to, page_of, sandbox_id_of
 from tests.support.e2b.machines import E2bMachines, e2b_machines
 from tests.support.runtime.programs import end_all

@@ -43,6 +43,7 @@ VALUES: dict[str, tuple[str, Any, str]] = {
     "SANDBOX_ROOT": ("none", "none", "always"),
     "SANDBOX_STORAGE_GB": ("0.5", 0.5, "1001"),
     "SNAPSHOT_DAYS": ("1", 1, "3651"),
+    "SNAPSHOT_STORE": ("s3://files/some/prefix", "s3://files/some/prefix", "file:relative"),
     "SNAPSHOT_WARNING_HOURS": ("2", 2, "0"),
     "UPLOAD_TIMEOUT_SEC": ("5", 5, "0"),
     "VARIABLES_PER_ACCOUNT": ("9", 9, "0"),

@@ -20,8 +20,8 @@ from sandyard.e2b_api.envd.paths import ROOT, USER
 from sandyard.e2b_api.errors import BuildFailedError
 from sandyard.e2b_api.sandboxes.launcher import Workplace
 from sandyard.kit.lines import LineReader
-from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.sessions.ports import Processes, Session
+from sandyard.runtime.store.archives import ArchiveFolder
 
 Log = Callable[[str], bool]
 """Takes a line; returns whether it takes more."""

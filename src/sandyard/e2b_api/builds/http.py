@@ -126,7 +126,7 @@ class BuildCalls:
         signature = self.tokens.issue(
             by.account_id, f"{template_id}/{files_hash}", at=self.builds.clock.now()
         )
-        is_there = self.builds.is_uploaded(template_id, files_hash, account_id=by.account_id)
+        is_there = await self.builds.is_uploaded(template_id, files_hash, account_id=by.account_id)
         link = str(url.include_query_params(signature=signature))
         return json_response({"present": is_there, "url": link}, 201)
 

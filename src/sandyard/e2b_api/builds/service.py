@@ -40,7 +40,7 @@ from sandyard.platform.sandboxes.errors import QuotaExceededError
 from sandyard.platform.sandboxes.model import NewSandbox, Sandbox
 from sandyard.platform.templates.model import DEFAULT_TAG, NewTemplate, Template
 from sandyard.platform.templates.service import new_id
-from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.store.archives import ArchiveFolder
 
 logger = logging.getLogger(__name__)
 
@@ -124,8 +124,8 @@ class Builds:
         if build.status == "waiting" and (log := self.records.open_log(build)) is not None:
             self._conclude(build, log, "base", error.message)
 
-    def is_uploaded(self, template_id: str, files_hash: str, *, account_id: str) -> bool:
-        return self.uploads.find(upload_id(account_id, template_id, files_hash)) is not None
+    async def is_uploaded(self, template_id: str, files_hash: str, *, account_id: str) -> bool:
+        return await self.uploads.find(upload_id(account_id, template_id, files_hash)) is not None
 
     async def upload(
         self, template_id: str, files_hash: str, content: AsyncIterator[bytes], *, account_id: str
@@ -133,7 +133,7 @@ class Builds:
         """Files for a step: an archive, optionally compressed with gzip. Raises BodyTooLargeError,
         also if the account's uploads together exceed one sandbox or its quota, QuotaExceededError
         and DiskFullError."""
-        self._remove_stale()
+        await self._remove_stale()
         await self.storage.require(account_id, 1, error=QuotaExceededError)
         left = min(
             self.disk_bytes - await self.uploads.bytes_of(account_id),
@@ -142,10 +142,10 @@ class Builds:
         name = upload_id(account_id, template_id, files_hash)
         await self.uploads.write(name, content, most_bytes=min(self.most_bytes, left))
 
-    def _remove_stale(self) -> None:
-        for each in self.uploads.list_all():
+    async def _remove_stale(self) -> None:
+        for each in await self.uploads.list_all():
             if self.clock.now() - each.created_at > _STALE_SEC:
-                self.uploads.delete(each.id)
+                await self.uploads.delete(each.id)
 
     async def _base(self, recipe: Recipe, by: Principal) -> Template:
         """The template that the build starts from. An image is an environment of this server with

@@ -237,6 +237,7 @@ class Sandboxes:
             if sandbox.is_active:
                 self._node.require_here(sandbox)
                 await self._request_recycling(sandbox_id, by)
+                sandbox = await self.get(sandbox_id, account_id=by.account_id)
                 await self.end(sandbox, actor=by.actor)
                 sandbox = await self.get(sandbox_id, account_id=by.account_id)
             return recycle_sandbox(

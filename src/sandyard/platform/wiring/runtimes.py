@@ -1,5 +1,6 @@
 """The runtime of sandboxes: this machine, or E2B."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from sandyard.kit.clock import Clock
@@ -15,18 +16,49 @@ from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramTimeouts
-from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.http import HttpPool
-from sandyard.settings import E2bSettings, SandboxSettings
+from sandyard.runtime.store.archives import ArchiveFolder
+from sandyard.runtime.store.folder import FolderObjects
+from sandyard.runtime.store.layers import Layers, NoLayers, ReadOnlyLayers
+from sandyard.runtime.store.model import Kind
+from sandyard.runtime.store.ports import ObjectStore
+from sandyard.runtime.store.s3 import S3Objects
+from sandyard.settings import E2bSettings, SandboxSettings, SettingsError
+from sandyard.settings.platform import READ_ONLY
 from sandyard.wiring.engines import e2b_key
 
 
-def open_local_runtime(settings: SandboxSettings, data_dir: Path, clock: Clock) -> Runtime:
+def open_layers(settings: SandboxSettings, data_dir: Path) -> NoLayers:
+    """The store of files. Raises SettingsError."""
+    address = settings.snapshot_store
+    if address is None:
+        return NoLayers()
+    scheme, _, place = address.removeprefix(READ_ONLY).partition(":")
+    if scheme == "file" and Path(place).resolve().is_relative_to(data_dir.resolve()):
+        raise SettingsError("SNAPSHOT_STORE: must be outside the data dir, or be lost with it")
+    if scheme == "s3" and find_spec("boto3") is None:
+        raise SettingsError("SNAPSHOT_STORE: s3 needs `pip install sandyard[aws]`")
+    objects: ObjectStore = (
+        FolderObjects(Path(place)) if scheme == "file" else S3Objects(f"s3:{place}")
+    )
+    opened = ReadOnlyLayers if address.startswith(READ_ONLY) else Layers
+    folder = data_dir / ("runtime-e2b" if settings.sandbox_runtime == "e2b" else "runtime")
+    caches: dict[Kind, Path] = {
+        "snapshots": folder / "snapshots",
+        "archives": folder / "archives",
+        "uploads": data_dir / "uploads",
+    }
+    return opened(objects, remembered=data_dir / "snapshot-store", caches=caches)
+
+
+def open_local_runtime(
+    settings: SandboxSettings, data_dir: Path, clock: Clock, layers: NoLayers
+) -> Runtime:
     folder = runtime_folder(data_dir)
-    machines = LocalMachines(folder, local_options(settings), clock)
-    archives = ArchiveFolder(folder / "archives", disk_reserve(settings, data_dir))
+    machines = LocalMachines(folder, local_options(settings), clock, layers)
+    archives = ArchiveFolder(folder / "archives", disk_reserve(settings, data_dir), layers)
     return ProgramRunner(machines, machines.records, archives, program_timeouts(settings), clock)
 
 
@@ -49,6 +81,7 @@ def open_e2b_runtime(
     *,
     node: str,
     pool: HttpPool,
+    layers: NoLayers,
 ) -> Runtime:
     folder = data_dir / "runtime-e2b"
     control = E2bControl(
@@ -65,5 +98,5 @@ def open_e2b_runtime(
         E2bOptions(node, template=e2b.e2b_template, port=e2b.e2b_port),
         clock=clock,
     )
-    archives = ArchiveFolder(folder / "archives", disk_reserve(settings, data_dir))
+    archives = ArchiveFolder(folder / "archives", disk_reserve(settings, data_dir), layers)
     return ProgramRunner(machines, RunFolders(folder), archives, program_timeouts(settings), clock)

@@ -52,14 +52,20 @@ from sandyard.platform.variables.http import create_sandbox_env_router
 from sandyard.platform.variables.service import ParentSandboxes, Variables
 from sandyard.platform.wiring import PREFIX
 from sandyard.platform.wiring.local_runtime import runtime_folder
-from sandyard.platform.wiring.runtimes import disk_reserve, open_e2b_runtime, open_local_runtime
+from sandyard.platform.wiring.runtimes import (
+    disk_reserve,
+    open_e2b_runtime,
+    open_layers,
+    open_local_runtime,
+)
 from sandyard.platform.wiring.shared import Shared
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.warm import WarmRuns
-from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.remote.http import HttpPool
+from sandyard.runtime.store.archives import ArchiveFolder
+from sandyard.runtime.store.layers import NoLayers
 from sandyard.settings import SandboxSettings
 from sandyard.wiring.addresses import PROGRAM_PORT
 from sandyard.wiring.job_specs import PlatformJobSpecs as Specs
@@ -104,9 +110,12 @@ def build_sandboxes(
     guard, clock, data_dir = platform.guard, platform.clock, platform.data_dir
     e2b_pool = HttpPool(Backoff())
     name = node_name(data_dir)
-    runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir, clock)
+    layers = open_layers(settings, data_dir)
+    runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir, clock, layers)
     if settings.sandbox_runtime == "e2b":
-        runtime = open_e2b_runtime(settings, e2b, data_dir, clock, node=name, pool=e2b_pool)
+        runtime = open_e2b_runtime(
+            settings, e2b, data_dir, clock, node=name, pool=e2b_pool, layers=layers
+        )
     store = SqlSandboxStore(platform.database, platform.transitions)
     node = _node(platform, name, store, runtime)
     recorder, activity = RunRecorder(node), Activity(store, clock=clock)
@@ -116,7 +125,8 @@ def build_sandboxes(
     workspace_gb = settings.sandbox_storage_gb
     storage = StorageQuota(store, limit_gb=node.quota.storage_gb, workspace_gb=workspace_gb)
     sandboxes = Sandboxes(node, templates, recorder, variables, warm, storage)
-    uploads = ArchiveFolder(data_dir / "uploads", disk_reserve(settings, data_dir))
+    reserve = disk_reserve(settings, data_dir)
+    uploads = ArchiveFolder(data_dir / "uploads", reserve, layers, "uploads")
     storage.add(uploads.bytes_of)
     measurements = SqlMeasurementStore(platform.database)
     archive_usage = ArchiveUsage(templates, prices=node.prices, make_usage_id=node.ids.usage)
@@ -137,7 +147,7 @@ def build_sandboxes(
         runtime=runtime,
         local_runtime=local_runtime,
         schedule=(
-            *_node_jobs(settings, node, sandboxes, recorder, measurements, warm),
+            *_node_jobs(settings, node, sandboxes, recorder, measurements, warm, layers),
             billing_job,
         ),
         routers=(
@@ -244,11 +254,13 @@ def _node_jobs(
     recorder: RunRecorder,
     measurements: SqlMeasurementStore,
     warm: WarmSandboxes | None,
+    layers: NoLayers,
 ) -> Sequence[Job[Any]]:
     """Each node looks after what runs on it; the other jobs may run anywhere."""
     reconcile = Reconcile(node, sandboxes, recorder)
     measure = Measure(measurements, node, retention=timedelta(days=settings.metrics_days))
-    snapshots = ExpireSnapshots(node, warn_before=timedelta(hours=settings.snapshot_warning_hours))
+    warn_before = timedelta(hours=settings.snapshot_warning_hours)
+    snapshots = ExpireSnapshots(node, layers, warn_before=warn_before)
     timed = [
         (Specs.RECONCILE, settings.reconcile_interval_sec, reconcile.run),
         (Specs.ENDS, settings.ends_interval_sec, reconcile.collect_ends),

@@ -77,8 +77,8 @@ class E2bMachines:
         await self._control.check()
 
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
-        if spec.snapshot_id is not None and not await self.has_snapshot(spec.snapshot_id):
-            raise SnapshotNotFoundError
+        if spec.snapshot_id is not None:
+            await self.require_snapshot(spec.snapshot_id)
         folder = self._folder_of(run_id)
         folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with folder.lock() as lock:
@@ -182,6 +182,13 @@ class E2bMachines:
 
     async def has_snapshot(self, snapshot_id: str) -> bool:
         return await self._control.has_snapshot(snapshot_id)
+
+    async def require_snapshot(self, snapshot_id: str) -> None:
+        if not await self.has_snapshot(snapshot_id):
+            raise SnapshotNotFoundError
+
+    async def store_snapshot(self, snapshot_id: str, *, timeout_sec: float | None = None) -> None:
+        """E2B keeps its snapshots."""
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
         return self._snapshots.list_all()

@@ -18,7 +18,6 @@ from sandyard.runtime.errors import (
     RecordBrokenError,
     RunNotFoundError,
     RuntimeUnavailableError,
-    SnapshotNotFoundError,
     StartFailedError,
     StoppedWhileStartingError,
     SupervisorLostError,
@@ -59,10 +58,10 @@ from sandyard.runtime.programs.lifecycle import (
     wait_until,
 )
 from sandyard.runtime.programs.start import ProgramStart, ProgramTimeouts
-from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolder, RunFolders
 from sandyard.runtime.sessions.model import WORKSPACE
 from sandyard.runtime.sessions.ports import Session
+from sandyard.runtime.store.archives import ArchiveFolder
 
 logger = logging.getLogger(__name__)
 
@@ -207,20 +206,23 @@ class ProgramRunner:
         session = await self.session(run_id)
         await self._machines.check()
         if await self._machines.pack(run_id, await self._archives.place(archive_id)):
-            return self._archives.get(archive_id)
+            return await self._archives.store(archive_id)
         return await self._archives.write(archive_id, session.files.read_tar(WORKSPACE))
 
     async def list_archives(self) -> Sequence[Snapshot]:
-        return await asyncio.to_thread(self._archives.list_all)
+        return await self._archives.list_all()
 
     async def delete_archive(self, archive_id: str) -> None:
-        await asyncio.to_thread(self._archives.delete, archive_id)
+        await self._archives.delete(archive_id)
 
     async def has_snapshot(self, snapshot_id: str) -> bool:
         return await self._machines.has_snapshot(snapshot_id)
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
         return await self._machines.list_snapshots()
+
+    async def store_snapshot(self, snapshot_id: str, *, timeout_sec: float | None = None) -> None:
+        await self._machines.store_snapshot(snapshot_id, timeout_sec=timeout_sec)
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
         await self._machines.delete_snapshot(snapshot_id)
@@ -238,9 +240,9 @@ class ProgramRunner:
             return
         if program.snapshot_id is None:
             if program.archive_id is not None:
-                self._archives.get(program.archive_id)
-        elif not await self._machines.has_snapshot(program.snapshot_id):
-            raise SnapshotNotFoundError
+                await self._archives.require(program.archive_id)
+        else:
+            await self._machines.require_snapshot(program.snapshot_id)
 
     async def _begin(
         self, record: RunFolder, run_id: RunId, program: Program, limits: Limits

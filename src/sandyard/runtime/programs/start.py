@@ -25,11 +25,11 @@ from sandyard.runtime.model import (
     last_lines,
 )
 from sandyard.runtime.programs.lifecycle import TAIL_LINES, web_command
-from sandyard.runtime.records.archives import ArchiveFolder
 from sandyard.runtime.records.run_folder import RunFolder
 from sandyard.runtime.repositories import BUILTIN, builtin_files, clone, is_bare
 from sandyard.runtime.sessions.model import WORKSPACE, Command, Process
 from sandyard.runtime.sessions.ports import Session
+from sandyard.runtime.store.archives import ArchiveFolder
 
 _POLL_SEC = 0.01
 _LONGER, _LONGEST_SEC = 1.25, 0.1

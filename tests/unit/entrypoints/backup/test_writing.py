@@ -13,7 +13,7 @@ from sandyard.entrypoints.backup.archive import Manifest
 from sandyard.entrypoints.backup.errors import ArchiveInvalidError, BackupError
 from sandyard.entrypoints.backup.writing import find_source, write_backup
 from sandyard.entrypoints.cli.server.backup import summary
-from sandyard.runtime.records.archives import ArchiveFolder
+from sandyard.runtime.store.archives import ArchiveFolder
 from sandyard.settings import load_settings
 from tests.support.storage.disks import small_disk
 

@@ -14,6 +14,7 @@ from sandyard.platform.sandboxes.runs.lost_model import is_needed
 from sandyard.platform.sandboxes.runs.model import Transitions, expire_snapshot, warn_of_expiry
 from sandyard.runtime.errors import RecordBrokenError
 from sandyard.runtime.model import Ended
+from sandyard.runtime.store.layers import NoLayers
 
 logger = logging.getLogger(__name__)
 
@@ -30,12 +31,15 @@ class SnapshotReport:
     expired: int = 0
     warned: int = 0
     unreferenced_removed: int = 0
+    objects_deleted: int = 0
+    """In the store of files, after nothing referred to them for a day."""
 
 
 class ExpireSnapshots:
-    """Removes expired snapshots, and warns their owners before."""
+    """Removes expired snapshots, and warns their owners before; then what is left in the store."""
 
-    def __init__(self, node: SandboxNode, *, warn_before: timedelta) -> None:
+    def __init__(self, node: SandboxNode, layers: NoLayers, *, warn_before: timedelta) -> None:
+        self._layers = layers
         self._node = node
         self._store, self._runtime = node.store, node.runtime
         self._warn_before = warn_before
@@ -52,6 +56,7 @@ class ExpireSnapshots:
                 report.expired += await self._expire(sandbox, cause)
         report.unreferenced_removed = await self._remove_unreferenced(cause)
         report.unreferenced_removed += await self._remove_archives(cause)
+        report.objects_deleted = await self._layers.collect(now=cause.at.timestamp())
         return report
 
     async def _warn(self, sandbox: Sandbox, cause: Cause) -> bool:

@@ -100,6 +100,13 @@ def stored_snapshot(ended: Ended, *, retention: timedelta) -> StoredSnapshot | N
     return StoredSnapshot(ended.snapshot.id, ended.snapshot.size_bytes, expires_at)
 
 
+def needs_files(sandbox: Sandbox, ended: Ended) -> bool:
+    """Whether its files are kept: not if it is recycled after this end."""
+    timeout_at, ended_at = sandbox.timeout_at, utc_time(ended.ended_at)
+    is_over = ended.reason == "timeout" or (timeout_at is not None and timeout_at <= ended_at)
+    return not (sandbox.recycle_on_timeout and is_over)
+
+
 def reason_of(ended: Ended) -> str:
     """In words that an owner can act on."""
     match ended.reason:

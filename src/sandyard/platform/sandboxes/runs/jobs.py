@@ -16,12 +16,15 @@ from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.runtime.errors import RuntimeUnavailableError
 from sandyard.runtime.model import Ended, Running, RunState
 from sandyard.runtime.sessions.model import Process
+from sandyard.runtime.store.errors import StoreUnavailableError, StoringError
 
 logger = logging.getLogger(__name__)
 
 RECONCILE = actor("job", "reconcile")
 ENDS = actor("job", "ends")
 
+_STORE_SEC = 0.2
+"""How long an end waits for the store; other ends must not wait for a large upload."""
 _BEGINNING = timedelta(seconds=15)
 """How long the runtime may not yet list a sandbox that is starting."""
 
@@ -103,7 +106,7 @@ class Reconcile:
             return False
         match run:
             case Ended():
-                report.closed += await self._recorder.record_ended(sandbox, run, actor=actor)
+                return await self._record_ended(sandbox, run, actor, report)
             case Running() if sandbox.status is Status.STARTING:
                 started = await self._recorder.record_started(
                     sandbox.sandbox_id, sandbox.attempt, run, actor=actor
@@ -113,7 +116,23 @@ class Reconcile:
                 await self._stop_if_idle(sandbox, run, actor, report)
             case None if self._node.now() - sandbox.updated_at > _BEGINNING:
                 report.lost += await self._recorder.record_lost(sandbox, actor=actor)
-        return not isinstance(run, Ended | None)
+        return run is not None
+
+    async def _record_ended(
+        self, sandbox: Sandbox, run: Ended, actor: str, report: ReconcileReport
+    ) -> bool:
+        """Returns whether its files are still to be stored: the next run asks again."""
+        try:
+            report.closed += await self._recorder.record_ended(
+                sandbox, run, actor=actor, timeout_sec=_STORE_SEC
+            )
+        except StoringError:
+            return True
+        except StoreUnavailableError as error:
+            extra = {"action": actor, "sandbox_id": sandbox.sandbox_id, "reason": error.reason}
+            logger.warning("the files of a sandbox could not be stored yet", extra=extra)
+            return True
+        return False
 
     async def _stop_if_idle(
         self, sandbox: Sandbox, run: Running, actor: str, report: ReconcileReport

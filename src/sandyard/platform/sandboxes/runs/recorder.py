@@ -19,6 +19,7 @@ from sandyard.platform.sandboxes.runs.end_model import (
     end_of,
     ended_by,
     failed_start,
+    needs_files,
     stored_snapshot,
 )
 from sandyard.platform.sandboxes.runs.lost_model import (
@@ -66,10 +67,19 @@ class RunRecorder:
         )
 
     async def record_ended(
-        self, sandbox: Sandbox, ended: Ended, *, actor: str, reason: str | None = None
+        self,
+        sandbox: Sandbox,
+        ended: Ended,
+        *,
+        actor: str,
+        reason: str | None = None,
+        timeout_sec: float | None = None,
     ) -> bool:
-        """Record the end of the sandbox's attempt; False if it is already recorded. `reason` is why
-        it was stopped, if not by its owner."""
+        """Record the end of the sandbox's attempt, once its files are stored; False if it already
+        is. `reason` is why it was stopped, if not by its owner. Raises StoreUnavailableError,
+        after the timeout too: then it counts as running until a job has stored them."""
+        if ended.snapshot is not None and needs_files(sandbox, ended):
+            await self._runtime.store_snapshot(ended.snapshot.id, timeout_sec=timeout_sec)
         retention = self._node.snapshot_retention
         end = end_of(ended, attempt=sandbox.attempt, reason=reason, retention=retention)
         return await self._record(sandbox.sandbox_id, end, ended_by(ended, recorder=actor))
@@ -148,6 +158,7 @@ class RunRecorder:
 
         if decide(sandbox) is None or not await self._runtime.has_snapshot(snapshot.id):
             return False
+        await self._runtime.store_snapshot(snapshot.id)
         return await self._change(sandbox.sandbox_id, decide) is not None
 
     def _inputs(self, actor: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from sandyard.runtime.errors import (
     NotRunningError,
     RunNotFoundError,
     RuntimeUnavailableError,
+    SnapshotNotFoundError,
     SupervisorTimeoutError,
     start_failure,
 )
@@ -55,6 +56,7 @@ from sandyard.runtime.programs.lifecycle import not_running, wait_until
 from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.records.run_folder import RunFolders, exists, remove_folder
 from sandyard.runtime.sessions.ports import Session
+from sandyard.runtime.store.layers import NoLayers
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -65,12 +67,15 @@ _ENDING_SEC = 3.0
 
 
 class LocalMachines:
-    def __init__(self, folder: Path, options: LocalOptions, clock: Clock) -> None:
+    def __init__(
+        self, folder: Path, options: LocalOptions, clock: Clock, layers: NoLayers | None = None
+    ) -> None:
         self._folder = folder.absolute()
         self._options = options
         self._clock = clock
         self.records = RunFolders(self._folder)
         self._snapshots = SnapshotFolder(self._folder / "snapshots")
+        self._layers = layers or NoLayers()
         self._reserve = DiskReserve(self._folder, options.disk_reserve_bytes)
         self._specs = Specs(self._folder, self._options, self._snapshots, clock, self._reserve)
         self._uids = Uids(self._folder / "uids", self._options.uids)
@@ -182,13 +187,30 @@ class LocalMachines:
         return found or EgressReport("none")
 
     async def has_snapshot(self, snapshot_id: str) -> bool:
-        return await _in_thread(self._snapshots.find, snapshot_id) is not None
+        here = await _in_thread(self._snapshots.find, snapshot_id)
+        name = self._snapshots.path_of(snapshot_id).name
+        return bool(here or await self._layers.find("snapshots", name))
+
+    async def require_snapshot(self, snapshot_id: str) -> None:
+        path = self._snapshots.path_of(snapshot_id)
+        if await _in_thread(self._snapshots.find, snapshot_id) is not None:
+            await _in_thread(os.utime, path)
+        elif not await self._layers.fetch("snapshots", path.name, path):
+            raise SnapshotNotFoundError
+
+    async def store_snapshot(self, snapshot_id: str, *, timeout_sec: float | None = None) -> None:
+        path = self._snapshots.path_of(snapshot_id)
+        await self._layers.put("snapshots", path.name, path, timeout_sec=timeout_sec)
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
-        return await _in_thread(self._snapshots.list_all)
+        listed = await self._layers.list_all("snapshots")
+        stored = [replace(each, id=Path(each.id).stem) for each in listed]
+        here = await _in_thread(self._snapshots.list_all)
+        return list({each.id: each for each in (*stored, *here)}.values())
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
         await _in_thread(self._snapshots.delete, snapshot_id)
+        await self._layers.delete("snapshots", self._snapshots.path_of(snapshot_id).name)
 
     def _folder_of(self, run_id: RunId) -> LocalRunFolder:
         return LocalRunFolder(self.records.path_of(run_id))

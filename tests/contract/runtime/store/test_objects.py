@@ -1,0 +1,47 @@
+"""What every object store promises."""
+
+import os
+import time
+from pathlib import Path
+
+from sandyard.runtime.store.ports import ObjectStore
+
+
+def test_an_object_is_stored_found_read_listed_and_deleted(
+    objects: ObjectStore, tmp_path: Path
+) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    source.write_bytes(os.urandom(9 << 20))  # two parts
+    before = time.time() - 2
+    objects.put("a/b/large", source)
+    objects.put("a/c")
+    found = objects.find("a/b/large")
+    assert found is not None
+    assert (found.key, found.size_bytes) == ("a/b/large", 9 << 20)
+    assert before < found.modified_at < time.time() + 2
+    assert objects.get("a/b/large", copy)
+    assert copy.read_bytes() == source.read_bytes()
+    assert [each.key for each in objects.list("a/")] == ["a/b/large", "a/c"]
+    assert [each.key for each in objects.list("a/b/l")] == ["a/b/large"]
+    for _ in range(2):
+        objects.delete("a/b/large")
+    assert objects.find("a/b/large") is None
+    assert not objects.get("a/b/large", copy)
+    assert [each.key for each in objects.list("")][-1:] != ["a/b/large"]
+
+
+def test_an_object_is_replaced(objects: ObjectStore, tmp_path: Path) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    for content in (b"first", b"second"):
+        source.write_bytes(content)
+        objects.put("a/one", source)
+    assert objects.get("a/one", copy)
+    assert copy.read_bytes() == b"second"
+    assert len(list(objects.list("a/"))) == 1
+
+
+def test_a_list_goes_through_all_pages(objects: ObjectStore) -> None:
+    wanted = [f"many/{number:04}" for number in range(30)]
+    for key in wanted:
+        objects.put(key)
+    assert [each.key for each in objects.list("many/")] == wanted
