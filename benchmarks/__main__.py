@@ -34,6 +34,7 @@ BENCHMARKS: Mapping[str, str] = {
     "sandboxes": "platform:measure",
     "sessions": "sessions:measure",
     "starts": "sessions:measure_starts",
+    "store": "store:measure",
     "gateway": "gateway:measure",
     "hop": "bulkhead:measure",
     "e2b": "e2b:measure",
@@ -73,6 +74,7 @@ def main(names: Sequence[str], limit_sec: int, total_sec: int) -> None:
     sandboxes      from the start call to a page, and a list among 100,000 beside among 1,000
     sessions       commands in a sandbox, and files up and down, over HTTP
     starts         warm and cold starts of sandboxes, and what 40 idle ones take
+    store          100 MB into the store of files and back, beside plain copies
     gateway        10 MB through the gateway beside nginx as a proxy (needs wrk and nginx)
     e2b            sandboxes, commands and files by E2B's API beside the Platform's own
     previews       status of 200 previews asked at once, with a double of E2B behind

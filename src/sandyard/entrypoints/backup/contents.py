@@ -10,7 +10,9 @@ from pathlib import Path
 from sandyard.bootstrap.copies import MARKER
 from sandyard.entrypoints.backup.errors import BackupError
 
-FILES = ("node", "simulated-provider.json", MARKER)
+STORE = "snapshot-store"
+"""It names the store of files that the data dir uses."""
+FILES = ("node", "simulated-provider.json", MARKER, STORE)
 ARCHIVES = ("runtime/archives", "runtime-e2b/archives")
 """The files that templates from builds and snapshots start with."""
 RECORDS = (*FILES, "runtime/snapshots", "runtime-e2b/snapshots", *ARCHIVES)

@@ -39,6 +39,7 @@ class About(BaseModel):
     version: _Word
     made_at: str
     node: str | None
+    store: str | None = None
     schemas: dict[_Word, _Schema | None]
     """The schema of each database in the file; None if it has none yet."""
     elsewhere: list[_Word]

@@ -20,6 +20,7 @@ from sandyard.entrypoints.backup.contents import (
     RECORDS,
     RUNS,
     SECRETS,
+    STORE,
     has_secrets,
     link_all,
     linked_files,
@@ -148,11 +149,12 @@ def _add_database(archive: ArchiveWriter, database: sqlite3.Connection, copy: Pa
 
 
 def _about(source: Source, schemas: dict[str, str | None], names: list[str]) -> dict[str, Any]:
-    node = source.data_dir / "node"
+    node, store = source.data_dir / "node", source.data_dir / STORE
     return {
         "version": __version__,
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "node": node.read_text().strip() if node.exists() else None,
+        "store": store.read_text() if store.exists() else None,
         "schemas": schemas,
         "elsewhere": source.elsewhere,
         "has_secrets": has_secrets(names),

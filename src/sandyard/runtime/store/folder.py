@@ -1,6 +1,7 @@
 """A folder as an object store, such as a mounted share: one file per object."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,7 +11,6 @@ from sandyard.runtime.store.errors import StoreUnavailableError
 from sandyard.runtime.store.model import REFERENCES
 from sandyard.runtime.store.ports import StoredObject
 
-_PIECE_BYTES = 1 << 20
 _DRAFT = ".new-"
 _MARKER = "sandyard-store"
 """In a folder without it, the share is not mounted."""
@@ -35,9 +35,10 @@ class FolderObjects:
         with self._translated():
             self._make_folder(target.parent)
             try:
-                with draft.open("xb") as file:
-                    if source is not None:
-                        _copy(source, file.fileno())
+                draft.touch(mode=0o600)
+                if source is not None:
+                    shutil.copyfile(source, draft)
+                with draft.open("rb+") as file:
                     os.fsync(file.fileno())
                 draft.replace(target)
                 sync_folder(target.parent)
@@ -46,12 +47,9 @@ class FolderObjects:
 
     def get(self, key: str, to: Path) -> bool:
         with self._translated():
-            try:
-                source = (self._path / key).open("rb")
-            except FileNotFoundError:
+            if not (self._path / key).exists():
                 return False
-            with source, to.open("wb") as file:
-                _copy(Path(source.name), file.fileno())
+            shutil.copyfile(self._path / key, to)
         return True
 
     def find(self, key: str) -> StoredObject | None:
@@ -98,14 +96,6 @@ class FolderObjects:
             yield
         except OSError as error:
             raise StoreUnavailableError(f"{self.address}: {error}") from error
-
-
-def _copy(source: Path, to: int) -> None:
-    with source.open("rb") as file:
-        while piece := file.read(_PIECE_BYTES):
-            view = memoryview(piece)
-            while view:
-                view = view[os.write(to, view) :]
 
 
 def _found(key: str, path: Path) -> StoredObject | None:

@@ -124,6 +124,16 @@ async def test_archives_that_templates_begin_with_are_in_it(data: Path, tmp_path
     assert {each for each in manifest.files if "archives" in each} == {"runtime/archives/whole.tar"}
 
 
+def test_the_store_of_files_is_named(data: Path, tmp_path: Path) -> None:
+    assert "stored files" not in "".join(summary(back_up(data, tmp_path / "before")))
+    (data / "snapshot-store").write_text("s3://files/prefix")
+    manifest = back_up(data, tmp_path / "file")
+    assert "snapshot-store" in manifest.files
+    assert "stored files: in s3://files/prefix; copy it after this, within a day" in summary(
+        manifest
+    )
+
+
 @pytest.mark.parametrize("name", ["secrets", "runtime"])
 def test_a_symlink_that_leads_nowhere_is_told(data: Path, tmp_path: Path, name: str) -> None:
     (data / name).symlink_to(tmp_path / "unmounted")

@@ -60,6 +60,8 @@ def summary(manifest: "Manifest") -> list[str]:
         f"{part}: not in the data dir; back it up with its engine"
         for part in manifest.about["elsewhere"]
     ]
+    if store := manifest.about.get("store"):
+        lines.append(f"stored files: in {store}; copy it after this, within a day")
     return lines
 
 
