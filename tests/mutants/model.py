@@ -42,15 +42,17 @@ class Verdict:
 
 
 _FAILED = re.compile(r"^FAILED (.+?)(?: - .*)?$", re.MULTILINE)
+_TIMEOUT = "Failed: Timeout"
 _PASSED, _TESTS_FAILED = 0, 1
 
 
 def judge(exit_code: int, output: str) -> Verdict:
     """Only a test that failed has caught a mutant: one that could not begin shows that the mutant
-    can't be imported, or that the machine lacks something."""
+    can't be imported, or that the machine lacks something, and one that took too long, that the
+    machine is busy."""
     failed = _FAILED.search(output)
-    if exit_code == _TESTS_FAILED and failed is not None:
+    if exit_code == _TESTS_FAILED and failed is not None and _TIMEOUT not in output:
         return Verdict(is_caught=True, by=failed[1])
     if exit_code == _PASSED:
         return Verdict(is_caught=False, by="all its tests passed")
-    return Verdict(is_caught=False, by=f"its tests did not run (pytest's exit code {exit_code})")
+    return Verdict(is_caught=False, by=f"its tests did not end (pytest's exit code {exit_code})")

@@ -2,10 +2,12 @@
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
 from tests.mutants.catalogue import MUTANTS
+from tests.mutants.checkout import Checkout
 from tests.mutants.model import ROOT, Mutant, judge
 
 LEAST = 25
@@ -42,10 +44,21 @@ def test_the_tests_that_catch_a_mutant_exist(mutant: Mutant) -> None:
         (0, "1 passed", False),
         (2, "ERROR tests/a.py - SyntaxError", False),
         (4, "ERROR: not found: tests/a.py::test_b", False),
-        (-1, "not finished", False),
+        (-1, "....", False),
+        (1, "Failed: Timeout (>120.0s)\nFAILED tests/a.py::test_b", False),
     ],
 )
 def test_only_a_test_that_fails_catches_a_mutant(
     exit_code: int, output: str, is_caught: bool
 ) -> None:
     assert judge(exit_code, output).is_caught is is_caught
+
+
+def test_a_mutant_is_caught_in_a_copy_of_the_source(tmp_path: Path) -> None:
+    mutant = next(each for each in MUTANTS if each.name == "a-lease-lives-at-its-end")
+    checkout, source = Checkout(tmp_path / "copy"), (ROOT / mutant.path).read_text()
+    with checkout.applied(mutant):
+        assert (ROOT / mutant.path).read_text() == source
+        verdict = judge(*checkout.run(mutant.caught_by, "-x"))
+    assert verdict.is_caught, verdict.by
+    assert judge(*checkout.run([verdict.by])).by == "all its tests passed"
