@@ -1,5 +1,6 @@
 """Generators of identifiers."""
 
+import hashlib
 import itertools
 import random
 import re
@@ -67,6 +68,13 @@ def sandbox_id(external_id: str) -> str:
 def resource_id(prefix: str) -> str:
     """Such as `prj-` and 17 letters and digits; 12 for very numerous resources."""
     return f"{prefix}-{_random(12 if prefix in _SHORT else 17)}"
+
+
+def repeated_id(prefix: str, *of: str) -> str:
+    """The id of a resource that is made once: the same texts always give the same id."""
+    digest = hashlib.sha256("\n".join(of).encode()).digest()
+    length = 12 if prefix in _SHORT else 17
+    return f"{prefix}-{''.join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:length])}"
 
 
 def is_resource_id(prefix: str, text: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 import schemathesis
 
 from sandyard.kit.patterns import has_words
-from sandyard.platform.accounts.schemas import _AMOUNT
+from sandyard.platform.http.fields import _AMOUNT
 from sandyard.settings import load_settings
 from tests.support.documents.documented_calls import (
     ADMIN,

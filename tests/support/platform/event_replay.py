@@ -29,7 +29,7 @@ async def sandbox_history(database: Database) -> tuple[int, Sequence[Problem]]:
 
 async def assert_history(database: Database) -> int:
     subjects, problems = await sandbox_history(database)
-    assert problems == []
+    assert problems == [], problems
     return subjects
 
 

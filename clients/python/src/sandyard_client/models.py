@@ -24,7 +24,7 @@ RejectionCode = Literal[
     "BATCH_ID_CONFLICT",
 ]
 
-ServiceType = Literal["sandbox_runtime", "storage"]
+ServiceType = Literal["sandbox_runtime", "storage", "charge", "credit"]
 
 StaleReason = Literal["missing", "quarantined"]
 

@@ -8,8 +8,8 @@ from sandyard.kit.errors import InvalidError
 ANY_KIND = "*"
 _KINDS = """
 account.activated account.created account.deactivated account.deleted account.role_changed
-account.updated account.verification_requested account.verified bill.corrected bill.created
-calendar.changed client.changed client.created client.deleted client.token_added
+account.updated account.verification_requested account.verified bill.charged bill.corrected
+bill.created calendar.changed client.changed client.created client.deleted client.token_added
 client.token_revoked deletion.failed deletion.requested deletion.retried device.deleted
 device.registered device.renamed device.updated files.changed invitation.sent key.activated
 key.created key.deactivated key.revoked key.updated lease.created lease.ended lease.extended

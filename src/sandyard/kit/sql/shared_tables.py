@@ -5,6 +5,7 @@ Released migrations call these, so they never change; a new form is a new functi
 
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
@@ -173,3 +174,17 @@ def lock_tables(connection: sa.Connection, *names: str) -> None:
     raise UnavailableError(
         "The tables are locked by other transactions. Try again when there is less load."
     )
+
+
+def edit_definition(table: str, change: Callable[[str], str]) -> None:
+    """SQLite has no statement that changes a table's constraints. By its documentation, a change
+    that leaves the stored rows valid may be made to the text of the table's definition."""
+    bind, master = op.get_bind(), f"{schema()}.sqlite_master"
+    where = "WHERE type = 'table' AND name = ?"
+    found = bind.exec_driver_sql(f"SELECT sql FROM {master} {where}", (table,))  # noqa: S608 - ours
+    [sql] = found.scalars().all()
+    version = bind.exec_driver_sql(f"PRAGMA {schema()}.schema_version").scalar_one()
+    bind.exec_driver_sql("PRAGMA writable_schema = ON")
+    bind.exec_driver_sql(f"UPDATE {master} SET sql = ? {where}", (change(sql), table))  # noqa: S608
+    bind.exec_driver_sql(f"PRAGMA {schema()}.schema_version = {version + 1}")
+    bind.exec_driver_sql("PRAGMA writable_schema = RESET")

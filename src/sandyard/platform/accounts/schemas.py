@@ -1,18 +1,16 @@
 """The bodies and answers of accounts, as the OpenAPI document describes them."""
 
-import re
 from datetime import datetime
-from decimal import Decimal
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, StrictStr, WithJsonSchema
+from pydantic import BaseModel, Field, StrictStr
 
 from sandyard.kit.http.schemas import PageAnswer, example, example_of
 from sandyard.platform.access.login_tokens import Login
 from sandyard.platform.access.principal import Role
 from sandyard.platform.accounts.identity.model import LoginRequest
 from sandyard.platform.accounts.model import EMAIL, USERNAME, Account
-from sandyard.platform.http.fields import SEARCHABLE, Answer, Money, Name, RequestBody
+from sandyard.platform.http.fields import SEARCHABLE, Amount, Answer, Money, Name, RequestBody
 
 MIN_PASSWORD, MAX_PASSWORD = 10, 128
 
@@ -26,34 +24,6 @@ NewPassword = Annotated[StrictStr, Field(min_length=MIN_PASSWORD, max_length=MAX
 AnyPassword = Annotated[StrictStr, Field(min_length=1, max_length=MAX_PASSWORD)]
 OidcText = Annotated[StrictStr, Field(min_length=1, max_length=4000, pattern=SEARCHABLE)]
 MailToken = Annotated[StrictStr, Field(min_length=1, max_length=255, description="From the mail")]
-
-
-def _without_loss(value: object) -> object:
-    """A number with decimals loses some on its way through JSON; a text does not."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, float | bool):
-        raise ValueError("must be a decimal number as a string, or a whole number")  # noqa: TRY004
-    if isinstance(value, str) and not re.fullmatch(_AMOUNT, value, re.ASCII):
-        raise ValueError("must have up to 12 digits, and up to 6 after the decimal point")
-    return value
-
-
-_AMOUNT = r"[0-9]{1,12}(\.[0-9]{1,6})?"
-Amount = Annotated[
-    Decimal,
-    Field(ge=0, max_digits=18, decimal_places=6),
-    BeforeValidator(_without_loss),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "pattern": f"^{_AMOUNT}$"},
-                {"type": "integer", "minimum": 0, "maximum": 999_999_999_999},
-            ]
-        }
-    ),
-]
-"""Money, exactly."""
 
 
 class SignupBody(RequestBody):

@@ -17,13 +17,16 @@ from sandyard.platform.notifications.model import (
 from sandyard.platform.usage.model import (
     NOTHING,
     Consumption,
+    ServiceType,
     Usage,
     billable_until,
     mark_billed,
     midnight,
+    rounded,
     shares_by_day,
 )
 
+ChargeType = Literal[ServiceType.CHARGE, ServiceType.CREDIT]
 SumBy = Literal["day", "project", "sandbox", "service_type"]
 
 BILLING = "billing"
@@ -32,13 +35,14 @@ BILLING = "billing"
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The cost of one UTC day of one usage."""
+    """The cost of one UTC day of one usage, or a charge."""
 
     SUBJECT: ClassVar[str] = "billing_id"
     OWNER: ClassVar[str | None] = "user_account_id"
 
     billing_id: str
-    usage_id: str
+    usage_id: str | None
+    """None for a charge or a credit, which an admin made."""
     user_account_id: str
     project_id: str | None
     sandbox_id: str | None
@@ -70,6 +74,15 @@ class Bill:
 
 
 @dataclass(frozen=True, slots=True)
+class Charge:
+    """For something that is no usage, or a credit."""
+
+    service_type: ChargeType
+    amount: Decimal
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
 class UsageVersion:
     """A fact: the usage has not changed since it was read."""
 
@@ -88,11 +101,13 @@ class SpendWarnings:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """An account with a threshold, and its usages of the month."""
+    """An account with a threshold, and its usages and charges of the month."""
 
     threshold: Decimal
     usages: Sequence[Usage]
     warnings: SpendWarnings
+    charged: Decimal = NOTHING
+    """The sum of its charges, less its credits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +168,33 @@ def bill_usage(
     return (*corrections, *new, mark_billed(usage, cause=cause))
 
 
+def charge(account_id: str, new: Charge, *, billing_id: str, cause: Cause) -> Transition[Bill]:
+    """Bill the account today; a credit's amount is negative."""
+    is_credit = new.service_type is ServiceType.CREDIT
+    bill = Bill(
+        billing_id=billing_id,
+        usage_id=None,
+        user_account_id=account_id,
+        project_id=None,
+        sandbox_id=None,
+        billing_date=cause.at.date(),
+        service_type=new.service_type,
+        usage_seconds=0,
+        hourly_rate=NOTHING,
+        amount=rounded(NOTHING - new.amount if is_credit else new.amount),
+        description=new.description,
+        created_at=cause.at,
+        usage_milliseconds=0,
+    )
+    return created(bill, "bill.charged", cause)
+
+
+def is_repeat(made: Bill, again: Bill) -> bool:
+    """Whether these are one charge, requested twice."""
+    same = ("user_account_id", "service_type", "amount", "description")
+    return all(getattr(made, each) == getattr(again, each) for each in same)
+
+
 def sum_usages(
     usages: Iterable[Usage], *, since: date, until: datetime, by: SumBy
 ) -> Mapping[str, Consumption]:
@@ -178,7 +220,8 @@ def warn_of_spending(
     warnings = spending.warnings
     month = midnight(warnings.month)
     spent = sum(
-        (each.cost_until(cause.at) - each.cost_until(month) for each in spending.usages), Decimal(0)
+        (each.cost_until(cause.at) - each.cost_until(month) for each in spending.usages),
+        spending.charged,
     )
     if warnings.count or spent < spending.threshold:
         return None

@@ -22,6 +22,8 @@ class BillQuery:
     service_type: str | None = None
     from_day: date | None = None
     to_day: date | None = None
+    is_charge: bool | None = None
+    """Of no usage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class UsagesBetween:
 class BillingStore(Protocol):
     async def apply(self, *transitions: Transition[Any]) -> bool:
         """Apply all of them with their events; or nothing and return False, if something has
-        changed since it was read, or a day to be billed already has a bill."""
+        changed since it was read, a day to be billed already has a bill, or there is no such
+        account."""
         ...
 
     async def unbilled(self, *, after: int, limit: int) -> Sequence[tuple[int, Usage]]:
@@ -43,6 +46,8 @@ class BillingStore(Protocol):
         ...
 
     async def find_usage(self, usage_id: str) -> Usage | None: ...
+
+    async def find_bill(self, billing_id: str) -> Bill | None: ...
 
     async def bills_of(self, usage_ids: Sequence[str]) -> Mapping[str, Sequence[Bill]]:
         """The bills of each usage."""

@@ -3,13 +3,22 @@
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, StrictStr
 
-from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.billing.model import Bill, MonthToDate, Sum, SumBy
-from sandyard.platform.http.fields import Answer, Currency, Money, Quantity
+from sandyard.kit.http.schemas import PageAnswer, example, strict_example
+from sandyard.platform.billing.model import Bill, ChargeType, MonthToDate, Sum, SumBy
+from sandyard.platform.http.fields import (
+    ID,
+    Amount,
+    Answer,
+    Currency,
+    Money,
+    Prose,
+    Quantity,
+    RequestBody,
+)
 from sandyard.platform.usage.model import ServiceType
 
 _SUM = {
@@ -45,7 +54,7 @@ class BillAnswer(Answer):
     )
 
     billing_id: str
-    usage_id: str
+    usage_id: str | None = Field(description="Null for a charge or a credit")
     project_id: str | None
     sandbox_id: str | None
     billing_date: date = Field(description="A UTC day")
@@ -69,6 +78,20 @@ class BillAnswer(Answer):
     @classmethod
     def of(cls, bill: Bill, *, currency: str) -> Self:
         return super().of(bill, currency=currency, usage_milliseconds=bill.milliseconds)
+
+
+class ChargeBody(RequestBody):
+    model_config = strict_example(
+        account_id="123456789012",
+        service_type="charge",
+        amount="49.00",
+        description="Support in October",
+    )
+
+    account_id: Annotated[StrictStr, Field(max_length=12, pattern=ID)]
+    service_type: ChargeType = ServiceType.CHARGE
+    amount: Amount = Field(description="Of a credit too it is not negative; its bill's is")
+    description: Annotated[Prose, Field(max_length=1000)]
 
 
 class BillPage(PageAnswer):

@@ -1,13 +1,52 @@
-"""The total of an account's month, before it is billed."""
+"""The total of an account's month, before it is billed, and charges for what is no usage."""
 
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
+from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.platform.billing.model import MonthToDate, Sum, SumBy, sum_usages
+from sandyard.kit.ids import repeated_id, resource_id
+from sandyard.platform.access.principal import Principal
+from sandyard.platform.billing.errors import ChargedAccountUnknownError, ChargeExistsError
+from sandyard.platform.billing.model import (
+    Bill,
+    Charge,
+    MonthToDate,
+    Sum,
+    SumBy,
+    charge,
+    is_repeat,
+    sum_usages,
+)
 from sandyard.platform.billing.ports import BillingStore, BillQuery
 from sandyard.platform.sandboxes.runs.model import uncounted_storage
 from sandyard.platform.usage.model import Consumption, PriceList, Usage, midnight
+
+
+class Charges:
+    def __init__(self, store: BillingStore, *, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def charge(
+        self, account_id: str, new: Charge, *, key: str | None, by: Principal
+    ) -> tuple[Bill, bool]:
+        """The bill, and whether it is new: the same key makes one bill of an account."""
+        made = charge(
+            account_id,
+            new,
+            billing_id=repeated_id("bil", account_id, key) if key else resource_id("bil"),
+            cause=Cause.by(by.actor, self._clock),
+        )
+        if await self._store.apply(made):
+            return made.result, True
+        found = await self._store.find_bill(made.result.billing_id)
+        if found is None:
+            raise ChargedAccountUnknownError
+        if not is_repeat(found, made.result):
+            raise ChargeExistsError
+        return found, False
 
 
 class Statements:
@@ -19,18 +58,21 @@ class Statements:
     async def month_to_date(
         self, account_id: str, *, by: SumBy, sandbox_id: str | None = None
     ) -> MonthToDate:
-        """The UTC month up to now: billed, ended and running usage and storage; of one sandbox if
-        given."""
+        """The UTC month up to now: billed, ended and running usage, storage and charges; of one
+        sandbox if given."""
         now = utc_time(self._clock.now())
         since = now.date().replace(day=1)
         found = await self._store.usages_between(
             account_id, midnight(since), now, by=by, sandbox_id=sandbox_id
         )
         others = [*found.others, *await self._stored(account_id, now, sandbox_id)]
-        sums = {each.key: each.consumed for each in found.sums}
+        bills = BillQuery(sandbox_id=sandbox_id, from_day=since, to_day=now.date())
+        charges = await self._store.sums(account_id, replace(bills, is_charge=True), by=by)
+        sums = {each.key: each.consumed for each in charges}
+        for each in found.sums:
+            sums[each.key] = sums.get(each.key, Consumption()) + each.consumed
         for key, consumed in sum_usages(others, since=since, until=now, by=by).items():
             sums[key] = sums.get(key, Consumption()) + consumed
-        bills = BillQuery(sandbox_id=sandbox_id, from_day=since, to_day=now.date())
         billed = await self._store.sums(account_id, bills, by="service_type")
         return MonthToDate(
             since=since,

@@ -1,5 +1,6 @@
 """Kinds of fields that several of the Platform's bodies and queries share."""
 
+import re
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Self
@@ -13,6 +14,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     StrictStr,
+    WithJsonSchema,
 )
 
 from sandyard.kit.patterns import pattern
@@ -49,6 +51,34 @@ Rate = Annotated[Decimal, PlainSerializer(lambda rate: _decimal(rate), return_ty
 Currency = Annotated[str, Field(description="Of the amounts, by its code of ISO 4217")]
 Quantity = _Exact
 """Hours of vCPU, or of GB, in the same form."""
+
+
+def _without_loss(value: object) -> object:
+    """A number with decimals loses some on its way through JSON; a text does not."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, float | bool):
+        raise ValueError("must be a decimal number as a string, or a whole number")  # noqa: TRY004
+    if isinstance(value, str) and not re.fullmatch(_AMOUNT, value, re.ASCII):
+        raise ValueError("must have up to 12 digits, and up to 6 after the decimal point")
+    return value
+
+
+_AMOUNT = r"[0-9]{1,12}(\.[0-9]{1,6})?"
+Amount = Annotated[
+    Decimal,
+    Field(ge=0, max_digits=18, decimal_places=6),
+    BeforeValidator(_without_loss),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": f"^{_AMOUNT}$"},
+                {"type": "integer", "minimum": 0, "maximum": 999_999_999_999},
+            ]
+        }
+    ),
+]
+"""Money, exactly."""
 
 
 def _decimal(exact: Decimal) -> str:

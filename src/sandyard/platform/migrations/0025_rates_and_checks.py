@@ -1,13 +1,18 @@
 """Rates with all their decimal places, only known roles, states and types, and accounts by the
 token that verifies their address."""
 
-from collections.abc import Callable
 from functools import partial
 
 import sqlalchemy as sa
 from alembic import op
 
-from sandyard.kit.sql.shared_tables import create_index, is_postgres, lock_tables, schema
+from sandyard.kit.sql.shared_tables import (
+    create_index,
+    edit_definition,
+    is_postgres,
+    lock_tables,
+    schema,
+)
 
 revision = "0025"
 down_revision = "0024"
@@ -33,7 +38,7 @@ def upgrade() -> None:
             lock_tables(op.get_bind(), f"{schema()}.{table}")
             op.create_check_constraint(name, table, sa.text(condition), schema=schema())
         else:
-            _edit(table, partial(_with_clause, clause=_clause(name, condition)))
+            edit_definition(table, partial(_with_clause, clause=_clause(name, condition)))
 
 
 def downgrade() -> None:
@@ -41,7 +46,7 @@ def downgrade() -> None:
         if is_postgres():
             op.drop_constraint(name, table, type_="check", schema=schema())
         else:
-            _edit(table, partial(_without_clause, clause=_clause(name, condition)))
+            edit_definition(table, partial(_without_clause, clause=_clause(name, condition)))
     op.drop_index("users_verification_token", "users", schema=schema())
     op.drop_column("sandbox_usage", "exact_rate", schema=schema())
 
@@ -56,17 +61,3 @@ def _with_clause(sql: str, clause: str) -> str:
 
 def _without_clause(sql: str, clause: str) -> str:
     return sql.replace(clause, "")
-
-
-def _edit(table: str, change: Callable[[str], str]) -> None:
-    """SQLite has no statement that adds a check. By its documentation, a change that leaves the
-    stored rows valid may be made to the text of the table's definition."""
-    bind, master = op.get_bind(), f"{schema()}.sqlite_master"
-    where = "WHERE type = 'table' AND name = ?"
-    found = bind.exec_driver_sql(f"SELECT sql FROM {master} {where}", (table,))  # noqa: S608 - ours
-    [sql] = found.scalars().all()
-    version = bind.exec_driver_sql(f"PRAGMA {schema()}.schema_version").scalar_one()
-    bind.exec_driver_sql("PRAGMA writable_schema = ON")
-    bind.exec_driver_sql(f"UPDATE {master} SET sql = ? {where}", (change(sql), table))  # noqa: S608
-    bind.exec_driver_sql(f"PRAGMA {schema()}.schema_version = {version + 1}")
-    bind.exec_driver_sql("PRAGMA writable_schema = RESET")

@@ -149,7 +149,8 @@ billing_records = _table(
     day="billing_date",
     time="created_at",
 )
-"""One row for each usage, day and service type, and those that correct it. Rows never change."""
+"""One row for each usage, day and service type, those that correct it, and charges, which have no
+usage. Rows never change."""
 
 variables = _table(
     "variables",

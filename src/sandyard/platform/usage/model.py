@@ -24,6 +24,8 @@ _DAY = timedelta(days=1)
 class ServiceType(StrEnum):
     RUNTIME = "sandbox_runtime"
     STORAGE = "storage"
+    CHARGE = "charge"
+    CREDIT = "credit"
 
 
 @dataclass(frozen=True, slots=True)

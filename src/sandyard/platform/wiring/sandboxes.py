@@ -15,7 +15,7 @@ from sandyard.kit.observability.metrics import Gauges, Labelled
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.billing.http import create_billing_router
 from sandyard.platform.billing.jobs import MakeBills
-from sandyard.platform.billing.service import Statements
+from sandyard.platform.billing.service import Charges, Statements
 from sandyard.platform.billing.sql.store import SqlBillingStore
 from sandyard.platform.measurements.http import create_metrics_router
 from sandyard.platform.measurements.jobs import Measure
@@ -212,12 +212,13 @@ def _billing_routers(
 ) -> Sequence[APIRouter]:
     guard, clock, currency = platform.guard, platform.clock, prices.currency
     statements = Statements(store, clock=clock, prices=prices)
+    charges = Charges(store, clock=clock)
     make_bills = partial(platform.runner.run, job)
     usages = SqlUsageStore(platform.database)
     return (
         create_usage_router(usages, guard, clock=clock, prefix=PREFIX, currency=currency),
         create_billing_router(
-            store, statements, make_bills, guard, prefix=PREFIX, currency=currency
+            store, statements, charges, make_bills, guard, prefix=PREFIX, currency=currency
         ),
     )
 

@@ -16,7 +16,14 @@ from sandyard.platform.usage.sql import USAGES
 from tests.contract.platform.access.test_isolation import key_of
 from tests.contract.platform.lives import DAY, RUNTIME, STORAGE, Life, bill, life, price, rows_of
 from tests.support.clocks import ManualClock
-from tests.support.platform.in_process import Caller, MigratedEngines, PlatformApi, platform_api
+from tests.support.platform.event_replay import assert_history
+from tests.support.platform.in_process import (
+    Caller,
+    MigratedEngines,
+    PlatformApi,
+    code_of,
+    platform_api,
+)
 from tests.support.platform.sandboxes import add_template
 from tests.support.storage.engines import SQL_ENGINES
 
@@ -90,6 +97,59 @@ async def test_it_is_what_the_bills_will_tell(api: PlatformApi, by: str) -> None
     assert (after["billed"], after["unbilled"]) == (after["total"], "0.000000")
     summary = await api.get("/billing/summary", ann, by=by)
     assert (summary["sums"], summary["total"]) == (after["sums"], after["total"])
+
+
+async def test_charges_and_credits_count_in_the_month_and_are_made_once(api: PlatformApi) -> None:
+    admin, (ann, box) = await api.admin(), await running(api)
+    api.clock.advance(3600)
+    support = {"account_id": ann.account_id, "amount": "12.50", "description": "Support"}
+
+    async def charge(caller: Caller = admin, key: str | None = None, **changes: str) -> Any:
+        headers = {"Idempotency-Key": key} if key else {}
+        body = support | changes
+        return await api.call("POST", "/admin/billing/charges", caller, json=body, headers=headers)
+
+    first, again = [await charge(key="october") for _ in range(2)]
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json() == again.json()
+    assert [first.json()[each] for each in ("service_type", "usage_id")] == ["charge", None]
+    assert code_of(await charge(key="october", amount="13")) == (409, "CHARGE_EXISTS")
+    assert (await charge(service_type="credit", amount="2.5")).json()["amount"] == "-2.500000"
+    assert code_of(await charge(account_id="1" * 12)) == (404, "CHARGED_ACCOUNT_UNKNOWN")
+    assert code_of(await charge(ann)) == (403, "ADMINS_ONLY")
+    found = await month(api, ann)
+    ran = price(3600, Decimal("0.060006"))
+    assert {each["key"]: each["amount"] for each in found["sums"]} == {
+        "charge": "12.500000",
+        "credit": "-2.500000",
+        RUNTIME: str(ran),
+    }
+    assert (found["total"], found["billed"]) == (str(ran + 10), "10.000000")
+    by_sandbox = (await month(api, ann, "sandbox"))["sums"]
+    assert {each["key"]: each["amount"] for each in by_sandbox} == {
+        "": "10.000000",
+        box.sandbox_id: str(ran),
+    }
+    alone = await api.get("/billing/month-to-date", ann, sandbox_id=box.sandbox_id)
+    assert alone["total"] == str(ran)
+    await bill(api, api.clock)
+    assert len((await api.get("/billing", ann, service_type="charge"))["bills"]) == 1
+    await assert_history(api.part.database)
+
+
+async def test_a_charge_reaches_the_spend_threshold_unless_it_is_credited(
+    api: PlatformApi,
+) -> None:
+    admin, accounts = await api.admin(), [await api.account() for _ in range(2)]
+    for each, credited in zip(accounts, ("0", "0.01"), strict=True):
+        await api.call("PATCH", "/me", each, json={"spend_threshold": "10"})
+        body = {"account_id": each.account_id, "description": "Support"}
+        charges = "/admin/billing/charges"
+        await api.post(charges, admin, body | {"amount": 10})
+        await api.post(charges, admin, body | {"amount": credited, "service_type": "credit"})
+    await bill(api, api.clock)
+    told = [(await api.get("/notifications", each))["notifications"] for each in accounts]
+    assert [len([one for one in each if "threshold" in one["title"]]) for each in told] == [1, 0]
 
 
 async def test_a_month_has_what_went_on_in_it(api: PlatformApi) -> None:

@@ -309,6 +309,13 @@ async def test_money_with_more_places_is_refused_not_rounded(filled: Database) -
         await add(filled, "billing_records", billing_id="bil-2", amount=Decimal("0.0000001"))
 
 
+async def test_a_charge_has_no_usage(filled: Database) -> None:
+    await add(filled, "billing_records", billing_id="bil-2", usage_id=None, service_type="charge")
+    await add(filled, "billing_records", billing_id="bil-3", usage_id=None, service_type="charge")
+    with pytest.raises(exc.IntegrityError):
+        await add(filled, "billing_records", billing_id="bil-4", usage_id="usg-unknown")
+
+
 async def test_a_time_comes_back_as_the_same_instant_in_utc(filled: Database) -> None:
     local = NOON.astimezone(timezone(timedelta(hours=5, minutes=30)))
     await add(filled, "sandbox_metrics", metric_id="mtr-2", timestamp=local)

@@ -35,7 +35,7 @@ from sandyard.platform.schema.tables import (
     sandboxes,
     users,
 )
-from sandyard.platform.usage.model import Consumption, Usage, midnight
+from sandyard.platform.usage.model import NOTHING, Consumption, Usage, midnight
 from sandyard.platform.usage.sql import USAGES
 
 BILLS = EntityTable(Bill, billing_records)
@@ -47,6 +47,7 @@ _LISTING = SqlListing(
     special={
         "from_day": lambda day: _column.billing_date >= day,
         "to_day": lambda day: _column.billing_date <= day,
+        "is_charge": lambda _: _column.usage_id.is_(None),
     },
 )
 _EXACT = (_column.amount, _column.cpu_hours, _column.memory_hours, _column.storage_hours)
@@ -60,7 +61,7 @@ class SqlBillingStore(SqlEntityStore):
     ) -> bool:
         try:
             return await super().apply(*transitions, extra_events=extra_events)
-        except IntegrityError:  # that day was billed meanwhile
+        except IntegrityError:  # that day was billed meanwhile, or there is no such account
             return False
 
     async def unbilled(self, *, after: int, limit: int) -> Sequence[tuple[int, Usage]]:
@@ -75,10 +76,13 @@ class SqlBillingStore(SqlEntityStore):
     async def find_usage(self, usage_id: str) -> Usage | None:
         return await find_entity(self._database, USAGES, _usage.usage_id == usage_id)
 
+    async def find_bill(self, billing_id: str) -> Bill | None:
+        return await find_entity(self._database, BILLS, _column.billing_id == billing_id)
+
     async def bills_of(self, usage_ids: Sequence[str]) -> Mapping[str, Sequence[Bill]]:
         found: dict[str, list[Bill]] = defaultdict(list)
         for bill in await find_entities(self._database, BILLS, _column.usage_id.in_(usage_ids)):
-            found[bill.usage_id].append(bill)
+            found[bill.usage_id or ""].append(bill)
         return found
 
     async def spendings(self, month: date) -> Sequence[Spending]:
@@ -92,8 +96,25 @@ class SqlBillingStore(SqlEntityStore):
         watched_usages = _usage.user_account_id.in_(thresholds)
         for usage in await find_entities(self._database, USAGES, watched_usages, this_month):
             usages[usage.user_account_id].append(usage)
+        charged = (
+            sa.select(
+                _column.user_account_id, sa.func.sum(_column.amount, type_=_column.amount.type)
+            )
+            .where(
+                _column.usage_id.is_(None),
+                _column.billing_date >= month,
+                _column.user_account_id.in_(thresholds),
+            )
+            .group_by(_column.user_account_id)
+        )
+        charges = {row[0]: row[1] for row in await self._rows(charged)}
         return [
-            Spending(threshold, usages[account_id], SpendWarnings(account_id, month, 0))
+            Spending(
+                threshold,
+                usages[account_id],
+                SpendWarnings(account_id, month, 0),
+                charges.get(account_id, NOTHING),
+            )
             for account_id, threshold in thresholds.items()
         ]
 
