@@ -19,6 +19,7 @@ class Box:
 
     account_id: str
     is_public: bool = False
+    public_ports: tuple[int, ...] = ()
     reports_missing_token: bool = False
     is_running: bool = True
     wakes: bool = False

@@ -3,9 +3,11 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError
+from sandyard.runtime.guest.program import ProgramState, ProgramStatus
 from sandyard.runtime.model import (
     Ended,
     FileChanges,
@@ -42,7 +44,8 @@ class FakeRuntime:
     async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
         await self.may_start.wait()
         now = time.time()
-        running = Running(run_id, 8080, now, now + limits.max_running_sec)
+        state = _program(program, "running" if program.is_launched else "stopped", now)
+        running = Running(run_id, 8080, now, now + limits.max_running_sec, state)
         self._machines[run_id] = FakeMachine(self._folder / str(run_id))
         if program.archive_id is not None and program.snapshot_id is None:
             files = (await self._machines[run_id].connect()).files
@@ -50,6 +53,19 @@ class FakeRuntime:
         self._runs[run_id] = running
         self.programs[run_id.id] = program
         self.networks[run_id.id] = program.network
+        return running
+
+    async def start_program(self, run_id: RunId, program: Program) -> Running:
+        self.programs[run_id.id] = program
+        return self.set_program(run_id, _program(program, "running", time.time()))
+
+    async def stop_program(self, run_id: RunId) -> Running:
+        last = self.programs[run_id.id]
+        return self.set_program(run_id, _program(last, "stopped", time.time()))
+
+    def set_program(self, run_id: RunId, state: ProgramState | None) -> Running:
+        running = replace(self._running(run_id), program=state)
+        self._runs[run_id] = running
         return running
 
     async def stop(self, run_id: RunId) -> Ended:
@@ -77,8 +93,7 @@ class FakeRuntime:
         self._runs.pop(run_id, None)
 
     async def extend(self, run_id: RunId, *, deadline_at: float) -> Running:
-        running = self._running(run_id)
-        extended = Running(run_id, running.port, running.started_at, deadline_at)
+        extended = replace(self._running(run_id), deadline_at=deadline_at)
         self._runs[run_id] = extended
         return extended
 
@@ -151,3 +166,7 @@ class FakeRuntime:
         if not isinstance(state, Running):
             raise NotRunningError
         return state
+
+
+def _program(program: Program, status: ProgramStatus, at: float) -> ProgramState | None:
+    return None if program.source is None else ProgramState(status, at, program.policy)

@@ -71,6 +71,7 @@ def _control(
     sandboxes = E2bSandboxes(
         wired.sandboxes,
         wired.deadlines,
+        wired.programs,
         platform.variables,
         templates,
         SandboxLauncher(wired.sessions, platform.variables, _kernels(settings.sandboxes)),

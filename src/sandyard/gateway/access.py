@@ -18,6 +18,7 @@ from sandyard.gateway.model import (
     Target,
     TargetHost,
     is_own_origin,
+    is_public,
 )
 from sandyard.gateway.ports import CredentialLookup, is_in_force
 from sandyard.gateway.tokens import AccessTokens
@@ -60,7 +61,7 @@ class GatewayAccess:
         by_token = await self._grant(request, target, at)
         if target is not None and by_token is not None:
             return by_token
-        if target is not None and target.is_public:
+        if target is not None and is_public(target, request.host):
             return None
         by_cookie = await self._grant_of_cookie(request, target, at)
         if by_cookie is not None:

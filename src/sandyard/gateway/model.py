@@ -1,6 +1,7 @@
 """Hosts of sandboxes, access tokens, and access decisions, without any I/O."""
 
 import re
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime
@@ -148,6 +149,11 @@ class Target(Protocol):
     def is_public(self) -> bool: ...
 
     @property
+    def public_ports(self) -> Collection[int]:
+        """Those that are public even if it is not."""
+        ...
+
+    @property
     def is_running(self) -> bool: ...
 
     @property
@@ -164,6 +170,10 @@ class Target(Protocol):
     def not_running_reason(self) -> str:
         """Its state if it is not running, for people with access."""
         ...
+
+
+def is_public(target: Target, host: TargetHost) -> bool:
+    return target.is_public or host.port in target.public_ports
 
 
 SAFE_METHODS: AbstractSet[str] = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -15,6 +15,7 @@ class ReachablePreview:
     account_id: str
     is_running: bool
     is_public: bool = False
+    public_ports: tuple[int, ...] = ()
     reports_missing_token: bool = False
     wakes: bool = False
     not_running_reason: str = "The preview has ended. Sync the project to see it again."

@@ -34,9 +34,11 @@ class Egress:
 class Machines(Protocol):
     """Machines, at most one for each run id.
 
-    A machine ends exactly at its deadline, with its program, or over a limit, even if no server
-    runs. How it ended is stored until `forget`. Every method raises UnavailableError if the
-    machines can't be reached; that is never reported as an end.
+    A machine ends exactly at its deadline or over a limit, even if no server runs, and with its
+    program if that has the policy `ends_machine`. Else its program is started again by its policy;
+    `refresh` records its state in the run's folder. How a machine ended is stored until `forget`.
+    Every method raises UnavailableError if the machines can't be reached; that is never reported as
+    an end.
     """
 
     async def check(self) -> None:
@@ -94,6 +96,10 @@ class Machines(Protocol):
         """Write all its changes, including those of its system, to this file, completely or not at
         all; it keeps running. False if the machines do not support it: then its files are read by a
         session. Raises NotRunningError."""
+        ...
+
+    async def stop_program(self, run_id: RunId) -> None:
+        """Return when its program has ended; it is not started again. Raises NotRunningError."""
         ...
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:

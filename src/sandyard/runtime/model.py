@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from sandyard.kit.lines import LineReader
 from sandyard.runtime.errors import InvalidRunIdError, UnsafePathError
+from sandyard.runtime.guest.program import ProgramPolicy, ProgramState
 from sandyard.runtime.network_model import NO_RULES, EgressRules, Network
 
 Kind = Literal["sandbox", "preview", "warm"]
@@ -86,6 +87,9 @@ class Program:
     archive_id: str | None = None
     """The archive that provides its files, instead of the source."""
     rules: EgressRules = NO_RULES
+    policy: ProgramPolicy = "on_failure"
+    is_launched: bool = True
+    """Whether it is started with its machine; if not, only its files are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +119,14 @@ class Starting:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """It listens on `port` of its machine, or waits for commands. `started_at` is when its program
-    started, before it listened."""
+    """A machine that can be entered, with the state of its program, if it has one. That is told to
+    listen on `port`. `started_at` is when it was first started."""
 
     run_id: RunId
     port: int
     started_at: float
     deadline_at: float
+    program: ProgramState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +153,9 @@ class Stopping:
 class Ended:
     """The end as its supervisor recorded it.
 
-    `started_at` is when its program started, None if it never did. `not_started` never listened;
-    `error_code` and `message` say why. `snapshot_error` says why there is no snapshot of a run that
-    listened.
+    `started_at` is when its program was first started, None if it never was. `not_started` never
+    ran; `error_code` and `message` say why. `snapshot_error` says why there is no snapshot of one
+    that ran.
     """
 
     run_id: RunId
@@ -164,7 +169,7 @@ class Ended:
     snapshot_error: str | None = None
 
     @property
-    def has_listened(self) -> bool:
+    def has_run(self) -> bool:
         return self.reason != "not_started"
 
 

@@ -20,11 +20,13 @@ from sandyard.runtime.sessions.ports import Session
 
 
 class Runtime(Protocol):
-    """Runs programs, each under a run id, with state that survives the server.
+    """Runs machines with their programs, each under a run id, with state that survives the server.
 
-    A program runs at most once per run id. It is ended exactly at its deadline, even if no server
-    runs. How and when it ended is stored until `forget`. Every method raises UnavailableError if
-    the runtime is unavailable; that is never reported as an end.
+    There is at most one machine per run id. It keeps its deadline exactly, and its program is
+    watched and started again by its policy, with growing pauses of up to a minute; both also while
+    no server runs. Unless that policy is `ends_machine`, the machine outlives its program. How and
+    when it ended is stored until `forget`. Every method raises UnavailableError if the runtime is
+    unavailable; that is never reported as an end.
     """
 
     async def check(self) -> None:
@@ -33,8 +35,11 @@ class Runtime(Protocol):
         ...
 
     async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
-        """Return when the program listens on its PORT; it may end in the same moment.
+        """Return when the program listens on its PORT, has failed, or did not listen in time: its
+        state is told. It may end in the same moment.
 
+        - With the policy `ends_machine`, a program that fails or does not listen in time is a start
+          that failed.
         - Concurrent calls for one run id start one program; all of them get it, or its failure.
         - Raises a StartFailedError that names the reason, and then nothing runs; an Ended with
           the reason `not_started` is stored until `forget`.
@@ -43,10 +48,19 @@ class Runtime(Protocol):
         """
         ...
 
+    async def start_program(self, run_id: RunId, program: Program) -> Running:
+        """Start the program of a running machine, again if it runs, from the files that are there
+        now; returns as `start`. Raises NotRunningError, InvalidError."""
+        ...
+
+    async def stop_program(self, run_id: RunId) -> Running:
+        """Return when the program has ended; its machine goes on. Raises NotRunningError."""
+        ...
+
     async def stop(self, run_id: RunId) -> Ended:
         """End the program and all its processes; returns the same Ended when repeated. The
-        workspace is stored as a snapshot, also at a timeout and when the program ends by itself,
-        but not if it never listened. Raises RunNotFoundError."""
+        workspace is stored as a snapshot, also at a timeout, but not if its start failed. Raises
+        RunNotFoundError."""
         ...
 
     async def find(self, run_id: RunId) -> RunState | None:
@@ -87,7 +101,7 @@ class Runtime(Protocol):
         ...
 
     def follow_logs(self, run_id: RunId, *, lines: int = 0) -> AsyncIterator[str]:
-        """The last `lines` and then each new one, until the program has ended.
+        """The last `lines` and then each new one, until the run has ended.
 
         Old lines may be missing when it writes faster than they are read. Raises RunNotFoundError.
         """

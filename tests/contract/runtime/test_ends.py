@@ -124,15 +124,14 @@ async def test_its_deadline_can_be_moved_later_and_earlier(
     assert 0 <= ended.ended_at - earlier.deadline_at < 10
 
 
-@pytest.mark.parametrize(("command", "code"), [("exit 5", 5), ("kill -KILL $$", 137)])
-async def test_one_that_ends_by_itself_is_told_with_its_code(
-    host: RuntimeHost, runtime: Runtime, command: str, code: int
+async def test_one_that_ends_with_its_program_is_told_with_its_code(
+    host: RuntimeHost, runtime: Runtime
 ) -> None:
-    program = web(f"({SERVE}) & {UNTIL_GO}; {command}")
-    running = await runtime.start(new_run_id(), program, LIMITS)
+    program = web(f"({SERVE}) & {UNTIL_GO}; kill -KILL $$")
+    running = await runtime.start(new_run_id(), replace(program, policy="ends_machine"), LIMITS)
     await runtime.write_files(running.run_id, GO)
     ended = await until_ended(runtime, running.run_id)
-    assert (ended.reason, ended.exit_code) == ("exited", code)
+    assert (ended.reason, ended.exit_code) == ("exited", 137)
     assert (ended.started_at, ended.snapshot is None) == (running.started_at, False)
     assert await runtime.stop(running.run_id) == ended
     await until_no_machine_is_left(host)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -73,6 +74,7 @@ async def test_new_lines_alone_can_be_followed(runtime: Runtime) -> None:
 
 async def test_following_ends_with_the_program(runtime: Runtime) -> None:
     program = web(f"({SERVE}) & {UNTIL_GO}; echo almost; printf last")
+    program = replace(program, policy="ends_machine")
     run_id = (await runtime.start(new_run_id(), program, LIMITS)).run_id
     follower = Follower(runtime, run_id, lines=5)
     async with asyncio.timeout(20):

@@ -41,8 +41,9 @@ SLEEPING = web("echo waiting; exec sleep 1000")
 async def failure_of(
     host: RuntimeHost, program: Program, runtime: Runtime | None = None
 ) -> StartFailedError:
-    """Why it did not start: told, kept as its end and told again, until it is forgotten."""
-    runtime = runtime or host.connect()
+    """Why one that ends with its program did not start: told, kept as its end and told again, until
+    it is forgotten."""
+    runtime, program = runtime or host.connect(), replace(program, policy="ends_machine")
     run_id, asked_at = new_run_id(), time.time()
     with pytest.raises(StartFailedError) as caught:
         await runtime.start(run_id, program, LIMITS)
@@ -102,7 +103,7 @@ async def test_concurrent_starts_on_any_server_start_one(host: RuntimeHost) -> N
 
 async def test_concurrent_starts_get_the_same_failure(runtime: Runtime) -> None:
     run_id = new_run_id()
-    program = web("sleep 0.3; echo once; exit 7")
+    program = replace(web("sleep 0.3; echo once; exit 7"), policy="ends_machine")
     starts = (runtime.start(run_id, program, LIMITS) for _ in range(4))
     failures = await asyncio.gather(*starts, return_exceptions=True)
     assert {type(failure) for failure in failures} == {ExitedAtOnceError}

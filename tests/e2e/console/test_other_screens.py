@@ -65,7 +65,7 @@ def test_a_project_is_shown_beside_its_files(ann: Page, anns_session: ConsoleSes
     expect(status.get_by_role("link", name="Open preview")).to_have_attribute(
         "href", re.compile("token=")
     )
-    ann.get_by_role("button", name="Stop").click()
+    ann.get_by_role("button", name="Stop", exact=True).click()
     confirm(ann)
     expect(ann.locator("iframe")).to_have_count(0)
 

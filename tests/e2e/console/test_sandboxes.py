@@ -185,7 +185,7 @@ def test_it_is_stopped_and_started_in_the_list(ann: Page, console: ServerProcess
 
 
 def test_it_is_stopped_and_recycled(ann: Page, console: ServerProcess, box: str) -> None:
-    ann.get_by_role("button", name="Stop").click()
+    ann.get_by_role("button", name="Stop", exact=True).click()
     expect(ann.locator("h1 .state.stopped")).to_be_visible(timeout=60_000)
     ann.get_by_role("button", name="Recycle").click()
     ann.get_by_role("button", name="Go on").click()

@@ -111,41 +111,88 @@ async def test_it_times_out_and_its_owner_is_told(api: PlatformApi) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "code"),
+    ("files", "status", "reason"),
     [
-        ({"README": b"nothing to run"}, "PROCFILE_MISSING"),
-        ({"Procfile": b"worker: true\n"}, "WEB_LINE_MISSING"),
-        ({"Procfile": b"web: echo bye; exit 3\n"}, "EXITED_AT_ONCE"),
-        ({"Procfile": b"web: true\n"}, "EXITED_AT_ONCE"),
+        ({"README": b"nothing to run"}, "failed", "Procfile"),
+        ({"Procfile": b"worker: true\n"}, "failed", "`web:`"),
+        ({"Procfile": b"web: echo bye; exit 3\n"}, "failed", "code 3"),
+        ({"Procfile": b"web: true\n"}, "stopped", ""),
     ],
 )
-async def test_a_program_that_does_not_serve_ends_in_a_clear_state(
-    api: PlatformApi, git: GitServer, files: dict[str, bytes], code: str
+async def test_a_program_that_does_not_serve_leaves_its_sandbox_running(
+    api: PlatformApi, git: GitServer, files: dict[str, bytes], status: str, reason: str
 ) -> None:
     caller = await api.account()
     url = git.add(uuid4().hex, files)
     sandbox = await add_sandbox(api, caller, template_id=await add_template(api, url))
-    answer = await api.call("POST", f"/sandboxes/{sandbox['sandbox_id']}/start", caller)
-    assert code_of(answer) == (409, code)
-    assert isinstance(answer.json()["error"]["details"]["log"], list)
-    ended = await look(api, caller, sandbox)
-    assert ended["status"] == "stopped"
-    assert ended["status_reason"].startswith(code)
-    assert await open_usages(api) == 0
+    started = await act(api, caller, sandbox, "start")
+    assert (started["status"], started["program"]["status"]) == ("running", status)
+    assert reason in started["program"]["reason"]
+    assert await open_usages(api) == 1, "the machine's time is billed"
+    await act(api, caller, sandbox, "stop")
 
 
-async def test_a_failed_start_is_paid_for_as_long_as_its_program_ran(
+async def test_a_broken_program_is_repaired_inside_and_killed_without_ending_its_sandbox(
     api: PlatformApi, git: GitServer
 ) -> None:
     caller = await api.account()
-    url = git.add(uuid4().hex, {"Procfile": b"web: sleep 2; exit 3\n"})
-    sandbox = await add_sandbox(api, caller, template_id=await add_template(api, url))
-    answer = await api.call("POST", f"/sandboxes/{sandbox['sandbox_id']}/start", caller)
-    assert code_of(answer) == (409, "EXITED_AT_ONCE")
-    [usage] = (await api.get("/usage", caller))["usage"]
-    assert 2 <= usage["seconds"] < 30
-    assert (await look(api, caller, sandbox))["cost"] == usage["cost"] != "0.000000"
-    assert await open_usages(api) == 0
+    url = git.add(uuid4().hex, {"Procfile": b"web: echo no app >&2; sh app.sh\n"})
+    template_id = await add_template(api, url)
+    sandbox = await add_sandbox(api, caller, template_id=template_id, program_policy="never")
+    path = f"/sandboxes/{sandbox['sandbox_id']}"
+    failed = (await act(api, caller, sandbox, "start"))["program"]
+    assert (failed["status"], failed["restarts_at"]) == ("failed", None)
+    assert failed["last_lines"][0] == "no app"
+
+    serve = "echo 'exec python3 -m http.server $PORT' >app.sh"
+    wish = {"command": ["sh", "-c", serve]}
+    assert (await api.post(f"{path}/commands", caller, wish))["exit_code"] == 0
+    served = await api.post(f"{path}/program/restart", caller)
+    assert served["program"]["status"] == "running"
+    assert served["started_at"] == (await look(api, caller, sandbox))["started_at"]
+
+    wish = {"command": ["sh", "-c", "pkill -KILL -f http.server"]}
+    await api.post(f"{path}/commands", caller, wish)
+    async with asyncio.timeout(60):
+        while (await look(api, caller, sandbox))["program"]["status"] != "failed":
+            assert (await collect_ends(api)).closed == 0
+            await asyncio.sleep(0.05)
+    assert (await look(api, caller, sandbox))["status"] == "running"
+    assert (await api.post(f"{path}/program/start", caller))["program"]["status"] == "running"
+    assert (await api.post(f"{path}/program/stop", caller))["program"]["status"] == "stopped"
+    kinds = [
+        each["kind"]
+        for each in (await api.get(f"{path}/history", caller))["events"]
+        if each["kind"].startswith("program.")
+    ]
+    assert kinds[::-1] == [
+        f"program.{each}" for each in ("running", "failed", "running", "stopped")
+    ]
+
+    await act(api, caller, sandbox, "stop")
+    rescued = await api.post(f"{path}/start", caller, {"program": False})
+    assert (rescued["status"], rescued["program"]["status"]) == ("running", "stopped")
+    await act(api, caller, sandbox, "stop")
+    for action in ("start", "stop", "restart"):
+        answer = await api.call("POST", f"{path}/program/{action}", caller)
+        assert code_of(answer) == (409, "NOT_RUNNING")
+    kinds = [each["service_type"] for each in (await api.get("/usage", caller))["usage"]]
+    assert kinds.count("sandbox_runtime") == 2, "one for each run of its machine"
+
+
+async def test_its_run_is_extended_and_never_shortened(api: PlatformApi) -> None:
+    caller = await api.account()
+    sandbox = await add_sandbox(api, caller, max_running_seconds=600)
+    path = f"/sandboxes/{sandbox['sandbox_id']}/extend"
+    answer = await api.call("POST", path, caller, json={"seconds": 3600})
+    assert code_of(answer) == (409, "NOT_RUNNING")
+    started = await act(api, caller, sandbox, "start")
+    later = await api.post(path, caller, {"seconds": 3600})
+    moved = datetime.fromisoformat(later["timeout_at"]) - utc_time(api.clock.now())
+    assert 3500 < moved.total_seconds() <= 3600
+    assert later["timeout_at"] > started["timeout_at"]
+    assert (await api.post(path, caller, {"seconds": 60}))["timeout_at"] == later["timeout_at"]
+    await act(api, caller, sandbox, "stop")
 
 
 @pytest.mark.parametrize(
@@ -190,23 +237,6 @@ async def test_those_of_a_deactivated_account_are_ended(api: PlatformApi) -> Non
     ended = await look(api, bob, sandboxes[0])
     assert (ended["status"], ended["preview_url"]) == ("stopped", None)
     assert ended["status_reason"] == "its account was deactivated"
-
-
-async def test_one_that_ends_by_itself_is_closed_with_its_reason(
-    api: PlatformApi, git: GitServer
-) -> None:
-    caller = await api.account()
-    program = b"web: (sleep 5; kill $$) & exec python3 -m http.server $PORT\n"
-    template_id = await add_template(api, git.add(uuid4().hex, {"Procfile": program}))
-    sandbox = await add_sandbox(api, caller, template_id=template_id)
-    await act(api, caller, sandbox, "start")
-    async with asyncio.timeout(60):
-        while (await collect_ends(api)).closed == 0:
-            await asyncio.sleep(0.1)
-    ended = await look(api, caller, sandbox)
-    assert ended["status"] == "stopped"
-    assert "ended with code" in ended["status_reason"]
-    assert await open_usages(api) == 0
 
 
 async def test_its_logs_are_shown_and_followed(api: PlatformApi, git: GitServer) -> None:

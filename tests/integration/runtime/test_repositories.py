@@ -76,8 +76,9 @@ async def test_a_branch_or_a_tag_and_a_folder_of_it_are_served(
             assert await cloning.fetch(running) == page
     with pytest.raises(CloneFailedError, match="v9"):
         await cloning.start(new_run_id(), Program(Repository(url, ref="v9")), LIMITS)
+    program = Program(Repository(url, folder="apps"), policy="ends_machine")
     with pytest.raises(ProcfileMissingError):
-        await cloning.start(new_run_id(), Program(Repository(url, folder="apps")), LIMITS)
+        await cloning.start(new_run_id(), program, LIMITS)
 
 
 @pytest.mark.parametrize("token", [TOKEN, f"somebody:{TOKEN}"])
@@ -178,8 +179,9 @@ async def test_a_repository_may_not_bring_its_procfile_by_a_link(
     cloning: LocalRuntime, server: GitServer
 ) -> None:
     url = server.add("linked", {"real": _PROCFILE}, "ln -s real Procfile")
+    program = Program(Repository(url), policy="ends_machine")
     with pytest.raises(ProcfileMissingError):
-        await cloning.start(new_run_id(), Program(Repository(url)), LIMITS)
+        await cloning.start(new_run_id(), program, LIMITS)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,8 @@ async def test_a_repository_that_can_not_be_used_is_told(
         "https://127.0.0.1:9/nothing.git": "CLONE_FAILED",
     }
     for url, code in urls.items():
-        error = await failure_of(runtime, Program(Repository(url)), new_run_id())
+        program = Program(Repository(url), policy="ends_machine")
+        error = await failure_of(runtime, program, new_run_id())
         assert error.code == code
     assert double.boxes == []
 

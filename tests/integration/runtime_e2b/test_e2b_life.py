@@ -136,10 +136,10 @@ async def test_however_many_starts_there_are_one_sandbox_is_made(
     run_id = new_run_id()
     await asyncio.gather(*(start(runtime, run_id=run_id) for _ in range(5)))
     assert len(double.boxes) == double.calls["create"] == 1
-    failed = new_run_id()
+    failed, failing = new_run_id(), replace(shell("exit 3"), policy="ends_machine")
     for _ in range(2):
         with pytest.raises(ExitedAtOnceError):
-            await start(runtime, shell("exit 3"), run_id=failed)
+            await start(runtime, failing, run_id=failed)
     assert (len(double.boxes), double.calls["create"]) == (1, 2)
     for program in (Program(Repository("file:///etc")), replace(COUNTING, snapshot_id="none")):
         with pytest.raises((InvalidRepositoryError, SnapshotNotFoundError)):

@@ -4,8 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from sandyard.gateway.model import Grant, PageScope, SandboxDomain, TargetHost, is_own_origin
+from sandyard.gateway.model import (
+    Grant,
+    PageScope,
+    SandboxDomain,
+    TargetHost,
+    is_own_origin,
+    is_public,
+)
 from sandyard.kit.clock import utc_time
+from tests.fakes.gateway_targets import Box
 
 BOX = "sbx-1m4p7s0v3y6b9e2hk"
 LOCAL = SandboxDomain("http", "localhost", 8080)
@@ -70,3 +78,9 @@ def test_only_one_origin_that_is_the_same_is_its_own() -> None:
     assert not is_own_origin([], own)
     assert not is_own_origin([own.encode(), own.encode()], own)
     assert not is_own_origin([b"null"], own)
+
+
+def test_a_port_is_public_with_its_sandbox_or_by_itself() -> None:
+    one = Box("1", public_ports=(3000,))
+    assert [is_public(one, TargetHost(port, BOX)) for port in (3000, 3001)] == [True, False]
+    assert is_public(Box("1", is_public=True), TargetHost(3001, BOX))

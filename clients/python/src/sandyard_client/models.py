@@ -189,6 +189,24 @@ class PoolStatsAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramAnswer:
+    """The program beside its machine."""
+
+    status: Literal["starting", "running", "failed", "stopped"]
+    """`running` once its port has listened"""
+    since: datetime
+    exit_code: int | None
+    reason: str
+    """Why it failed"""
+    restarts: int
+    """How often it was started again since it last ran for long"""
+    restarts_at: datetime | None
+    """When it is started again"""
+    last_lines: list[str]
+    """Of its log, if it failed"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingAnswer:
     hardware_id: str
     timestamp_ms: int
@@ -247,8 +265,14 @@ class SandboxAnswer:
     max_running_seconds: int
     is_public: bool
     """Whether its ports are public, without a token"""
+    public_ports: list[int]
+    """Ports that are public, without a token"""
     wake_on_request: bool
     """Whether a request to one of its ports starts it"""
+    program_policy: Literal["on_failure", "never"]
+    """Whether its program is started again after it failed"""
+    program: ProgramAnswer | None
+    """Its program, while it runs; null if its template has none"""
     metadata: dict[str, str]
     """Its metadata"""
     recycle_on_timeout: bool

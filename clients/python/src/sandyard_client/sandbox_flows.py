@@ -160,10 +160,11 @@ def get(calls: Calls, sandbox_id: str) -> Flow[SandboxAnswer]:
     return decode(SandboxAnswer, (yield from calls.json(about("GET", f"/sandboxes/{sandbox_id}"))))
 
 
-def start(calls: Calls, sandbox_id: str) -> Flow[SandboxAnswer]:
-    """Idempotent: concurrent and repeated calls start one program."""
-    path = f"/sandboxes/{sandbox_id}/start"
-    request = about("POST", path, timeout_sec=_START_SEC)
+def start(calls: Calls, sandbox_id: str, *, program: bool = True) -> Flow[SandboxAnswer]:
+    """Idempotent: concurrent and repeated calls start one machine, with its program unless that is
+    not wanted."""
+    path, body = f"/sandboxes/{sandbox_id}/start", None if program else {"program": False}
+    request = about("POST", path, json=body, timeout_sec=_START_SEC)
     return decode(SandboxAnswer, (yield from calls.within(_START_SEC).json(request)))
 
 

@@ -19,6 +19,7 @@ FIRST_TEMPLATE = "static"
 CHARTED = ("cpu", "memory", "storage")
 _SANDBOX = "platform/sandboxes/{sandbox_id}"
 _SHOWN_AFTER_SEC = 0.5
+_EXTENDED_SEC = 86_400
 _starts: set[asyncio.Task[Any]] = set()
 """Requests under way, which the event loop alone would not keep alive."""
 
@@ -181,6 +182,12 @@ SCREENS = (
             "stop": calling(f"POST {_SANDBOX}/stop", _show),
             "recycle": calling(f"DELETE {_SANDBOX}", _show),
             "publish": calling(f"PATCH {_SANDBOX}", _show, {"is_public": True}),
+            "rescue": calling(f"POST {_SANDBOX}/start", _show, {"program": False}),
+            "extend": calling(f"POST {_SANDBOX}/extend", _show, {"seconds": _EXTENDED_SEC}),
+            **{
+                f"program/{each}": calling(f"POST {_SANDBOX}/program/{each}", _show)
+                for each in ("start", "stop", "restart")
+            },
             "hide": calling(f"PATCH {_SANDBOX}", _show, {"is_public": False}),
         },
     ),

@@ -35,6 +35,7 @@ from sandyard.platform.sandboxes.errors import (
 from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox, SandboxFilter, Status
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
+from sandyard.platform.sandboxes.runs.programs import SandboxPrograms
 from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.platform.templates.errors import TemplateNotFoundError
 from sandyard.platform.templates.model import Template
@@ -105,6 +106,7 @@ class E2bSandboxes:
 
     sandboxes: Sandboxes
     deadlines: Deadlines
+    programs: SandboxPrograms
     variables: Variables
     templates: TemplateFinder
     launcher: SandboxLauncher
@@ -288,7 +290,7 @@ class E2bSandboxes:
         sandbox = await self._own(name, by)
         if not sandbox.attempt:
             return sandbox, []
-        return sandbox, await self.sandboxes.tail_logs(
+        return sandbox, await self.programs.tail_logs(
             sandbox.sandbox_id, account_id=by.account_id, lines=lines
         )
 

@@ -83,6 +83,10 @@ class NeverStartedError(ConflictError):
     code = "NEVER_STARTED"
 
 
+class NoProgramError(ConflictError):
+    """This sandbox has no program: its template names none. Run commands in it instead."""
+
+
 class SandboxElsewhereError(ElsewhereError):
     """Another node runs this sandbox or has its files. Call the server there; if that node is gone
     for good, an admin can call `POST /api/v1/admin/sandboxes/{id}/end`. Nothing was changed."""

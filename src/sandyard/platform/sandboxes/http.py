@@ -5,11 +5,11 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import Cursor, Limit
+from sandyard.kit.http.schemas import Cursor, Limit, example_of
 from sandyard.kit.paging import DEFAULT_LIMIT, Page
 from sandyard.platform.access.guard import AccessGuard, LoginRequiredError
 from sandyard.platform.access.open_streams import stream_end, until_over
@@ -23,22 +23,26 @@ from sandyard.platform.sandboxes.model import (
     Sandbox,
     SandboxFilter,
 )
+from sandyard.platform.sandboxes.runs.deadlines import Deadlines
+from sandyard.platform.sandboxes.runs.programs import SandboxPrograms
 from sandyard.platform.sandboxes.schemas import (
     EgressAnswer,
     EndBody,
+    ExtendBody,
     LogsAnswer,
     NewSandboxBody,
     SandboxAnswer,
     SandboxChangesBody,
     SandboxPage,
     SandboxStatus,
+    StartBody,
 )
 from sandyard.platform.sandboxes.service import Sandboxes
 
 SandboxId = Annotated[str, Path(description="The id from the response that created it")]
 Sort = Literal["created_at", "-created_at", "name", "-name", "updated_at", "-updated_at"]
 Lines = Annotated[int, Query(ge=1, le=1000, description="How many of the last lines")]
-Follow = Annotated[bool, Query(description="Stream new lines as text until the program ends")]
+Follow = Annotated[bool, Query(description="Stream new lines as text until the run ends")]
 
 _LOGS_ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
@@ -54,10 +58,18 @@ _LOGS_ANSWER: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix: str) -> APIRouter:
+def create_sandboxes_router(
+    sandboxes: Sandboxes,
+    programs: SandboxPrograms,
+    deadlines: Deadlines,
+    guard: AccessGuard,
+    *,
+    prefix: str,
+) -> APIRouter:
     routes = run_routes(guard, prefix=f"{prefix}/sandboxes", tag="sandboxes")
     _add_crud(routes, sandboxes)
-    _add_actions(routes, sandboxes)
+    _add_actions(routes, sandboxes, deadlines)
+    _add_program(routes, sandboxes, programs)
     _add_egress(routes, sandboxes)
 
     @routes.get(
@@ -74,11 +86,11 @@ def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix:
         lines: Lines = 100,
         follow: Follow = False,  # noqa: FBT002
     ) -> Response:
-        """The log of its last run. With `follow` the response continues until the program ends."""
+        """The log of its last run. With `follow` the response continues until the run ends."""
         account_id = caller.account_id
         if follow:
             guard.streams.check(account_id)
-            written = await sandboxes.follow_logs(sandbox_id, account_id=account_id, lines=lines)
+            written = await programs.follow_logs(sandbox_id, account_id=account_id, lines=lines)
 
             async def text() -> AsyncIterator[bytes]:
                 with suppress(LoginRequiredError), stream_end(request, guard, caller) as is_over:
@@ -87,7 +99,7 @@ def create_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard, *, prefix:
                             yield f"{line}\n".encode()
 
             return StreamingResponse(text(), media_type="text/plain")
-        tail = await sandboxes.tail_logs(sandbox_id, account_id=account_id, lines=lines)
+        tail = await programs.tail_logs(sandbox_id, account_id=account_id, lines=lines)
         body = LogsAnswer(sandbox_id=sandbox_id, lines=list(tail))
         return Response(body.model_dump_json(), media_type="application/json")
 
@@ -164,15 +176,50 @@ def _add_egress(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         return EgressAnswer.of(report, sandbox_id=sandbox_id)
 
 
-def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
+def _add_program(routes: GuardedRoutes, sandboxes: Sandboxes, programs: SandboxPrograms) -> None:
+    @routes.post("/{sandbox_id}/program/start", "Start a sandbox's program", 404, 409)
+    async def start_program(caller: Caller, sandbox_id: SandboxId) -> SandboxAnswer:
+        """Returns when it listens, has failed, or does not listen in time: `program` says which. A
+        program that runs is left as it is."""
+        return await _priced_answer(sandboxes, await programs.start(sandbox_id, by=caller))
+
+    @routes.post("/{sandbox_id}/program/restart", "Restart a sandbox's program", 404, 409)
+    async def restart_program(caller: Caller, sandbox_id: SandboxId) -> SandboxAnswer:
+        """With the files and variables as they are now; returns as its start. The machine and its
+        other processes stay."""
+        return await _priced_answer(sandboxes, await programs.restart(sandbox_id, by=caller))
+
+    @routes.post("/{sandbox_id}/program/stop", "Stop a sandbox's program", 404, 409)
+    async def stop_program(caller: Caller, sandbox_id: SandboxId) -> SandboxAnswer:
+        """The sandbox stays up, and can be entered. The program stays stopped until it is started
+        by a call."""
+        return await _priced_answer(sandboxes, await programs.stop(sandbox_id, by=caller))
+
+
+def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes, deadlines: Deadlines) -> None:
     @routes.post("/{sandbox_id}/start", "Start a sandbox", 404, 409)
     async def start_sandbox(
-        request: Request, caller: Caller, sandbox_id: SandboxId
+        request: Request,
+        caller: Caller,
+        sandbox_id: SandboxId,
+        body: Annotated[StartBody | None, Body(examples=[example_of(StartBody)])] = None,
     ) -> SandboxAnswer:
-        """Returns when it serves at `preview_url`, with its stored files. If it fails, the error is
-        a 409 whose code says why, and the sandbox is `stopped`."""
+        """Returns when it runs, with its stored files, and its program serves at `preview_url` or
+        has failed: `program` says which. If the machine can't be made, or its files can't be
+        fetched, the error is a 409 whose code says why, and the sandbox is `stopped`."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "start"}
-        return await _priced_answer(sandboxes, await sandboxes.start(sandbox_id, by=caller))
+        launches = body is None or body.program
+        started = await sandboxes.start(sandbox_id, by=caller, is_launched=launches)
+        return await _priced_answer(sandboxes, started)
+
+    @routes.post("/{sandbox_id}/extend", "Extend a sandbox's run", 404, 409)
+    async def extend_sandbox(
+        request: Request, caller: Caller, sandbox_id: SandboxId, body: ExtendBody
+    ) -> SandboxAnswer:
+        """Moves its deadline, `timeout_at`, at most 7 days from now; a later one stays."""
+        request.state.log |= {"sandbox_id": sandbox_id, "action": "extend"}
+        extended = await deadlines.extend(sandbox_id, seconds=body.seconds, by=caller)
+        return await _priced_answer(sandboxes, extended)
 
     @routes.post("/{sandbox_id}/stop", "Stop a sandbox", 404, 409)
     async def stop_sandbox(

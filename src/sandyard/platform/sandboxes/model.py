@@ -5,7 +5,7 @@ anything → `recycled`, which is the end. A sandbox has an open usage exactly w
 the start and end of runs are decided in `run_model`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -29,6 +29,7 @@ from sandyard.platform.sandboxes.errors import (
 )
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import Consumer
+from sandyard.runtime.guest.program import ProgramPolicy
 from sandyard.runtime.network_model import Network
 
 
@@ -45,7 +46,7 @@ ACTIVE = frozenset({Status.STARTING, Status.RUNNING})
 _NO_RESOURCES = frozenset(
     {
         *("name", "description", "project_id", "is_public", "wake_on_request"),
-        *("network", "traffic_rules", "idle_stop_minutes"),
+        *("network", "traffic_rules", "idle_stop_minutes", "public_ports", "program_policy"),
     }
 )
 DEFAULT_NETWORK: Network = "packages"
@@ -76,6 +77,8 @@ class Sandbox:
     updated_at: datetime
     is_public: bool = False
     """Whether anyone may open its ports."""
+    public_ports: Sequence[int] | None = None
+    """Those that anyone may open, if not all are public."""
     wake_on_request: bool = False
     """Whether a request to one of its ports starts it."""
     metadata: Mapping[str, str] | None = None
@@ -94,6 +97,10 @@ class Sandbox:
     """The archive that it started with, in place of its template's repository."""
     idle_stop_minutes: int | None = None
     """After how long without use it is stopped; None is never."""
+    program_policy: ProgramPolicy | None = None
+    """What follows when its program ends; None is `on_failure`."""
+    program: Mapping[str, Any] | None = None
+    """The state of its program while it runs, see `program_record`."""
     status: Status = Status.CREATED
     status_reason: str | None = None
     attempt: int = 0
@@ -168,6 +175,8 @@ class NewSandbox:
     is_public: bool = False
     wake_on_request: bool = False
     recycle_on_timeout: bool = False
+    public_ports: Sequence[int] | None = None
+    program_policy: ProgramPolicy | None = None
     network: Network | None = None
     """None is the template's."""
     traffic_rules: Mapping[str, Any] | None = None
@@ -300,6 +309,7 @@ class ApprovedStart:
             attempt=self.sandbox.attempt + 1,
             node=node,
             preview_url=None,
+            program=None,
             timeout_at=None,
             last_seen_at=cause.at,
             updated_at=cause.at,

@@ -10,7 +10,11 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.ids import IdMaker, is_resource_id, resource_id
 from sandyard.kit.node import require_here
 from sandyard.platform.quotas.model import Resources
-from sandyard.platform.sandboxes.errors import SandboxElsewhereError, SandboxUnknownError
+from sandyard.platform.sandboxes.errors import (
+    NeverStartedError,
+    SandboxElsewhereError,
+    SandboxUnknownError,
+)
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxStore
 from sandyard.platform.sandboxes.runs.model import NewIds
@@ -72,6 +76,14 @@ class SandboxNode:
         if found is None:
             raise SandboxUnknownError
         return found
+
+    async def get_started(self, sandbox_id: str, *, account_id: str) -> Sandbox:
+        """The account's sandbox, which has run here. NeverStartedError, SandboxElsewhereError."""
+        sandbox = await self.get(sandbox_id, account_id=account_id)
+        if not sandbox.attempt:
+            raise NeverStartedError
+        self.require_here(sandbox)
+        return sandbox
 
 
 def run_id_of(sandbox: Sandbox) -> RunId:

@@ -1,7 +1,7 @@
 """The bodies and answers of sandboxes, as the OpenAPI document describes them."""
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
@@ -32,6 +32,7 @@ from sandyard.platform.sandboxes.model import (
     PricedSandbox,
     Status,
 )
+from sandyard.runtime.guest.program import ProgramStatus
 from sandyard.runtime.network_model import Network
 
 _LONGEST_RUN_SEC = int(LONGEST_RUN.total_seconds())
@@ -59,6 +60,14 @@ NetworkField = Annotated[
         "`internet`, all public hosts. Always through a proxy"
     ),
 ]
+PublicPorts = Annotated[
+    list[Annotated[StrictInt, Field(ge=1, le=65535), BeforeValidator(whole)]],
+    Field(max_length=100, description="Ports that are public, without a token"),
+]
+Policy = Annotated[
+    Literal["on_failure", "never"],
+    Field(description="Whether its program is started again after it failed"),
+]
 Id = Annotated[StrictStr, Field(min_length=1, max_length=25, pattern=ID)]
 
 
@@ -79,6 +88,8 @@ class NewSandboxBody(RequestBody):
         False,  # noqa: FBT003
         description="Recycle it at its deadline instead of keeping its files",
     )
+    public_ports: PublicPorts = Field(default_factory=list)
+    program_policy: Policy = "on_failure"
     network: NetworkField | None = Field(None, description="Default: the template's")
     idle_stop_minutes: IdleMinutes | None = int(DEFAULT_IDLE_STOP.total_seconds()) // 60
 
@@ -95,9 +106,48 @@ class SandboxChangesBody(RequestBody):
     memory_spec: Memory = unchanged()
     max_running_seconds: Seconds = unchanged()
     is_public: StrictBool = unchanged()
+    public_ports: PublicPorts = unchanged()
     wake_on_request: StrictBool = unchanged()
+    program_policy: Policy = unchanged()
     network: NetworkField = unchanged()
     idle_stop_minutes: IdleMinutes | None = None
+
+
+class StartBody(RequestBody):
+    model_config = example(program=False)
+
+    program: StrictBool = Field(
+        True,  # noqa: FBT003
+        description="False: only the machine starts, to repair its files or program",
+    )
+
+
+class ExtendBody(RequestBody):
+    model_config = example(seconds=3600)
+
+    seconds: Seconds = Field(description="It runs for at least this long from now on")
+
+
+class ProgramAnswer(Answer):
+    """The program beside its machine."""
+
+    model_config = example(
+        status="failed",
+        since="2026-10-30T09:00:05Z",
+        exit_code=1,
+        reason="It ended with code 1.",
+        restarts=2,
+        restarts_at="2026-10-30T09:00:09Z",
+        last_lines=["ModuleNotFoundError: No module named 'flask'"],
+    )
+
+    status: Annotated[ProgramStatus, Field(description="`running` once its port has listened")]
+    since: UnixTime = Field(validation_alias="since_at")
+    exit_code: int | None
+    reason: str = Field(description="Why it failed")
+    restarts: int = Field(description="How often it was started again since it last ran for long")
+    restarts_at: UnixTime | None = Field(description="When it is started again")
+    last_lines: list[str] = Field(description="Of its log, if it failed")
 
 
 class EndBody(RequestBody):
@@ -117,7 +167,18 @@ class SandboxAnswer(Answer):
         memory_spec=1.0,
         max_running_seconds=86_400,
         is_public=False,
+        public_ports=[],
         wake_on_request=False,
+        program_policy="on_failure",
+        program={
+            "status": "running",
+            "since": "2026-10-30T09:00:06Z",
+            "exit_code": None,
+            "reason": "",
+            "restarts": 0,
+            "restarts_at": None,
+            "last_lines": [],
+        },
         metadata={},
         recycle_on_timeout=False,
         network="packages",
@@ -147,7 +208,12 @@ class SandboxAnswer(Answer):
     memory_spec: float
     max_running_seconds: int
     is_public: bool = Field(description="Whether its ports are public, without a token")
+    public_ports: PublicPorts
     wake_on_request: bool = Field(description="Whether a request to one of its ports starts it")
+    program_policy: Policy
+    program: ProgramAnswer | None = Field(
+        description="Its program, while it runs; null if its template has none"
+    )
     metadata: dict[str, str] = Field(description="Its metadata")
     recycle_on_timeout: bool
     network: NetworkField
@@ -173,7 +239,13 @@ class SandboxAnswer(Answer):
 
     @classmethod
     def of(cls, found: PricedSandbox) -> Self:
-        return super().of(found, found.sandbox, metadata=found.sandbox.metadata or {})
+        sandbox = found.sandbox
+        return super().of(
+            *(found, sandbox),
+            metadata=sandbox.metadata or {},
+            public_ports=sandbox.public_ports or [],
+            program_policy=sandbox.program_policy or "on_failure",
+        )
 
 
 class RefusalAnswer(BaseModel):

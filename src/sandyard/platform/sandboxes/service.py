@@ -1,7 +1,7 @@
 """Use cases of an account's sandboxes. The runtime has the actual state."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from sandyard.platform.access.principal import Principal
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.quotas.model import CountQuota, QuotaCheck, QuotaRequest, ResourceKind
 from sandyard.platform.quotas.storage import StorageQuota
-from sandyard.platform.sandboxes.errors import NeverStartedError, SandboxChangedError
+from sandyard.platform.sandboxes.errors import SandboxChangedError
 from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
@@ -170,7 +170,8 @@ class Sandboxes:
 
     async def egress_report(self, sandbox_id: str, *, account_id: str) -> EgressReport:
         """The outgoing traffic and refusals of its last run."""
-        return await self._networks.report(await self._with_logs(sandbox_id, account_id))
+        sandbox = await self._node.get_started(sandbox_id, account_id=account_id)
+        return await self._networks.report(sandbox)
 
     async def start(
         self,
@@ -179,17 +180,19 @@ class Sandboxes:
         by: Principal,
         facts: StartFacts | None = None,
         run_seconds: int | None = None,
+        is_launched: bool = True,
     ) -> Sandbox:
         """Returns the sandbox, running; or still `starting`, if that takes longer than the wait.
         `facts` are what `create` has just read of it. This run lasts for `run_seconds` at most; by
-        default for its `max_running_seconds`.
+        default for its `max_running_seconds`. Its program is started if `is_launched`; one that
+        fails leaves the sandbox running.
 
-        Concurrent calls start one program. Raises QuotaExceededError, or what kept the program from
-        listening; then the sandbox is `stopped`, with the reason. Raises SandboxElsewhereError if
+        Concurrent calls start one machine. Raises QuotaExceededError, or what kept the machine from
+        starting; then the sandbox is `stopped`, with the reason. Raises SandboxElsewhereError if
         another node runs it, or has its files.
         """
         async with self._locks.of(by.account_id):  # its starts share one quota
-            sandbox = await self._begin_start(sandbox_id, by, facts, run_seconds)
+            sandbox = await self._begin_start(sandbox_id, by, facts, run_seconds, is_launched)
         return await self._until_started(sandbox)
 
     async def stop(self, sandbox_id: str, *, by: Principal) -> Sandbox:
@@ -265,20 +268,6 @@ class Sandboxes:
         async with self._locks.of(sandbox_id):
             await apply_decision(decide, self._apply, busy=SandboxChangedError)
 
-    async def tail_logs(self, sandbox_id: str, *, account_id: str, lines: int) -> Sequence[str]:
-        sandbox = await self._with_logs(sandbox_id, account_id)
-        try:
-            return await self._runtime.tail_logs(run_id_of(sandbox), lines=lines)
-        except RunNotFoundError:
-            return []
-
-    async def follow_logs(
-        self, sandbox_id: str, *, account_id: str, lines: int
-    ) -> AsyncIterator[str]:
-        """The last lines and each new one, until the program has ended."""
-        sandbox = await self._with_logs(sandbox_id, account_id)
-        return _until_forgotten(self._runtime.follow_logs(run_id_of(sandbox), lines=lines))
-
     async def end(self, sandbox: Sandbox, *, actor: str, reason: str | None = None) -> None:
         """End its program and record that; `reason` is why, if its owner did not request it."""
         try:
@@ -302,6 +291,7 @@ class Sandboxes:
         by: Principal,
         known: StartFacts | None,
         run_seconds: int | None,
+        is_launched: bool,
     ) -> Sandbox:
         async def decide() -> tuple[StartFacts, Transition[Sandbox] | None]:
             nonlocal known
@@ -327,6 +317,7 @@ class Sandboxes:
                 begun.result.attempt,
                 facts.template,
                 run_seconds=run_seconds,
+                is_launched=is_launched,
                 actor=by.actor,
             )
         return facts.sandbox
@@ -381,17 +372,3 @@ class Sandboxes:
                 [archive_id]
             ):
                 await self._runtime.delete_archive(archive_id)
-
-    async def _with_logs(self, sandbox_id: str, account_id: str) -> Sandbox:
-        sandbox = await self.get(sandbox_id, account_id=account_id)
-        if not sandbox.attempt:
-            raise NeverStartedError
-        self._node.require_here(sandbox)
-        return sandbox
-
-
-async def _until_forgotten(lines: AsyncIterator[str]) -> AsyncIterator[str]:
-    """A program that the runtime has forgotten has no more lines."""
-    with suppress(RunNotFoundError):
-        async for line in lines:
-            yield line

@@ -108,12 +108,12 @@ notifications = _table(
 sandboxes = _table(
     "sandboxes",
     text="sandbox_id name description template_id owner_account_id project_id network environment "
-    "folder archive_id status status_reason node preview_url latest_snapshot_id",
+    "folder archive_id status status_reason node preview_url latest_snapshot_id program_policy",
     boolean="is_public wake_on_request recycle_on_timeout",
     integer="max_running_seconds idle_stop_minutes attempt",
     big="sequence snapshot_bytes",
     double="cpu_spec memory_spec",
-    json="metadata traffic_rules",
+    json="metadata traffic_rules program public_ports",
     time="snapshot_taken_at snapshot_expires_at storage_counted_until expiry_told_at created_at "
     "updated_at started_at stopped_at timeout_at recycled_at last_seen_at last_used_at",
 )

@@ -33,6 +33,7 @@ from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.sandboxes.runs.activity import Activity
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
 from sandyard.platform.sandboxes.runs.jobs import Reconcile
+from sandyard.platform.sandboxes.runs.programs import SandboxPrograms
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.runs.warm import WarmSandboxes
 from sandyard.platform.sandboxes.service import Sandboxes
@@ -95,6 +96,7 @@ class SandboxesWired:
     store: SqlSandboxStore
     sessions: Sessions
     deadlines: Deadlines
+    programs: SandboxPrograms
     measurements: SqlMeasurementStore
     archives: SandboxArchives
     uploads: ArchiveFolder
@@ -125,6 +127,8 @@ def build_sandboxes(
     workspace_gb = settings.sandbox_storage_gb
     storage = StorageQuota(store, limit_gb=node.quota.storage_gb, workspace_gb=workspace_gb)
     sandboxes = Sandboxes(node, templates, recorder, variables, warm, storage)
+    programs = SandboxPrograms(node, templates, recorder, variables)
+    deadlines = Deadlines(node, recorder)
     reserve = disk_reserve(settings, data_dir)
     uploads = ArchiveFolder(data_dir / "uploads", reserve, layers, "uploads")
     storage.add(uploads.bytes_of)
@@ -151,7 +155,7 @@ def build_sandboxes(
             billing_job,
         ),
         routers=(
-            create_sandboxes_router(sandboxes, guard, prefix=PREFIX),
+            create_sandboxes_router(sandboxes, programs, deadlines, guard, prefix=PREFIX),
             create_admin_sandboxes_router(sandboxes, guard, prefix=PREFIX),
             create_sandbox_env_router(variables, ParentSandboxes(node), guard, prefix=PREFIX),
             *_session_routers(platform, sessions, variables),
@@ -166,7 +170,8 @@ def build_sandboxes(
         activity=activity,
         store=store,
         sessions=sessions,
-        deadlines=Deadlines(node, recorder),
+        deadlines=deadlines,
+        programs=programs,
         measurements=measurements,
         archives=SandboxArchives(node, archive_usage, storage),
         uploads=uploads,

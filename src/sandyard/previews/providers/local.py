@@ -203,7 +203,7 @@ def _program(files: Mapping[str, bytes]) -> Program:
     """The site is a folder beside the Procfile, so that a project's own Procfile is an ordinary
     file."""
     own = {"Procfile": _SERVE_SITE.encode(), _SERVER: SITE_SERVER.encode()}
-    return Program(Files(own | _under_site(files)))
+    return Program(Files(own | _under_site(files)), policy="ends_machine")
 
 
 def _under_site(files: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -149,6 +149,9 @@ class E2bMachines:
         """E2B stores snapshots only at E2B."""
         return False
 
+    async def stop_program(self, run_id: RunId) -> None:
+        await (await self._connect(run_id)).stop_program()
+
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         folder = self._folder_of(run_id)
         while isinstance(folder.state(), Up | Stopping) and not folder.has_log():
@@ -242,14 +245,16 @@ class E2bMachines:
         """An error inside is no end: E2B says whether it still runs."""
         sandbox_id = folder.sandbox_id() or ""
         try:
-            code = await (await self._connections.to_running(sandbox_id, up.run_id)).exit_code()
+            program = await (await self._connections.to_running(sandbox_id, up.run_id)).program()
         except (UnavailableError, E2bGoneError, NotRunningError):
             self._connections.drop(sandbox_id)
             if await self._control.state(sandbox_id) != "running":
                 return await self._endings.end_paused_or_gone(folder, up)
-            code = None
-        if code is not None:
-            return await self._endings.end(folder, "exited", code=code)
+            program = None
+        if program is not None:
+            folder.note_program(program)
+        if program is not None and program.policy == "ends_machine" and program.is_over:
+            return await self._endings.end(folder, "exited", code=program.exit_code)
         folder.write_heartbeat()
         return up
 

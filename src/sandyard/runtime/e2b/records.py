@@ -5,12 +5,14 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from sandyard.runtime.guest.program import ProgramState
 from sandyard.runtime.model import Log, MachineState, RunId, Snapshot, Starting, Stopping, Up
 from sandyard.runtime.records.run_folder import RunFolder, write_record
 
 _MACHINE = "machine"
 _LOG = "log"
 _END = "end"
+_INSIDE = "program_inside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,13 @@ class E2bRunFolder(RunFolder):
     def move_deadline(self, deadline_at: float) -> None:
         if (machine := self.machine()) is not None:
             self.write_machine(replace(machine, deadline_at=deadline_at))
+
+    def note_program(self, inside: ProgramState) -> None:
+        """Record the state that is told inside if it has changed since it was last seen: what is
+        recorded here, such as why there is nothing to start, is newer than the one seen before."""
+        if self.read(_INSIDE, lambda found: ProgramState(**found)) != inside:
+            self.write(_INSIDE, asdict(inside), durable=False)
+            self.write_program(inside)
 
     def request_end(self) -> None:
         (self.path / _END).touch()

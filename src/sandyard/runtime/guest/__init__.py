@@ -42,8 +42,6 @@ HOME = os.path.expanduser("~")
 STATE = os.path.join(HOME, ".sandyard")
 """Records of the machine's processes, and uploads that are not in place yet."""
 PROCESSES = os.path.join(STATE, "processes")
-EXIT = os.path.join(STATE, "exit")
-"""The program's exit code, once it has ended."""
 PATHS = Paths(os.path.join(HOME, "workspace"), names=(WORKSPACE,))
 """Those of a machine elsewhere."""
 

@@ -13,7 +13,7 @@ from . import PATHS, RefusedError, write_line
 OPERATIONS = {
     "files": ("stat_file", "set_attributes", "make_folder", "move", "remove"),
     "transfers": ("list_folder", "check_readable", "put_file", "apply", "read_tar", "write_tar"),
-    "shim": ("start",),
+    "shim": ("start", "stop"),
     "processes": ("list_all", "get", "wait", "signal", "resize", "follow", "read_log"),
     "machine": ("prepare", "end", "usage", "listening"),
 }

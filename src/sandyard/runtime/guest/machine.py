@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from . import EXIT, PATHS, PROCESSES
+from . import PATHS, PROCESSES, STATE
 
 MARK = "SANDYARD_RUN"
 """The variable that marks all processes of a machine."""
@@ -23,7 +23,7 @@ def prepare() -> None:
     os.makedirs(PATHS.workspace, exist_ok=True)
     shutil.rmtree(PROCESSES, ignore_errors=True)
     with suppress(FileNotFoundError):
-        os.unlink(EXIT)
+        os.unlink(os.path.join(STATE, "program.json"))
 
 
 def end() -> None:

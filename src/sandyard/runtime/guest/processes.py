@@ -20,6 +20,8 @@ from typing import Any, BinaryIO, NamedTuple
 from . import PROCESSES, RefusedError
 from .channels import set_size
 
+PROGRAM = "program"
+"""The id of the machine's main program."""
 RETAINED = 32
 """The number of ended processes that are still listed."""
 LOST = 128 + signals.SIGKILL
@@ -48,7 +50,7 @@ def list_all() -> list[dict[str, Any]]:
 
 def get(process_id: str) -> dict[str, Any]:
     folder = folder_of(process_id)
-    process = _read(folder, "process")
+    process = read(folder, "process")
     if process is None:
         raise NotFoundError
     return {**process, **(_end_of(folder) or {})}
@@ -104,7 +106,8 @@ def write(folder: str, name: str, record: dict[str, Any]) -> None:
 
 
 def drop_oldest() -> None:
-    ended = [process for process in list_all() if process.get("exit_code") is not None]
+    commands = [process for process in list_all() if process["id"] != PROGRAM]
+    ended = [process for process in commands if process.get("exit_code") is not None]
     for process in ended[:-RETAINED]:
         shutil.rmtree(os.path.join(PROCESSES, str(process["id"])), ignore_errors=True)
 
@@ -122,7 +125,7 @@ class Frame(NamedTuple):
 class Writer:
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._ends_at = 0
+        self._ends_at = _end_of_output(folder)
         self._file: int | None = None
         self._size = 0
 
@@ -200,6 +203,12 @@ class Reader:
         self._file.seek(-len(header), os.SEEK_CUR)
 
 
+def _end_of_output(folder: str) -> int:
+    """Where the output of a program that is started again continues."""
+    with closing(Reader(folder)) as reader:
+        return max((frame.ends_at for frame in reader.frames()), default=0)
+
+
 def follow(process_id: str, offset: int, wait: bool) -> Iterator[dict[str, Any]]:
     """The output from the offset on; with `wait`, until the process has ended."""
     folder = folder_of(process_id)
@@ -233,16 +242,27 @@ def read_log(process_id: str, begin: int | None) -> dict[str, Any]:
 
 def _end_of(folder: str) -> dict[str, Any] | None:
     """How it ended; None while it runs."""
-    if (ended := _read(folder, "ended")) is not None:
+    if (ended := read(folder, "ended")) is not None:
         return ended
-    with suppress(OSError), open(os.path.join(folder, "lock"), "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    if is_unwatched(folder):
         ended_at = os.stat(folder).st_mtime
-        return _read(folder, "ended") or {"exit_code": LOST, "ended_at": ended_at}
+        return read(folder, "ended") or {"exit_code": LOST, "ended_at": ended_at}
     return None
 
 
-def _read(folder: str, name: str) -> dict[str, Any] | None:
+def is_unwatched(folder: str) -> bool:
+    """Whether its shim has ended, or never was."""
+    try:
+        with open(os.path.join(folder, "lock"), "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        pass
+    return True
+
+
+def read(folder: str, name: str) -> dict[str, Any] | None:
     try:
         with open(os.path.join(folder, f"{name}.json"), encoding="ascii") as file:
             record: dict[str, Any] = json.load(file)

@@ -55,7 +55,7 @@ _TOKEN = re.compile(r"[!-~]{1,2000}")
 
 def check_startable(run: RunState | None) -> None:
     """Raises AttemptEndedError for a run that has run; a failed start is reported again instead."""
-    if isinstance(run, Stopping) or (isinstance(run, Ended) and run.has_listened):
+    if isinstance(run, Stopping) or (isinstance(run, Ended) and run.has_run):
         raise AttemptEndedError
 
 
@@ -94,7 +94,7 @@ def require_started(
     run: RunState | None, running: Running | None, *, log_lines: Sequence[str]
 ) -> Running:
     """The recorded running state, even if it has ended since; or raises why it did not start."""
-    if isinstance(run, Ended) and not run.has_listened:
+    if isinstance(run, Ended) and not run.has_run:
         raise start_failure(run.error_code, run.message, log_lines=log_lines)
     if run is None or running is None:
         raise RunNotFoundError
@@ -115,7 +115,7 @@ def run_state(run_id: RunId, record: RunFolder, machine: MachineState | None) ->
     if isinstance(machine, Ended):
         return replace(machine, run_id=run_id, started_at=running.started_at)
     if isinstance(machine, Up):
-        return replace(running, deadline_at=machine.deadline_at)
+        return replace(running, deadline_at=machine.deadline_at, program=record.program())
     message = machine.message if isinstance(machine, Stopping) else ""
     return Stopping(run_id, machine.since_at, message)
 

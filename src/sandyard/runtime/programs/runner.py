@@ -38,6 +38,7 @@ from sandyard.runtime.model import (
     Sample,
     Snapshot,
     Starting,
+    Up,
     last_lines,
     log_line,
 )
@@ -97,9 +98,23 @@ class ProgramRunner:
         timeouts = self._timeouts
         timeout_sec = timeouts.prepare_timeout_sec + timeouts.listen_timeout_sec + 30
         run = await self._wait(run_id, lambda run: not isinstance(run, Starting), timeout_sec)
-        failed = isinstance(run, Ended) and not run.has_listened
+        failed = isinstance(run, Ended) and not run.has_run
         lines = await self.tail_logs(run_id, lines=TAIL_LINES) if failed else []
-        return require_started(run, record.running(), log_lines=lines)
+        started = require_started(run, record.running(), log_lines=lines)
+        return replace(started, program=record.program())
+
+    async def start_program(self, run_id: RunId, program: Program) -> Running:
+        running = await self.stop_program(run_id)
+        check_program(program, self._records.of(run_id).limits())
+        up = Up(run_id, running.port, running.started_at, running.deadline_at)
+        start = self._start_of(self._records.of(run_id))
+        await start.launch(await self._machines.session(run_id), up, program)
+        return require_running(await self.refresh(run_id))
+
+    async def stop_program(self, run_id: RunId) -> Running:
+        require_running(await self.refresh(run_id))
+        await self._machines.stop_program(run_id)
+        return require_running(await self.refresh(run_id))
 
     async def stop(self, run_id: RunId) -> Ended:
         run = require_run(await self.refresh(run_id))
@@ -261,14 +276,14 @@ class ProgramRunner:
         """Start it, or record why it did not start. Raises UnavailableError if that is unknown: the
         next lookup that finds the record unlocked aborts the start."""
         try:
-            start = ProgramStart(
-                self._machines, record, self._archives, self._timeouts, self._clock
-            )
-            await start.run(run_id, program, limits)
+            await self._start_of(record).run(run_id, program, limits)
         except StartFailedError as error:
             await self._abort(record, run_id, error)
         except (NotRunningError, RunNotFoundError):
             await self._abort(record, run_id, None)
+
+    def _start_of(self, record: RunFolder) -> ProgramStart:
+        return ProgramStart(self._machines, record, self._archives, self._timeouts, self._clock)
 
     async def _abort(
         self, record: RunFolder, run_id: RunId, error: StartFailedError | None

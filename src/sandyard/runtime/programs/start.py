@@ -1,16 +1,20 @@
 """The steps of one start of a program in a machine."""
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 from sandyard.kit.clock import Clock
 from sandyard.runtime.errors import (
+    CommandRefusedError,
     FileMissingError,
     FileRefusedError,
     OverLimitError,
-    exited_at_once,
+    RunNotFoundError,
+    StartFailedError,
     not_listening,
 )
+from sandyard.runtime.guest.program import ProgramState, starting
 from sandyard.runtime.machine_ports import Machines
 from sandyard.runtime.model import (
     FileChanges,
@@ -24,10 +28,10 @@ from sandyard.runtime.model import (
     Up,
     last_lines,
 )
-from sandyard.runtime.programs.lifecycle import TAIL_LINES, web_command
+from sandyard.runtime.programs.lifecycle import TAIL_LINES, not_running, web_command
 from sandyard.runtime.records.run_folder import RunFolder
 from sandyard.runtime.repositories import BUILTIN, builtin_files, clone, is_bare
-from sandyard.runtime.sessions.model import WORKSPACE, Command, Process
+from sandyard.runtime.sessions.model import WORKSPACE, Command
 from sandyard.runtime.sessions.ports import Session
 from sandyard.runtime.store.archives import ArchiveFolder
 
@@ -68,7 +72,7 @@ class ProgramStart:
             await self._fill(run_id, session, program)
         if await self._machines.workspace_bytes(run_id) > limits.storage_bytes:
             raise OverLimitError("The files are larger than the available storage.")
-        started_at = await self._launch(session, up, program)
+        started_at = await self.launch(session, up, program)
         deadline_at = self._clock.now() + limits.max_running_sec
         deadline_at = await self._machines.set_deadline(run_id, deadline_at)
         self._record.write_running(Running(run_id, up.port, started_at, deadline_at))
@@ -85,56 +89,69 @@ class ProgramStart:
             timeout_sec = self._timeouts.prepare_timeout_sec
             await clone(self._machines, run_id, session, source, timeout_sec=timeout_sec)
 
-    async def _launch(self, session: Session, up: Up, program: Program) -> float:
-        """When its program, which listens now, started; for a machine without one, the current
-        time."""
-        if program.source is None:
-            return self._note_launched(self._clock.now())
-        folder = getattr(program.source, "folder", None)
-        procfile = await read_procfile(session, folder)
-        if procfile is None and _may_be_bare(program.source):
-            return self._note_launched(self._clock.now())
-        static_site = None if isinstance(program.source, Repository) else _STATIC_SITE
-        command = web_command(procfile, static_site=static_site)
-        environment = {"PYTHONUNBUFFERED": "1", **program.environment, "PORT": str(up.port)}
+    async def launch(self, session: Session, up: Up, program: Program) -> float:
+        """When its program was started; for a machine without one, the current time. Returns when
+        it listens, has failed, or does not listen in time; the last two raise a StartFailedError
+        if the machine is to end with it."""
         started_at = self._clock.now()  # before it can end
-        process = await session.processes.start(
-            Command(
-                ("/bin/sh", "-c", command),
-                environment,
-                folder=f"{WORKSPACE}/{folder}" if folder else WORKSPACE,
-                is_program=True,
-            )
-        )
+        if program.source is None:
+            return self._note_launched(started_at)
+        if not program.is_launched:
+            self._record.write_program(ProgramState("stopped", started_at, program.policy))
+            return self._note_launched(started_at)
+        is_started = False
+        try:
+            command = await _command(session, program, port=up.port)
+            if command is not None:
+                self._record.write_program(starting(started_at, program.policy))
+                await session.processes.start(command)
+                is_started = True
+        except (StartFailedError, CommandRefusedError) as error:
+            if program.policy == "ends_machine":
+                raise
+            failed = ProgramState("failed", started_at, program.policy, reason=error.message)
+            self._record.write_program(failed)
         self._note_launched(started_at)
-        await self._until_listening(session, process, up)
+        if is_started:
+            await self._until_listening(up, program)
         return started_at
 
     def _note_launched(self, at: float) -> float:
         self._record.write_launched(at)
         return at
 
-    async def _until_listening(self, session: Session, process: Process, up: Up) -> None:
+    async def _until_listening(self, up: Up, program: Program) -> None:
         timeout_sec = self._timeouts.listen_timeout_sec
-        exited = asyncio.ensure_future(session.processes.wait(process.id, timeout_sec=timeout_sec))
-        try:
-            pause_sec = _POLL_SEC
-            while up.port not in await session.ports.listening():
-                await asyncio.wait({exited}, timeout=pause_sec)
-                pause_sec = min(_LONGER * pause_sec, _LONGEST_SEC)
-                if exited.done():
-                    code = exited.result().exit_code
-                    log = await self._machines.read_log(up.run_id, None)
-                    lines = last_lines(log.content, TAIL_LINES)
-                    if code is None:
-                        raise not_listening(timeout_sec, lines)
-                    raise exited_at_once(code, lines)
-        finally:
-            exited.cancel()
+        until, pause_sec = time.monotonic() + timeout_sec, _POLL_SEC
+        while True:
+            if not isinstance(machine := await self._machines.refresh(up.run_id), Up):
+                raise RunNotFoundError if machine is None else not_running(machine)
+            state = self._record.program()
+            if state is not None and (state.status != "starting" or state.restarts):
+                return
+            if time.monotonic() > until:
+                break
+            await asyncio.sleep(pause_sec)
+            pause_sec = min(_LONGER * pause_sec, _LONGEST_SEC)
+        if program.policy == "ends_machine":
+            log = await self._machines.read_log(up.run_id, None)
+            raise not_listening(timeout_sec, last_lines(log.content, TAIL_LINES))
 
 
-def _may_be_bare(source: Repository | Files) -> bool:
-    return isinstance(source, Repository) and is_bare(source.url)
+async def _command(session: Session, program: Program, *, port: int) -> Command | None:
+    """None if there is nothing to run. Raises StartFailedError."""
+    folder = getattr(program.source, "folder", None)
+    procfile = await read_procfile(session, folder)
+    is_repository = isinstance(program.source, Repository)
+    if procfile is None and isinstance(program.source, Repository) and is_bare(program.source.url):
+        return None
+    line = web_command(procfile, static_site=None if is_repository else _STATIC_SITE)
+    return Command(
+        ("/bin/sh", "-c", line),
+        {"PYTHONUNBUFFERED": "1", **program.environment, "PORT": str(port)},
+        folder=f"{WORKSPACE}/{folder}" if folder else WORKSPACE,
+        program=program.policy,
+    )
 
 
 async def read_procfile(session: Session, folder: str | None) -> str | None:

@@ -49,7 +49,7 @@ class WarmPool:
         """Runs of other versions are of no use any more. The network is not part of it: it is set
         when a run is handed out."""
         program, limits = self.program, replace(self.limits, max_running_sec=0)
-        what = (program.source, program.archive_id, program.root, limits)
+        what = (program.source, program.archive_id, program.root, program.policy, limits)
         return hashlib.sha256(repr(what).encode()).hexdigest()[:12]
 
     def has(self, run_id: RunId) -> bool:
@@ -116,8 +116,10 @@ class WarmRuns:
         self, run_id: RunId, to: RunId, limits: Limits, program: Program
     ) -> Running | None:
         folder = self._folders.of(run_id)
-        if folder.taken_at() is not None or not isinstance(
-            found := await self._runtime.find(run_id), Running
+        if (
+            folder.taken_at() is not None
+            or not isinstance(found := await self._runtime.find(run_id), Running)
+            or not _is_healthy(found)
         ):
             return None
         if not folder.take():
@@ -128,7 +130,7 @@ class WarmRuns:
             moved = await self._runtime.extend(run_id, deadline_at=now + limits.max_running_sec)
         except (NotRunningError, RunNotFoundError):  # it has just ended
             return None
-        running = Running(to, found.port, now, moved.deadline_at)
+        running = Running(to, found.port, now, moved.deadline_at, moved.program)
         await asyncio.to_thread(self._folders.hand_over, run_id, running, limits)
         return running
 
@@ -148,7 +150,7 @@ class WarmRuns:
         limits = replace(pool.limits, max_running_sec=_LIFETIME_SEC)
         try:
             await self._runtime.check()
-            await self._runtime.start(run_id, pool.program, limits)
+            running = await self._runtime.start(run_id, pool.program, limits)
         except (StartFailedError, InvalidError, NotFoundError, UnavailableError) as error:
             logger.warning(
                 "a warm machine could not be started",
@@ -157,7 +159,7 @@ class WarmRuns:
             with suppress(StillRunningError):
                 await self._runtime.forget(run_id)
             return False
-        return True
+        return _is_healthy(running)  # else the next look ends it
 
     async def _is_waiting(self, run_id: RunId) -> bool:
         """Whether it can be handed out, now or later; one that never can be is ended."""
@@ -169,8 +171,8 @@ class WarmRuns:
         match await self._runtime.refresh(run_id):
             case Starting():
                 return True
-            case Running(deadline_at=deadline_at) if (
-                deadline_at - self._clock.now() > _LEAST_LEFT_SEC
+            case Running() as found if (
+                found.deadline_at - self._clock.now() > _LEAST_LEFT_SEC and _is_healthy(found)
             ):
                 return True
             case _:
@@ -188,3 +190,7 @@ class WarmRuns:
             await self._runtime.forget(run_id)
             if isinstance(ended, Ended) and ended.snapshot is not None:
                 await self._runtime.delete_snapshot(ended.snapshot.id)
+
+
+def _is_healthy(running: Running) -> bool:
+    return running.program is None or running.program.status == "running"

@@ -19,6 +19,7 @@ from sandyard.runtime.errors import (
     RecordBrokenError,
     RunNotFoundError,
 )
+from sandyard.runtime.guest.program import ProgramState
 from sandyard.runtime.model import Ended, Kind, Limits, RunId, Running, Snapshot
 
 T = TypeVar("T")
@@ -55,7 +56,7 @@ class RunFolders:
         folder, entry = self.of(run_id), self._entry(to.run_id)
         folder.write("begun", {"at": to.started_at, "limits": asdict(limits)}, durable=False)
         folder.write("launched", {"at": to.started_at}, durable=False)
-        folder.write("running", to_record(asdict(to)), durable=False)
+        folder.write("running", _running_record(to), durable=False)
         entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         entry.symlink_to(os.path.relpath(folder.path, entry.parent))
 
@@ -143,10 +144,16 @@ class RunFolder:
         return self.read("launched", _time_of)
 
     def write_running(self, running: Running) -> None:
-        self.write("running", to_record(asdict(running)))
+        self.write("running", _running_record(running))
 
     def running(self) -> Running | None:
         return self.read("running", lambda found: Running(**from_record(found)))
+
+    def write_program(self, program: ProgramState) -> None:
+        self.write("program", asdict(program), durable=False)
+
+    def program(self) -> ProgramState | None:
+        return self.read("program", lambda found: ProgramState(**found))
 
     def says_running(self) -> bool:
         """Whether `running` is recorded and no failure is; read for each session."""
@@ -238,6 +245,13 @@ def write_record(path: Path, record: Mapping[str, Any], *, durable: bool = True)
 def to_record(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a dataclass by their names on disk."""
     return {_NAMES_ON_DISK.get(name, name): value for name, value in fields.items()}
+
+
+def _running_record(running: Running) -> dict[str, Any]:
+    """Without its program, whose state has a record of its own."""
+    fields = to_record(asdict(running))
+    del fields["program"]
+    return fields
 
 
 def from_record(record: dict[str, Any]) -> dict[str, Any]:

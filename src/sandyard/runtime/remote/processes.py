@@ -14,6 +14,7 @@ from sandyard.runtime.errors import (
     InvalidPathError,
     ProcessNotFoundError,
 )
+from sandyard.runtime.guest.processes import PROGRAM
 from sandyard.runtime.remote.connection import STATE, Connection
 from sandyard.runtime.remote.errors import CallError
 from sandyard.runtime.sessions.model import (
@@ -26,8 +27,6 @@ from sandyard.runtime.sessions.model import (
 )
 from sandyard.runtime.sessions.ports import run_in_steps
 
-PROGRAM = "program"
-"""The id of the machine's main program."""
 _USER = "user"
 _WAIT_SEC = 20
 """How long one request waits for an end."""
@@ -41,7 +40,7 @@ class RemoteProcesses:
     async def start(self, command: Command) -> Process:
         if command.user not in (None, _USER):
             raise CommandRefusedError(f"In this machine, commands run as {_USER!r}.")
-        process_id = PROGRAM if command.is_program else token_hex(8)
+        process_id = PROGRAM if command.program else token_hex(8)
         try:
             sent = json.dumps(command_message(command)).encode()
         except InvalidPathError as error:

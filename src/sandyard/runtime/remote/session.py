@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -9,13 +10,15 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from sandyard.runtime.errors import PortClosedError
+from sandyard.runtime.guest.processes import PROGRAM
+from sandyard.runtime.guest.program import ProgramState
 from sandyard.runtime.model import Log
 from sandyard.runtime.remote.connection import HOME, STATE, Connection
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError
 from sandyard.runtime.remote.files import RemoteFiles
 from sandyard.runtime.remote.http import parsing
-from sandyard.runtime.remote.processes import PROGRAM, RemoteProcesses
+from sandyard.runtime.remote.processes import RemoteProcesses
 from sandyard.runtime.sessions.model import WORKSPACE
 from sandyard.runtime.sessions.ports import PortConnection
 
@@ -88,10 +91,12 @@ class RemoteSession:
         async with self._connection.reaching():
             await run(self._connection.envd, link, user="root")
 
-    async def exit_code(self) -> int | None:
-        """The program's exit code, once it has ended by itself."""
+    async def program(self) -> ProgramState | None:
+        """The state of the machine's program, if it was ever started."""
         timeout_sec = self._connection.timeout_sec
-        pieces = self._connection.envd.download(f"{HOME}/{STATE}/exit", within_sec=timeout_sec)
+        pieces = self._connection.envd.download(
+            f"{HOME}/{STATE}/program.json", within_sec=timeout_sec
+        )
         try:
             async with aclosing(pieces):
                 content = b"".join([piece async for piece in pieces])
@@ -100,7 +105,10 @@ class RemoteSession:
                 return None
             raise self._connection.translate(error) from error
         with self._connection.parsing():
-            return int(content)
+            return ProgramState(**json.loads(content))
+
+    async def stop_program(self) -> None:
+        await self._connection.ask("stop", more_sec=_END_SEC)
 
     async def end_processes(self) -> None:
         """End all processes, including those that left their parents."""

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from sandyard.runtime.errors import CommandRefusedError, InvalidPathError
+from sandyard.runtime.guest.program import ProgramPolicy
 
 FileKind = Literal["file", "folder", "link", "other"]
 ChangeKind = Literal["created", "written", "removed", "renamed", "attributes"]
@@ -84,8 +85,8 @@ class Command:
     """Whether its standard input is open; otherwise it reads nothing."""
     tag: str | None = None
     """A name given by the caller, to find it again."""
-    is_program: bool = False
-    """The machine's main program: the machine ends with it, and its output is the log."""
+    program: ProgramPolicy | None = None
+    """For the machine's one program: what follows when it ends. Its output is the log."""
     unattended_sec: float | None = None
     """Hung up when nobody has followed its output for this long; None is never. Only machines here
     do it."""
@@ -135,7 +136,7 @@ def command_message(command: Command) -> dict[str, Any]:
         "terminal": [size.columns, size.rows] if size else None,
         "has_input": command.has_input,
         "tag": command.tag,
-        "is_program": command.is_program,
+        "program": command.program,
         "unattended_sec": command.unattended_sec,
     }
 

@@ -189,8 +189,11 @@ async def test_its_name_is_its_owners_alone_until_it_is_recycled(api: PlatformAp
         assert (await api.call("DELETE", path, ann)).json()["status"] == "recycled"
     again = await add_sandbox(api, ann, name="mine")
     assert again["sandbox_id"] != first["sandbox_id"]
-    for method, where in (("PATCH", path), ("POST", f"{path}/start")):
-        answer = await api.call(method, where, ann, json={"name": "other"})
+    for method, where, changes in (
+        ("PATCH", path, {"name": "other"}),
+        ("POST", f"{path}/start", None),
+    ):
+        answer = await api.call(method, where, ann, json=changes)
         assert code_of(answer) == (409, "SANDBOX_RECYCLED"), method
 
 

@@ -151,7 +151,7 @@ async def test_without_isolation_it_runs_all_the_same(not_isolated: LocalRuntime
     async with started(runtime, again) as restored:
         assert b"<h1>" in await runtime.fetch(restored)
     exiting = shell(f'setsid sleep 60 & python3 -m http.server "$PORT" & {AT_GO} exit 3')
-    async with started(runtime, exiting) as running:
+    async with started(runtime, replace(exiting, policy="ends_machine")) as running:
         go(runtime, running)
         ended = await until_ended(runtime, running.run_id)
         assert (ended.reason, ended.exit_code) == ("exited", 3)

@@ -31,6 +31,7 @@ Examples:
   sandyard sandbox shell my-box
   sandyard sandbox cp ./src my-box:/workspace/src
   sandyard sandbox logs -f my-box
+  sandyard sandbox program my-box restart
   sandyard sandbox open my-box
   sandyard sandbox ls --watch
   sandyard sandbox rm my-box
@@ -44,6 +45,7 @@ _COLUMNS = (
     Column(
         "ends", lambda row: local_iso(row["timeout_at"]) if row["status"] == "running" else None
     ),
+    Column("program", lambda row: (row["program"] or {}).get("status")),
     field("reason", "status_reason", is_wide=True),
     field("cpu", "cpu_spec", is_wide=True),
     field("memory", "memory_spec", is_wide=True),
@@ -68,6 +70,11 @@ command.add_command(copy)
 @click.option("--network", type=click.Choice(["none", "packages", "internet"]))
 @click.option("--cpu", "cpu_spec", type=float, help="1 to 8 cores.")
 @click.option("--memory", "memory_spec", type=float, help="0.5 to 16 GB.")
+@click.option(
+    "--program-policy",
+    type=click.Choice(["on_failure", "never"]),
+    help="Whether its program is started again after it failed (on_failure).",
+)
 @click.option("--project", "project_id", help="Id of the project; default: the default project.")
 @click.option("--max-seconds", "max_running_seconds", type=int, help="Maximum duration of a run.")
 @click.option(
@@ -79,27 +86,63 @@ command.add_command(copy)
 def create(
     target: ServerChoice, view: View, name: str, template: str, no_start: bool, **options: Any
 ) -> None:
-    """Create a sandbox and start it. If it does not start, it is deleted again."""
+    """Create a sandbox and start it. If its machine does not start, it is deleted again."""
     from sandyard_client import sandbox_flows as flows
 
     with connected(target) as client, while_working("start"):
         make = flows.create if no_start else flows.create_started
         made = client.run(make(client.calls, template, {"name": name, **options}))
         found = client.call(flows.about("GET", f"/sandboxes/{made.sandbox_id}"))
-    view.show_one(found, _COLUMNS)
+    _show(view, found)
 
 
 @command.server_command("start")
 @click.argument("sandbox")
-def start(target: ServerChoice, view: View, sandbox: str) -> None:
-    """Start a sandbox; returns when it serves."""
+@click.option("--rescue", is_flag=True, help="Without its program, to repair it inside.")
+def start(target: ServerChoice, view: View, sandbox: str, rescue: bool) -> None:
+    """Start a sandbox; returns when it serves, or its program has failed."""
     from sandyard_client import sandbox_flows as flows
 
     with connected(target) as client, while_working("start"):
         sandbox_id = id_of(client, sandbox)
-        client.run(flows.start(client.calls, sandbox_id))
+        client.run(flows.start(client.calls, sandbox_id, program=not rescue))
         found = client.call(flows.about("GET", f"/sandboxes/{sandbox_id}"))
+    _show(view, found)
+
+
+def _show(view: View, found: dict[str, Any]) -> None:
+    """With the last lines of a program that failed, on stderr."""
     view.show_one(found, _COLUMNS)
+    program = found["program"] or {}
+    if program.get("status") == "failed":
+        click.echo(f"Its program failed. {program['reason']}", err=True)
+        for line in program["last_lines"]:
+            click.echo(f"  {line}", err=True)
+
+
+@command.server_command("program")
+@click.argument("sandbox")
+@click.argument("action", type=click.Choice(["start", "stop", "restart"]))
+def program(target: ServerChoice, view: View, sandbox: str, action: str) -> None:
+    """Start, stop or restart the program of a running sandbox, which itself stays up."""
+    _act(target, view, sandbox, f"program/{action}", None)
+
+
+@command.server_command("extend")
+@click.argument("sandbox")
+@click.argument("seconds", type=click.IntRange(1))
+def extend(target: ServerChoice, view: View, sandbox: str, seconds: int) -> None:
+    """Let a running sandbox run for at least this long from now on."""
+    _act(target, view, sandbox, "extend", {"seconds": seconds})
+
+
+def _act(target: ServerChoice, view: View, sandbox: str, action: str, body: Any) -> None:
+    from sandyard_client.sandbox_flows import about
+
+    with connected(target) as client, while_working(action):
+        path = f"/sandboxes/{id_of(client, sandbox)}/{action}"
+        found = client.call(about("POST", path, json=body, timeout_sec=120))
+    _show(view, found)
 
 
 @command.server_command("stop")
@@ -156,7 +199,7 @@ def remove(target: ServerChoice, sandboxes: tuple[str, ...]) -> None:
 
 @command.server_command("logs")
 @click.argument("sandbox")
-@click.option("-f", "--follow", is_flag=True, help="Follow until the program ends.")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the run ends.")
 @click.option("--lines", type=click.IntRange(1, 1000), default=100)
 def logs(target: ServerChoice, sandbox: str, follow: bool, lines: int) -> None:
     """Show the output of the last run's program."""

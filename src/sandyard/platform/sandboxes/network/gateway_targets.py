@@ -1,5 +1,6 @@
 """Sandboxes as targets of the gateway: looked up by id, and woken for a request."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sandyard.kit.changes.events import actor
@@ -32,6 +33,10 @@ class ReachableSandbox:
     @property
     def is_public(self) -> bool:
         return self.sandbox.is_public
+
+    @property
+    def public_ports(self) -> Collection[int]:
+        return self.sandbox.public_ports or ()
 
     @property
     def is_running(self) -> bool:

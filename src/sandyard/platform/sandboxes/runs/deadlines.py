@@ -1,7 +1,8 @@
 """Deadlines of running sandboxes, as set by their owners."""
 
+from sandyard.kit.clock import utc_time
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.sandboxes.model import Status
+from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.runtime.errors import NotRunningError, RunNotFoundError
@@ -24,3 +25,11 @@ class Deadlines:
         except RunNotFoundError as error:
             raise NotRunningError from error
         await self._recorder.record_deadline(sandbox_id, running, actor=by.actor)
+
+    async def extend(self, sandbox_id: str, *, seconds: int, by: Principal) -> Sandbox:
+        """It runs for at least this long from now on; a later deadline stays. Raises as `set`."""
+        sandbox = await self._node.get(sandbox_id, account_id=by.account_id)
+        deadline_at = self._node.clock.now() + seconds
+        if sandbox.timeout_at is None or sandbox.timeout_at < utc_time(deadline_at):
+            await self.set(sandbox_id, deadline_at, by=by)
+        return await self._node.get(sandbox_id, account_id=by.account_id)

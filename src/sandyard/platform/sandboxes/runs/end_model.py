@@ -63,8 +63,8 @@ def end_of(ended: Ended, *, attempt: int, reason: str | None, retention: timedel
         ended_at=utc_time(ended.ended_at),
         snapshot=stored_snapshot(ended, retention=retention),
         started_at=None if ended.started_at is None else utc_time(ended.started_at),
-        has_run=ended.has_listened,
-        leaves_files=ended.has_listened,
+        has_run=ended.has_run,
+        leaves_files=ended.has_run,
         by_owner=was_stopped and not reason,
     )
 

@@ -9,7 +9,7 @@ from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
 from sandyard.platform.sandboxes.retried_later import retried_later
-from sandyard.platform.sandboxes.runs.end_model import idle_reason
+from sandyard.platform.sandboxes.runs.end_model import SYSTEM, idle_reason
 from sandyard.platform.sandboxes.runs.lost_model import is_needed
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.service import Sandboxes
@@ -113,6 +113,7 @@ class Reconcile:
                 )
                 report.adopted += started is not None
             case Running():
+                await self._recorder.record_program(sandbox, run, actor=SYSTEM)
                 await self._stop_if_idle(sandbox, run, actor, report)
             case None if self._node.now() - sandbox.updated_at > _BEGINNING:
                 report.lost += await self._recorder.record_lost(sandbox, actor=actor)

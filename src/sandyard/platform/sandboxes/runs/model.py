@@ -5,6 +5,7 @@ while it is running, the storage of a snapshot becomes a usage when the snapshot
 dropped, and the owner is notified of changes by others.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -50,6 +51,7 @@ class Started:
     url: str
     started_at: datetime
     timeout_at: datetime
+    program: Mapping[str, Any] | None = None
 
 
 def record_started(
@@ -62,6 +64,7 @@ def record_started(
         sandbox,
         status=Status.RUNNING,
         preview_url=run.url,
+        program=run.program,
         started_at=run.started_at,
         timeout_at=run.timeout_at,
         stopped_at=None,
@@ -116,6 +119,7 @@ def record_end(
         status=end.status,
         status_reason=end.reason,
         preview_url=None,
+        program=None,
         stopped_at=end.ended_at,
         timeout_at=_deadline_after(sandbox, end),
         updated_at=end.ended_at,

@@ -10,7 +10,11 @@ from sandyard.runtime.model import Limits, Program, Repository
 
 
 def program_of(
-    sandbox: Sandbox, template: Template | None, variables: Mapping[str, str]
+    sandbox: Sandbox,
+    template: Template | None,
+    variables: Mapping[str, str],
+    *,
+    is_launched: bool = True,
 ) -> Program:
     """Its template may be deleted once it has its own files."""
     return Program(
@@ -21,6 +25,8 @@ def program_of(
         root=sandbox.environment,
         archive_id=sandbox.archive_id,
         rules=TrafficRules.of(sandbox).egress,
+        policy=sandbox.program_policy or "on_failure",
+        is_launched=is_launched,
     )
 
 

@@ -1,7 +1,8 @@
 """Records the runtime's reports of runs in the sandbox and its usage."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -37,7 +38,14 @@ from sandyard.platform.sandboxes.runs.model import (
     record_end,
     record_started,
 )
+from sandyard.platform.sandboxes.runs.program_model import (
+    SHOWN_LINES,
+    is_recorded,
+    program_record,
+    record_program,
+)
 from sandyard.platform.usage.model import Usage
+from sandyard.runtime.errors import RunNotFoundError
 from sandyard.runtime.model import Ended, Running
 
 logger = logging.getLogger(__name__)
@@ -61,6 +69,7 @@ class RunRecorder:
             self._node.preview_url(running),
             utc_time(running.started_at),
             utc_time(running.deadline_at),
+            await self._program_of(running),
         )
         return await self._change(
             sandbox_id, lambda sandbox, _: record_started(sandbox, run, **inputs)
@@ -93,6 +102,30 @@ class RunRecorder:
             cause=self._node.cause(actor),
         )
         await self._change(sandbox_id, decide)
+
+    async def record_program(self, sandbox: Sandbox, running: Running, *, actor: str) -> None:
+        """Record the state of its program; nothing if it is known, or the run has ended."""
+        if is_recorded(sandbox.program, running.program):
+            return
+        program = await self._program_of(running)
+        if program is None:
+            return
+        attempt, cause = int(running.run_id.attempt), self._node.cause(actor)
+
+        def decide(sandbox: Sandbox, _: Usage | None) -> Transitions | None:
+            return record_program(sandbox, attempt=attempt, program=program, cause=cause)
+
+        await self._change(sandbox.sandbox_id, decide)
+
+    async def _program_of(self, running: Running) -> dict[str, Any] | None:
+        state = running.program
+        if state is None:
+            return None
+        lines: Sequence[str] = ()
+        if state.status == "failed":
+            with suppress(RunNotFoundError):
+                lines = await self._runtime.tail_logs(running.run_id, lines=SHOWN_LINES)
+        return program_record(state, lines)
 
     async def record_failed_start(
         self, sandbox_id: str, attempt: int, error: SandyardError

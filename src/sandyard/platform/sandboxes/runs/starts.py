@@ -48,10 +48,12 @@ class SandboxStarts:
         template: Template | None,
         *,
         run_seconds: int | None,
+        is_launched: bool,
         actor: str,
     ) -> None:
-        """Start this attempt in the background."""
-        task = asyncio.create_task(self._run(sandbox, attempt, template, run_seconds, actor))
+        """Start this attempt in the background; its program too, if `is_launched`."""
+        run = self._run(sandbox, attempt, template, run_seconds, is_launched, actor)
+        task = asyncio.create_task(run)
         self._under_way[sandbox.sandbox_id] = task
         task.add_done_callback(partial(self._finish, sandbox.sandbox_id))
 
@@ -66,12 +68,14 @@ class SandboxStarts:
         attempt: int,
         template: Template | None,
         run_seconds: int | None,
+        is_launched: bool,
         actor: str,
     ) -> None:
-        """Start the program and record the outcome, even if nobody waits for it."""
+        """Start the machine and record the outcome, even if nobody waits for it."""
         run_id = RunId("sandbox", sandbox.sandbox_id, str(attempt))
         try:
-            program = program_of(sandbox, template, await self._variables.of_sandbox(sandbox))
+            variables = await self._variables.of_sandbox(sandbox)
+            program = program_of(sandbox, template, variables, is_launched=is_launched)
             limits = limits_of(sandbox, self._node.processes, self._node.storage_bytes)
             limits = replace(limits, max_running_sec=run_seconds or limits.max_running_sec)
             taken = self._warm and await self._warm.take(template, program, limits, to=run_id)

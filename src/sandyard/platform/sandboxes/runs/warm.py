@@ -39,7 +39,8 @@ class WarmSandboxes:
             return None
         pool = self._pool(template)
         wanted = WarmPool(pool.name, program, limits, count=0)
-        if program.snapshot_id or program.environment or wanted.version != pool.version:
+        has_own = program.snapshot_id or program.environment or not program.is_launched
+        if has_own or wanted.version != pool.version:
             return None
         return await self._runs.take(pool, to=to, limits=limits, program=program)
 

@@ -159,6 +159,10 @@ class LocalMachines:
         (await self._client(run_id).ask("pack", {"to": str(to)})).close()
         return True
 
+    async def stop_program(self, run_id: RunId) -> None:
+        await self._require_up(run_id)
+        (await self._client(run_id).ask("stop_program", {})).close()
+
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         folder = self._folder_of(run_id).logs
         return await _in_thread(logs.read, folder, begin, limit_bytes=self._options.log_bytes)

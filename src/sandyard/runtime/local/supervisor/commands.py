@@ -259,8 +259,10 @@ class CommandTable:
         self, agent: ProcessStarter, command: Mapping[str, Any], *, sink: Sink | None = None
     ) -> Packet | str:
         """The id of the started process, or the agent's refusal packet."""
-        names = ("arguments", "environment", "folder", "terminal", "has_input", "is_program")
-        packet = await agent.ask("start", {name: command[name] for name in names})
+        names = ("arguments", "environment", "folder", "terminal", "has_input")
+        is_program = command["program"] is not None
+        asked = {name: command[name] for name in names} | {"is_program": is_program}
+        packet = await agent.ask("start", asked)
         result = packet.message.get("result")
         if result is None:
             return packet
@@ -274,7 +276,7 @@ class CommandTable:
             "folder": command["folder"],
             "tag": command.get("tag"),
             "is_terminal": "terminal" in channels,
-            "is_program": command["is_program"],
+            "is_program": is_program,
             "started_at": self._clock.now(),
             "exit_code": None,
             "ended_at": None,

@@ -22,13 +22,13 @@ from sandyard.runtime.local.storage.snapshots import SnapshotFailedError
 from sandyard.runtime.local.supervisor.agent_client import AgentClient, AgentLostError
 from sandyard.runtime.local.supervisor.command_requests import (
     CommandRequests,
-    Start,
     refused,
     result_of,
 )
 from sandyard.runtime.local.supervisor.commands import CommandTable
 from sandyard.runtime.local.supervisor.machine_egress import EgressListener
 from sandyard.runtime.local.supervisor.machine_process import MachineProcess
+from sandyard.runtime.local.supervisor.program import SupervisedProgram
 from sandyard.runtime.model import Snapshot
 from sandyard.runtime.network_model import EgressRules, Network
 
@@ -66,17 +66,16 @@ class SessionServer:
         self,
         machine: MachineProcess,
         commands: CommandTable,
+        program: SupervisedProgram,
         *,
-        ports: Callable[[], list[int]],
-        start_program: Start,
         open_egress: Callable[[], Awaitable[EgressListener | Packet]],
         set_network: Callable[[Network, EgressRules], Awaitable[None]],
         pack: Callable[[Path], Awaitable[Snapshot]],
         watchdog: Watchdog,
     ) -> None:
         self._machine = machine
-        self._requests = CommandRequests(commands, start_program)
-        self._ports_inside = ports
+        self._requests = CommandRequests(commands, program.start)
+        self._program = program
         self._open_listener = open_egress
         self._set_network_to = set_network
         self._pack_to = pack
@@ -88,6 +87,7 @@ class SessionServer:
             "sample": self._measure,
             "set_network": self._set_network,
             "pack": self._pack,
+            "stop_program": self._stop_program,
         }
 
     def start(self) -> None:
@@ -184,7 +184,11 @@ class SessionServer:
         return result_of({"environment": opened.environment()})
 
     async def _ports(self, _arguments: dict[str, Any]) -> Packet:
-        return result_of([port for port in self._ports_inside() if port != EGRESS_PORT])
+        return result_of([port for port in self._program.listening() if port != EGRESS_PORT])
+
+    async def _stop_program(self, _arguments: dict[str, Any]) -> Packet:
+        await self._program.stop()
+        return result_of(None)
 
     async def _set_network(self, arguments: dict[str, Any]) -> Packet:
         await self._set_network_to(arguments["network"], EgressRules.of(arguments["rules"]))

@@ -35,10 +35,10 @@ from sandyard.runtime.local.limits.watchdog import Watchdog
 from sandyard.runtime.local.records.run_folder import LOCK, START_PIPE, LocalRunFolder, Spec
 from sandyard.runtime.local.storage import snapshots
 from sandyard.runtime.local.storage.volumes import SYSTEM, volume_of
-from sandyard.runtime.local.supervisor.command_requests import ProgramLog
 from sandyard.runtime.local.supervisor.commands import CommandTable
 from sandyard.runtime.local.supervisor.machine_egress import MachineEgress, open_listener
 from sandyard.runtime.local.supervisor.machine_process import MachineProcess
+from sandyard.runtime.local.supervisor.program import STOP_GRACE_SEC, SupervisedProgram
 from sandyard.runtime.local.supervisor.session_server import (
     SessionServer,
     diagnose,
@@ -50,7 +50,6 @@ from sandyard.runtime.records.disk_reserve import available_bytes
 
 POLL_SEC = 0.25
 _HEARTBEAT_SEC = 1.0
-_STOP_GRACE_SEC = 2.0
 _DEADLINE_GRACE_SEC = 0.5
 
 
@@ -101,8 +100,10 @@ class Supervisor:
         self._cgroup = None if root is None else Cgroup(Path(root), folder.path)
         self._watchdog = Watchdog(spec, folder.workspace, self._volume, self._cgroup, clock)
         self._commands = CommandTable(folder.path, clock)
-        self._log = ProgramLog(self._commands, folder.logs, limit_bytes=spec.log_bytes)
-        self._egress = MachineEgress(folder, spec, own=self._watchdog.spared, note=self._log.note)
+        self._program = SupervisedProgram(self._commands, folder, clock, log_bytes=spec.log_bytes)
+        self._egress = MachineEgress(
+            folder, spec, own=self._watchdog.spared, note=self._program.note
+        )
 
     async def run(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop.set)
@@ -161,11 +162,11 @@ class Supervisor:
             await self._restore_from_inside(machine)
         if self._spec.isolation != "none":  # else it has the host's network
             await self._egress.open(machine.agent)
+        self._program.listening = partial(listening_ports, machine.pid_inside, diagnosis)
         self._server = SessionServer(
             machine,
             self._commands,
-            ports=partial(listening_ports, machine.pid_inside, diagnosis),
-            start_program=self._log.start_program,
+            self._program,
             open_egress=partial(
                 open_listener, machine.agent, self._spec, own=self._watchdog.spared
             ),
@@ -276,8 +277,8 @@ class Supervisor:
         self._report_start()
         deadline = asyncio.ensure_future(until_deadline(self._folder, self._clock))
         ends: dict[asyncio.Future[Any], tuple[EndReason, float]] = {
-            self._log.exited: ("exited", 0),
-            stopped: ("stopped", _STOP_GRACE_SEC),
+            self._program.exited: ("exited", 0),
+            stopped: ("stopped", STOP_GRACE_SEC),
             deadline: ("timeout", _DEADLINE_GRACE_SEC),
             exceeded: ("killed", 0),
             machine.exited: ("killed", 0),
@@ -290,18 +291,18 @@ class Supervisor:
             reason = "terminated"
         if reason == "killed":
             reason = self._why_killed(exceeded)
-        code = self._log.exited.result() if reason == "exited" else None
+        code = self._program.exited.result() if reason == "exited" else None
         message = end_message(reason, code)
         ending = Ended(spec.run_id, reason, self._clock.now(), exit_code=code, message=message)
         # Before streams are cut: who asks why then learns that it ends.
         self._folder.write_ended(ending, final=False)
-        await self._log.end_program(grace_sec=grace_sec)
+        await self._program.end(grace_sec=grace_sec)
         if self._server is not None:
             await self._server.close()
         await self._egress.close()
         await machine.kill()
         processes.kill_descendants(os.getpid())  # without isolation: those that left their parents
-        await self._log.close()
+        await self._program.close()
         await self.close(replace(ending, ended_at=self._clock.now()))
 
     def _why_killed(self, exceeded: asyncio.Future[EndReason]) -> EndReason:
