@@ -25,9 +25,11 @@ class ReceivedSpan:
 
 @dataclass
 class Collector:
-    """`spans` are what has come, `headers` those of the last request."""
+    """`spans` are what has come, `headers` those of the last request; so many first requests are
+    answered by what is not HTTP."""
 
     url: str = ""
+    garbled: int = 0
     spans: list[ReceivedSpan] = field(default_factory=list)
     services: set[str] = field(default_factory=set)
     headers: dict[str, str] = field(default_factory=dict)
@@ -61,6 +63,13 @@ class Collector:
             self._take_traces(ExportTraceServiceRequest.FromString(body))
             self._came.notify_all()
 
+    def is_garbling(self) -> bool:
+        with self._came:
+            is_garbling = self.garbled > 0
+            self.garbled -= is_garbling
+            self._came.notify_all()
+            return is_garbling
+
     def _take_traces(self, sent: Any) -> None:
         for resource in sent.resource_spans:
             self.services.add(str(_attributes(resource.resource)["service.name"]))
@@ -90,6 +99,10 @@ def collecting() -> Iterator[Collector]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            if collector.is_garbling():
+                self.close_connection = True
+                self.wfile.write(b"no such protocol\r\n\r\n")
+                return
             collector.take(self.path, dict(self.headers.items()), body)
             self.send_response(200)
             self.send_header("Content-Length", "0")
