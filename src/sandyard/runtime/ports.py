@@ -131,7 +131,8 @@ class Runtime(Protocol):
 
     async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
         """Store the files of a running program, which keeps running, for others to start with.
-        Raises NotRunningError, and the errors of reading files; then nothing is stored."""
+        Raises NotRunningError, StoreUnavailableError and the errors of reading files; then it is
+        removed later, as one that nobody uses."""
         ...
 
     async def list_archives(self) -> Sequence[Snapshot]: ...

@@ -89,7 +89,6 @@ async def test_an_archive_starts_sandboxes_of_all_nodes(node: MakeNode, tmp_path
     (tmp_path / "share").write_text("not a folder")
     with pytest.raises(StoreUnavailableError):
         await here.save_archive(first, "one")
-    assert list((tmp_path / "here" / "archives").iterdir()) == []
     (tmp_path / "share").unlink()
     # a moment later: uploads fail at once for some seconds after a failure
     here = node("here")

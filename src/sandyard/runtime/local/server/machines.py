@@ -35,7 +35,6 @@ from sandyard.runtime.local.server.specs import Specs
 from sandyard.runtime.local.server.supervisors import FORKS, kill_orphans
 from sandyard.runtime.local.server.uids import Uids
 from sandyard.runtime.local.storage.shared_files import BLANKS, remove_unused
-from sandyard.runtime.local.storage.snapshots import SnapshotFolder
 from sandyard.runtime.local.storage.volumes import make_image
 from sandyard.runtime.machine_ports import Egress
 from sandyard.runtime.model import (
@@ -56,6 +55,7 @@ from sandyard.runtime.programs.lifecycle import not_running, wait_until
 from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.records.run_folder import RunFolders, exists, remove_folder
 from sandyard.runtime.sessions.ports import Session
+from sandyard.runtime.store.archives import ArchiveFolder
 from sandyard.runtime.store.layers import NoLayers
 
 logger = logging.getLogger(__name__)
@@ -74,8 +74,7 @@ class LocalMachines:
         self._options = options
         self._clock = clock
         self.records = RunFolders(self._folder)
-        self._snapshots = SnapshotFolder(self._folder / "snapshots")
-        self._layers = layers or NoLayers()
+        self._snapshots = ArchiveFolder(self._folder / "snapshots", None, layers, "snapshots")
         self._reserve = DiskReserve(self._folder, options.disk_reserve_bytes)
         self._specs = Specs(self._folder, self._options, self._snapshots, clock, self._reserve)
         self._uids = Uids(self._folder / "uids", self._options.uids)
@@ -191,30 +190,20 @@ class LocalMachines:
         return found or EgressReport("none")
 
     async def has_snapshot(self, snapshot_id: str) -> bool:
-        here = await _in_thread(self._snapshots.find, snapshot_id)
-        name = self._snapshots.path_of(snapshot_id).name
-        return bool(here or await self._layers.find("snapshots", name))
+        return await self._snapshots.find(snapshot_id) is not None
 
     async def require_snapshot(self, snapshot_id: str) -> None:
-        path = self._snapshots.path_of(snapshot_id)
-        if await _in_thread(self._snapshots.find, snapshot_id) is not None:
-            await _in_thread(os.utime, path)
-        elif not await self._layers.fetch("snapshots", path.name, path):
-            raise SnapshotNotFoundError
+        await self._snapshots.require(snapshot_id)
 
     async def store_snapshot(self, snapshot_id: str, *, timeout_sec: float | None = None) -> None:
-        path = self._snapshots.path_of(snapshot_id)
-        await self._layers.put("snapshots", path.name, path, timeout_sec=timeout_sec)
+        with suppress(SnapshotNotFoundError):  # what is not here can't be stored
+            await self._snapshots.store(snapshot_id, timeout_sec=timeout_sec)
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
-        listed = await self._layers.list_all("snapshots")
-        stored = [replace(each, id=Path(each.id).stem) for each in listed]
-        here = await _in_thread(self._snapshots.list_all)
-        return list({each.id: each for each in (*stored, *here)}.values())
+        return await self._snapshots.list_all()
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        await _in_thread(self._snapshots.delete, snapshot_id)
-        await self._layers.delete("snapshots", self._snapshots.path_of(snapshot_id).name)
+        await self._snapshots.delete(snapshot_id)
 
     def _folder_of(self, run_id: RunId) -> LocalRunFolder:
         return LocalRunFolder(self.records.path_of(run_id))

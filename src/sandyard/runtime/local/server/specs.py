@@ -21,9 +21,9 @@ from sandyard.runtime.local.root_filesystems.store import RootFilesystem, RootFi
 from sandyard.runtime.local.server.enforcement import Enforcement
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.storage.shared_files import BASE_FILES, CERTIFICATES, note_use
-from sandyard.runtime.local.storage.snapshots import SnapshotFolder
 from sandyard.runtime.model import MachineSpec, RunId
 from sandyard.runtime.records.disk_reserve import DiskReserve
+from sandyard.runtime.store.archives import ArchiveFolder
 
 _PORT_INSIDE = 8080
 
@@ -33,7 +33,7 @@ class Specs:
         self,
         folder: Path,
         options: LocalOptions,
-        snapshots: SnapshotFolder,
+        snapshots: ArchiveFolder,
         clock: Clock,
         reserve: DiskReserve,
     ) -> None:
@@ -93,9 +93,9 @@ class Specs:
         """The archive that the machine starts from."""
         if spec.snapshot_id is None:
             return None if spec.packed is None else str(spec.packed)
-        if self._snapshots.find(spec.snapshot_id) is None:
+        if (found := self._snapshots.find_packed(spec.snapshot_id)) is None:
             raise SnapshotNotFoundError
-        return str(self._snapshots.path_of(spec.snapshot_id))
+        return str(found)
 
     def _environment(self, name: str | None) -> RootFilesystem | None:
         """Raises EnvironmentMissingError, also if nothing is isolated."""

@@ -17,7 +17,7 @@ from sandyard.runtime.local.jail.isolation import WORKSPACE, Isolation
 from sandyard.runtime.local.jail.overlays import ARCHIVED
 from sandyard.runtime.local.jail.spawn import Outcome, kill_tree, run, spawn
 from sandyard.runtime.model import Snapshot
-from sandyard.runtime.records.run_folder import entries, sync_folder
+from sandyard.runtime.records.run_folder import sync_folder
 
 _SUFFIX = ".snapshot"
 _TAR = "/bin/tar" if Path("/bin/tar").exists() else "/usr/bin/tar"
@@ -51,28 +51,6 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 class SnapshotFailedError(Exception):
     """A snapshot could not be taken or restored; the message says why."""
-
-
-class SnapshotFolder:
-    """The finished snapshots, each one file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def path_of(self, snapshot_id: str) -> Path:
-        return self._path / f"{snapshot_id}{_SUFFIX}"
-
-    def find(self, snapshot_id: str) -> Snapshot | None:
-        return find_snapshot(self.path_of(snapshot_id)) if _is_name(snapshot_id) else None
-
-    def list_all(self) -> list[Snapshot]:
-        paths = [path for path in entries(self._path) if path.name.endswith(_SUFFIX)]
-        found = map(find_snapshot, paths)
-        return [snapshot for snapshot in found if snapshot is not None]
-
-    def delete(self, snapshot_id: str) -> None:
-        if _is_name(snapshot_id):
-            self.path_of(snapshot_id).unlink(missing_ok=True)
 
 
 def find_snapshot(path: Path) -> Snapshot | None:
@@ -189,7 +167,3 @@ def _decompressor(archive: int) -> tuple[str, ...]:
 def _compressor() -> str:
     """zstd is ten times as fast; gzip is available everywhere."""
     return "zstd -q -1" if Path("/usr/bin/zstd").exists() else "gzip -1"
-
-
-def _is_name(snapshot_id: str) -> bool:
-    return "/" not in snapshot_id and "\0" not in snapshot_id and not snapshot_id.startswith(".")

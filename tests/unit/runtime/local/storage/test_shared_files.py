@@ -16,10 +16,10 @@ from sandyard.runtime.local.server.enforcement import Enforcement
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.server.specs import Specs
 from sandyard.runtime.local.storage.shared_files import note_use, remove_unused
-from sandyard.runtime.local.storage.snapshots import SnapshotFolder
 from sandyard.runtime.model import Ended, Kind, Limits, MachineSpec, RunId
 from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.records.run_folder import RunFolders
+from sandyard.runtime.store.archives import ArchiveFolder
 from tests.support.runtime.root_file_systems import member, tar
 
 _WEEK_SEC = 7 * 24 * 3600
@@ -29,7 +29,7 @@ _LIMITS = Limits(cpu=1, memory_bytes=1, processes=1, storage_bytes=1, max_runnin
 def add_run(folder: Path, kind: Kind = "sandbox", **changes: Any) -> LocalRunFolder:
     """A machine as it is recorded from its start on."""
     run_id = RunId(kind, "box", "1")
-    snapshots, reserve = SnapshotFolder(folder / "snapshots"), DiskReserve(folder)
+    snapshots, reserve = ArchiveFolder(folder / "snapshots"), DiskReserve(folder)
     specs = Specs(folder, LocalOptions(), snapshots, SystemClock(), reserve)
     spec = specs.make(run_id, MachineSpec(_LIMITS, 60), Enforcement())
     run = LocalRunFolder(RunFolders(folder).path_of(run_id))
