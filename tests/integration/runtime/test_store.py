@@ -102,3 +102,9 @@ async def test_an_archive_starts_sandboxes_of_all_nodes(node: MakeNode, tmp_path
         await runtime.stop(run_id)
     await there.delete_archive("one")
     assert await there.list_archives() == []
+
+
+async def test_a_file_that_is_nowhere_holds_up_no_end(node: MakeNode) -> None:
+    here = node("here")
+    await here.store_snapshot("sandbox.gone.1")
+    assert not await here.has_snapshot("sandbox.gone.1")

@@ -96,11 +96,12 @@ class Layers(NoLayers):
     async def put(
         self, kind: Kind, given_id: str, path: Path, *, timeout_sec: float | None = None
     ) -> None:
-        work = partial(self._call, self._put, kind, given_id, path)
-        storing = self._once(("put", kind, given_id), work)
+        key = ("put", kind, given_id)
+        storing = self._once(key, partial(self._call, self._put, kind, given_id, path))
         done, _ = await asyncio.wait({storing}, timeout=timeout_sec)
         if not done:
             raise StoringError(f"{path.name} is being uploaded")
+        self._under_way.pop(key, None)
         storing.result()
 
     async def fetch(self, kind: Kind, given_id: str, to: Path) -> bool:
@@ -115,6 +116,7 @@ class Layers(NoLayers):
         return list(map(_snapshot, await self._call(self._references, f"{REFERENCES}{kind}/")))
 
     async def delete(self, kind: Kind, given_id: str) -> None:
+        self._under_way.pop(("put", kind, given_id), None)
         work = partial(self._call, self._delete, kind, given_id)
         await asyncio.wait({self._once(("delete", kind, given_id), work)}, timeout=_DELETE_SEC)
 
@@ -135,7 +137,8 @@ class Layers(NoLayers):
     def _once(
         self, key: tuple[str, ...], work: Callable[[], Coroutine[Any, Any, T]]
     ) -> asyncio.Task[T]:
-        """Concurrent callers share the work, which continues without them."""
+        """Concurrent callers share the work, which continues without them; who comes back for what
+        was stored meanwhile finds it done."""
         task = self._under_way.get(key)
         if task is None:
             task = self._under_way[key] = asyncio.create_task(work())
@@ -143,9 +146,9 @@ class Layers(NoLayers):
         return task
 
     def _forget(self, key: tuple[str, ...], task: asyncio.Task[Any]) -> None:
-        self._under_way.pop(key, None)
-        if not task.cancelled():
-            task.exception()  # the next caller tries again
+        has_failed = task.cancelled() or task.exception() is not None
+        if has_failed or key[0] != "put":
+            self._under_way.pop(key, None)  # the next caller tries again
 
     def _put(self, kind: Kind, given_id: str, path: Path) -> None:
         if time.monotonic() < self._paused_until:

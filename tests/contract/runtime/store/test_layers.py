@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.runtime.store.errors import ObjectDamagedError
+from sandyard.runtime.store.errors import ObjectDamagedError, StoringError
 from sandyard.runtime.store.layers import Layers, ReadOnlyLayers
 from sandyard.runtime.store.model import OBJECTS
 from sandyard.runtime.store.ports import ObjectStore
@@ -136,6 +136,19 @@ async def test_concurrent_callers_share_one_upload(
     (tmp_path / "file").write_bytes(os.urandom(1 << 20))
     await asyncio.gather(*(layers.put("archives", "one", tmp_path / "file") for _ in range(5)))
     assert len(object_keys(objects)) == 1
+
+
+async def test_who_does_not_wait_finds_it_stored_later(layers: Layers, tmp_path: Path) -> None:
+    """Its upload is not begun anew, for which the file would have to be there."""
+    (tmp_path / "file").write_bytes(os.urandom(1 << 20))
+    with pytest.raises(StoringError):
+        await layers.put("archives", "one", tmp_path / "file", timeout_sec=0)
+    async with asyncio.timeout(30):
+        while await layers.find("archives", "one") is None:
+            await asyncio.sleep(0.01)
+    (tmp_path / "file").unlink()
+    await asyncio.sleep(0.1)
+    await layers.put("archives", "one", tmp_path / "file", timeout_sec=30)
 
 
 async def test_a_copy_of_a_data_dir_only_reads(
