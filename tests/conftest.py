@@ -80,6 +80,7 @@ LONGEST_FIRST = (
     "faults",
     "simulation",
     "interleavings",
+    "histories",
     "deploy",
     "integration",
     "contract",

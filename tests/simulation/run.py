@@ -23,6 +23,8 @@ from tests.faults.event_log_rules import Limits, broken_rules
 from tests.faults.history import History, check
 from tests.faults.pool_contents import events_of, stock_of
 from tests.faults.queue_observer import Sightings
+from tests.histories.judge import Limits as HistoryLimits
+from tests.histories.judge import judge, save
 from tests.simulation.broker import (
     SKEW_SEC,
     MemoryEngine,
@@ -37,6 +39,7 @@ from tests.support.broker.pools import check_history
 
 Engine = Literal["memory", "sqlite"]
 
+_LIMITS = HistoryLimits(SKEW_SEC)
 _REPLICAS = 3
 _AT_FIRST = 40
 """How many sandboxes the cloud has; it grows more slowly than they are asked for."""
@@ -59,7 +62,7 @@ class Outcome:
         return sum(each.status == status for each in self.history.of(kind))
 
     def save(self, folder: Path) -> None:
-        self.history.save(folder / "history.jsonl")
+        save(self.history, _LIMITS, folder)
         lines = (orjson.dumps(asdict(each)) for each in self.log)
         (folder / "events.jsonl").write_bytes(b"\n".join(lines))
 
@@ -177,6 +180,7 @@ async def _judge(world: World, history: History) -> tuple[list[str], list[Logged
         longest_sec=LEASE_MAX_SEC,
         skew_sec=SKEW_SEC,
     )
+    problems += judge(history, _LIMITS)
     problems += broken_rules(log, Sightings(), Limits(LEASE_MAX_SEC, TICKET_TTL_SEC))
     await check_history(store)
     return problems, log

@@ -33,6 +33,8 @@ from tests.faults.queue_observer import Sightings
 from tests.faults.random_faults import FaultyEngine, faulty_engine
 from tests.faults.run_coverage import PROBED, Mix
 from tests.faults.server_faults import Kills, ProbedSandboxes, beside, grow, probed
+from tests.histories.judge import Limits as HistoryLimits
+from tests.histories.judge import judge, save
 from tests.support.broker.pools import check_history
 from tests.support.servers.processes import csp_simulator
 from tests.support.storage.engines import STORE_ENGINES
@@ -175,7 +177,8 @@ async def check_all(
     provider_url: str,
     folder: Path,
 ) -> None:
-    callers.history.save(folder / "history.jsonl")
+    limits = HistoryLimits(skew_sec=0.1, has_probes=True)
+    save(callers.history, limits, folder)
     async with engine.opened(servers) as store:
         stock, log = await stock_of(store), await events_of(store)
         lines = (orjson.dumps(asdict(each)) for each in log)
@@ -187,6 +190,7 @@ async def check_all(
             read_at=time.time(),
             longest_sec=LEASE_MAX_SEC,
         )
+        problems += judge(callers.history, limits)
         problems += broken_rules(log, sightings, Limits(LEASE_MAX_SEC, TICKET_TTL_SEC))
         problems += unprobed(log, told_at_once(callers.history))
         where = f"seed {SEED}, {len(problems)} problems, history and events in {folder}: "
