@@ -133,4 +133,12 @@ SERVICE = (
             ),
         ),
     ),
+    Mutant(
+        "the-pools-level-flaps",
+        "Ours until 0.2.0: 74 events `pool.low` in 45 minutes, of a pool around its threshold.",
+        "broker/provider/model.py",
+        "if level == before.level or (is_better and available < policy.recovered_available):",
+        "if level == before.level:",
+        ("tests/unit/broker/provider/test_autoscaling_model.py",),
+    ),
 )

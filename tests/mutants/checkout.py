@@ -48,6 +48,8 @@ class Checkout:
         """The exit code of pytest and its output."""
         command = [sys.executable, "-m", "pytest", "-q", "-rf", "--tb=line", *options]
         command += ["-p", "no:cacheprovider", f"--timeout={TEST_SEC}", *tests]
+        if all("::" in test for test in tests):
+            command += ["-m", "torture or not torture"]  # they are wanted by their names
         with tempfile.TemporaryFile("w+") as output:
             process = subprocess.Popen(
                 command,

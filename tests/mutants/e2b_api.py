@@ -76,4 +76,12 @@ E2B_API = (
         "    return 0\n",
         ("tests/unit/e2b_api/test_tokens.py",),
     ),
+    Mutant(
+        "started-after-leaves-out-its-instant",
+        "Ours until 0.2.0: a sandbox that started at the very instant is not listed.",
+        "e2b_api/sandboxes/service.py",
+        "began_at >= self.started_after",
+        "began_at > self.started_after",
+        ("tests/unit/e2b_api/sandboxes/test_service.py",),
+    ),
 )

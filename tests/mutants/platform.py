@@ -156,4 +156,20 @@ PLATFORM = (
             ),
         ),
     ),
+    Mutant(
+        "paused-for-ever",
+        "Ours until 0.2.0: a create that was broken off leaves a sandbox that no job recycles.",
+        "platform/sandboxes/runs/model.py",
+        "return sandbox.created_at + longest + LONGEST_START <= now",
+        "return False",
+        (f"{_RUNS}/test_model.py",),
+    ),
+    Mutant(
+        "an-inactive-owner-starts",
+        "Ours until 0.2.0: visitors wake the sandboxes of a deactivated account.",
+        "platform/sandboxes/model.py",
+        "    if not project.is_owner_active:\n",
+        "    if False:\n",
+        ("tests/integration/attacks/test_lasting_access.py",),
+    ),
 )

@@ -77,4 +77,20 @@ SHARED = (
         "if self._ends_at == 0.0:",
         ("tests/unit/kit/test_store_states.py",),
     ),
+    Mutant(
+        "events-with-long-texts",
+        "Ours until 0.2.0: changes of a long text in a loop write 60 GB of events a day.",
+        "kit/changes/transitions.py",
+        "or len(str(form)) <= LONGEST_RECORDED:",
+        "or form == form:",
+        ("tests/unit/kit/changes/test_transitions.py",),
+    ),
+    Mutant(
+        "any-number-of-keys",
+        "Ours until 0.2.0: 1 MB of unknown JSON keys stops the event loop for 0.8 s.",
+        "kit/http/bodies.py",
+        "MOST_KEYS = 200",
+        "MOST_KEYS = 10**9",
+        ("tests/integration/attacks/inputs/test_bodies.py",),
+    ),
 )

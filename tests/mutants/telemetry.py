@@ -20,12 +20,7 @@ TELEMETRY = (
         "                self._tables.markers.put_action("
         'marker, condition="attribute_not_exists(batch_id)"),\n',
         "",
-        (
-            (
-                f"{_CONTRACT}/test_readings.py"
-                "::TestKeep::test_a_marker_and_its_reading_are_both_there_or_neither[dynamodb]"
-            ),
-        ),
+        (f"{_CONTRACT}/test_intake.py", f"{_CONTRACT}/test_readings.py"),
     ),
     Mutant(
         "other-content-is-accepted",
