@@ -7,6 +7,7 @@ from tests.support.documents.documented_calls import operations_of
 
 OPERATION_IDS = {
     "run_billing": "POST /api/v1/admin/billing/run",
+    "charge_account": "POST /api/v1/admin/billing/charges",
     "broadcast_notification": "POST /api/v1/admin/notifications",
     "list_users": "GET /api/v1/admin/users",
     "get_user": "GET /api/v1/admin/users/{account_id}",
