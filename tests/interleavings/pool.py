@@ -72,6 +72,10 @@ class PoolWorld:
         do: Callable[..., tuple[PoolWorld, Any]] = getattr(self, f"do_{request.name}")
         return do(*request.arguments)
 
+    def do_begin(self) -> tuple["PoolWorld", None]:
+        """A process may begin at any time, and reads the clock then."""
+        return self, None
+
     def do_find(self, *key: str) -> tuple["PoolWorld", Any]:
         """By its whole key."""
         return self, next((each for each in self.entries if _key(each) == key), None)
@@ -309,6 +313,7 @@ def program(call: Call, known: Sequence[Reservation] = ()) -> Program:
     """Of a process that makes this one call."""
 
     async def run(port: Port) -> Any:
+        await port.call("begin")
         return await call(Services(port, known))
 
     return run
