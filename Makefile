@@ -93,10 +93,17 @@ $(TYPESCRIPT): clients/typescript/package-lock.json
 	@npm ci --silent --no-fund --no-audit --prefix clients/typescript
 
 # What some tests and the sandboxes need from the system.
+# gVisor's runsc of the release itself is too old.
+BACKPORTS := bookworm-backports
 DEBIAN_TOOLS := curl bubblewrap git openssl python3 python3-pip python3-venv zstd chromium prometheus systemd nginx-light
 debian-tools:
 	@for tool in curl bwrap git openssl /usr/bin/python3 /usr/bin/pip3 zstd chromium promtool systemd-analyze /usr/sbin/nginx; do command -v $$tool >/dev/null || missing=1; done; \
 	test -z "$$missing" || (apt-get update -qq && apt-get install -y -qq $(DEBIAN_TOOLS) >/dev/null)
+	@command -v runsc >/dev/null || { \
+	sed -n '/^URIs:.*debian$$/p' /etc/apt/sources.list.d/debian.sources | head -n 1 | \
+	sed '1i Types: deb' | sed '$$a Suites: $(BACKPORTS)\nComponents: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg' \
+	>/etc/apt/sources.list.d/sandyard-backports.sources && \
+	apt-get update -qq && apt-get install -y -qq -t $(BACKPORTS) runsc >/dev/null; }
 
 serve: export DATA_DIR := $(DATA_DIR)
 serve: install ## Serve everything on the embedded engine (HOST, PORT, DATA_DIR)

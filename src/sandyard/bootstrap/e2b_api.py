@@ -133,7 +133,7 @@ def _kernels(chosen: SandboxSettings) -> str | None:
     """The path of the kernels inside sandboxes."""
     if chosen.sandbox_kernels is None or chosen.sandbox_runtime != "local":
         return None
-    return KERNELS_INSIDE if chosen.sandbox_isolation == "bubblewrap" else chosen.sandbox_kernels
+    return KERNELS_INSIDE if chosen.sandbox_isolation != "none" else chosen.sandbox_kernels
 
 
 def _sampler(platform: PlatformPart) -> Callable[[Sandbox], Awaitable[Sample]]:

@@ -152,11 +152,12 @@ async def _build_platform(context: BuildContext) -> "PlatformPart":
 
 
 def _missing_platform(settings: "Settings") -> Sequence[str]:
+    from sandyard.platform.wiring.local_runtime import least_isolation
     from sandyard.runtime.local.server.isolation_check import missing_for_sandboxes
 
     if settings.sandboxes.sandbox_runtime != "local":
         return ()
-    return missing_for_sandboxes(settings.sandboxes.sandbox_isolation)
+    return missing_for_sandboxes(least_isolation(settings.sandboxes))
 
 
 def _notes_platform(context: WelcomeContext) -> Mapping[str, str]:
@@ -171,17 +172,24 @@ def _notes_platform(context: WelcomeContext) -> Mapping[str, str]:
 def _limits(context: WelcomeContext) -> Mapping[str, str]:
     """How the limits of sandboxes are enforced on this machine."""
     from sandyard.kit.clock import SystemClock
-    from sandyard.platform.wiring.local_runtime import local_options
-    from sandyard.runtime.errors import LimitsMissingError
+    from sandyard.platform.wiring.local_runtime import (
+        least_isolation,
+        local_options,
+        runtime_folder,
+    )
+    from sandyard.runtime.errors import IsolationMissingError, LimitsMissingError
     from sandyard.runtime.local.server.enforcement import find_enforcement
     from sandyard.runtime.local.server.isolation_check import missing_isolation
+    from sandyard.runtime.local.server.isolation_choice import with_isolation
 
-    for line in missing_isolation(context.settings.sandboxes.sandbox_isolation):
+    for line in missing_isolation(least_isolation(context.settings.sandboxes)):
         return {"limits": f"sandboxes can't start. {line}"}
+    now = SystemClock().now()
     try:
         options = local_options(context.settings.sandboxes)
-        enforcement = find_enforcement(options, context.data_dir, SystemClock().now())
-    except LimitsMissingError as error:
+        options = with_isolation(options, runtime_folder(context.data_dir), now)
+        enforcement = find_enforcement(options, context.data_dir, now)
+    except (IsolationMissingError, LimitsMissingError) as error:
         return {"limits": f"sandboxes can't start. {error.message}"}
     return {label: f"in sandboxes: {text}" for label, text in enforcement.describe().items()}
 
@@ -223,11 +231,12 @@ async def _build_previews(context: BuildContext) -> "PreviewsPart":
 
 
 def _missing_previews(settings: "Settings") -> Sequence[str]:
+    from sandyard.platform.wiring.local_runtime import least_isolation
     from sandyard.runtime.local.server.isolation_check import missing_for_previews
 
     if settings.previews.preview_provider != "local":
         return ()
-    return missing_for_previews(settings.sandboxes.sandbox_isolation)
+    return missing_for_previews(least_isolation(settings.sandboxes))
 
 
 PREVIEWS = PartSpec(

@@ -35,6 +35,10 @@ _LONGEST_PATH = 1024
 _DEEPEST_PATH = 32
 
 
+IsolationMode = Literal["none", "bubblewrap", "gvisor"]
+"""What isolates a machine's programs, the weakest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunId:
     """Identifies one run of a program. A new attempt is a new run, even of the same sandbox."""
@@ -90,6 +94,8 @@ class Program:
     policy: ProgramPolicy = "on_failure"
     is_launched: bool = True
     """Whether it is started with its machine; if not, only its files are there."""
+    isolation: IsolationMode | None = None
+    """The weakest that it may have; None is the runtime's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +195,8 @@ class MachineSpec:
     packed: Path | None = None
     """An archive packed by another machine, which it starts from if there is no snapshot."""
     rules: EgressRules = NO_RULES
+    isolation: IsolationMode | None = None
+    """The weakest that it may have; None is the runtime's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +224,12 @@ class FileChanges:
 
     written: Mapping[str, bytes] = field(default_factory=dict)
     deleted: frozenset[str] = frozenset()
+
+
+def stronger(first: IsolationMode, second: IsolationMode | None) -> IsolationMode:
+    """The stronger of two isolations."""
+    order = get_args(IsolationMode)
+    return first if second is None else max(first, second, key=order.index)
 
 
 def web_line(procfile: str) -> str | None:

@@ -7,13 +7,13 @@ import pytest
 
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.sessions.ports import Session
-from tests.support.runtime.runtimes import RUNTIMES, WITHOUT_ROOT, RuntimeHost, runtime_host
+from tests.support.runtime.runtimes import GVISOR, RUNTIMES, WITHOUT_ROOT, RuntimeHost, runtime_host
 from tests.support.runtime.sessions import SESSIONS, SessionHost, session_host
 
-_MORE = pytest.param(WITHOUT_ROOT, marks=pytest.mark.torture)
+_MORE = [pytest.param(name, marks=pytest.mark.torture) for name in (WITHOUT_ROOT, GVISOR)]
 
 
-@pytest.fixture(params=[*RUNTIMES, _MORE])
+@pytest.fixture(params=[*RUNTIMES, *_MORE])
 async def host(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RuntimeHost]:
     async with runtime_host(request.param, tmp_path) as host:
         yield host
@@ -24,7 +24,7 @@ def runtime(host: RuntimeHost) -> Runtime:
     return host.connect()
 
 
-@pytest.fixture(params=[*SESSIONS, _MORE])
+@pytest.fixture(params=[*SESSIONS, *_MORE])
 async def machine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SessionHost]:
     async with session_host(request.param, tmp_path) as machine:
         yield machine

@@ -30,6 +30,13 @@ from tests.support.runtime.programs import end_all
 RUNTIMES = ("local", "e2b")
 WITHOUT_ROOT = "local-without-root"
 """As on a host that can give sandboxes no root of their own."""
+GVISOR = "local-gvisor"
+"""With a kernel for each sandbox."""
+LOCAL_OPTIONS = {
+    "local": LocalOptions(),
+    WITHOUT_ROOT: LocalOptions(root="none"),
+    GVISOR: LocalOptions(isolation="gvisor"),
+}
 SERVE = 'exec python3 -m http.server "$PORT" >/dev/null 2>&1'
 """Shows the workspace."""
 UNTIL_GO = "while [ ! -e go ]; do sleep 0.05; done"
@@ -171,8 +178,8 @@ class E2bHost:
 @asynccontextmanager
 async def runtime_host(name: str, folder: Path) -> AsyncIterator[RuntimeHost]:
     """The host of this name; nothing is left running on it."""
-    if name in ("local", WITHOUT_ROOT):
-        local = LocalHost(folder, LocalOptions(root="none" if name == WITHOUT_ROOT else "auto"))
+    if name in LOCAL_OPTIONS:
+        local = LocalHost(folder, LOCAL_OPTIONS[name])
         try:
             yield local
         finally:

@@ -16,7 +16,7 @@ from tests.fakes.session import FakeMachine
 from tests.integration.runtime_e2b.runtimes import machines_at, sandbox_id_of
 from tests.support.e2b.machine import MachineOptions
 from tests.support.e2b.machines import E2bMachines, e2b_machines
-from tests.support.runtime.runtimes import WITHOUT_ROOT
+from tests.support.runtime.runtimes import LOCAL_OPTIONS
 
 SESSIONS = ("fake", "local", "e2b")
 STORAGE_BYTES = 128 * 1024 * 1024
@@ -84,8 +84,8 @@ async def session_host(name: str, folder: Path) -> AsyncIterator[SessionHost]:
         return
     run_id = RunId("sandbox", "box", "1")
     spec = MachineSpec(_LIMITS, lifetime_sec=600)
-    if name in ("local", WITHOUT_ROOT):
-        local_options = LocalOptions(root="none" if name == WITHOUT_ROOT else "auto")
+    if name in LOCAL_OPTIONS:
+        local_options = LOCAL_OPTIONS[name]
         await LocalMachines(folder / "runtime", local_options, SystemClock()).create(run_id, spec)
         host = LocalSessionHost(folder / "runtime", run_id, local_options)
         try:

@@ -66,7 +66,8 @@ class ProgramStart:
         )
         packed = self._archives.find_packed(program.archive_id)
         contents = (program.snapshot_id, program.network, program.root, packed, program.rules)
-        up = await self._machines.create(run_id, MachineSpec(limits, lifetime_sec, *contents))
+        spec = MachineSpec(limits, lifetime_sec, *contents, isolation=program.isolation)
+        up = await self._machines.create(run_id, spec)
         session = await self._machines.session(run_id)
         if program.snapshot_id is None and packed is None:
             await self._fill(run_id, session, program)

@@ -15,9 +15,9 @@ import pytest
 
 import sandyard
 from sandyard.runtime.local.host.processes import descendants, identity
-from sandyard.runtime.local.records.run_folder import IsolationMode, LocalRunFolder
+from sandyard.runtime.local.records.run_folder import LocalRunFolder
 from sandyard.runtime.local.server.options import LocalOptions
-from sandyard.runtime.model import Ended, RunId, Running, Starting
+from sandyard.runtime.model import Ended, IsolationMode, RunId, Running, Starting
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import (
     LIMITS,

@@ -27,7 +27,7 @@ from sandyard.runtime.local.client.session import LocalSession
 from sandyard.runtime.local.client.supervisor_client import Request, raise_refusal
 from sandyard.runtime.local.ipc.packets import Answer, Packet, readable
 from sandyard.runtime.local.supervisor.command_requests import CommandRequests, refused
-from sandyard.runtime.local.supervisor.commands import CommandTable
+from sandyard.runtime.local.supervisor.commands import CommandTable, ProcessGroup
 from sandyard.runtime.local.supervisor.output import OutputThrottle
 from sandyard.runtime.sessions.model import WORKSPACE
 
@@ -102,13 +102,14 @@ def _finish(answer: Answer) -> None:
 class _Children:
     """Starts processes for the table, and reports their exits to it."""
 
-    pid = None
-
     def __init__(self) -> None:
         """Output is read at any rate: the CPU for it is the machine's own."""
         unlimited = OutputThrottle(used_sec=lambda: 0)
         self.table = CommandTable(Path(tempfile.gettempdir()), SystemClock(), unlimited)
         self._watches = Background()
+
+    def group(self, pid: int) -> ProcessGroup:
+        return ProcessGroup(pid, parents=(os.getpid(),))
 
     async def ask(self, _operation: str, arguments: dict[str, Any]) -> Packet:
         size, has_input = arguments["terminal"], arguments["has_input"]

@@ -67,14 +67,17 @@ class Starter:
         environment: dict[str, str],
         launcher: str | None,
         *,
+        uid: int | None = None,
         launch_ms: int = _LAUNCH_MS,
     ) -> None:
         """`environment` has the default variables of every process; `launcher` is the program that
-        sets the limits, if there is one. A start that takes longer than `launch_ms` is aborted."""
+        sets the limits, if there is one; processes run as `uid`, or as this process's user. A start
+        that takes longer than `launch_ms` is aborted."""
         self._paths = paths
         self._limits = hard_limits(rlimits)
         self._environment = environment
         self._launcher = launcher
+        self._uid = uid
         self._launch_ms = launch_ms
         self.running: set[int] = set()
 
@@ -128,17 +131,25 @@ class Starter:
         ends = [(os.POSIX_SPAWN_DUP2, end, at) for at, end in enumerate(launch.channels.inner)]
         return os.posix_spawn(
             str(self._launcher),
-            [*launch_words(self._limits), launch.folder, launch.program, *launch.arguments],
+            [*self._words(), launch.folder, launch.program, *launch.arguments],
             launch.environment,
             file_actions=[*ends, (os.POSIX_SPAWN_DUP2, failed, FAILURE_AT)],
             setsigdef=[signal.SIGPIPE],
         )
 
+    def _words(self) -> list[str]:
+        words = launch_words(self._limits)
+        if self._uid is None:
+            return words
+        kept = map(str, range(FAILURE_AT + 1))
+        user = ["become", str(self._uid), str(os.getpid()), "--", *kept, "--"]
+        return [*user, str(self._launcher), *words[1:]]
+
     def _fork(self, launch: "_Launch", failed: int) -> int:
         """Start it without a launcher."""
         pid = os.fork()
         if pid == 0:
-            _exec(launch, self._limits, failed)
+            _exec(launch, self._limits, failed, self._uid)
         return pid
 
 
@@ -153,7 +164,7 @@ class _Launch:
     channels: Channels
 
 
-def _exec(launch: _Launch, limits: dict[int, int], failed: int) -> NoReturn:
+def _exec(launch: _Launch, limits: dict[int, int], failed: int, uid: int | None) -> NoReturn:
     step: Step = "limits"
     try:
         signal.set_wakeup_fd(-1)
@@ -167,6 +178,10 @@ def _exec(launch: _Launch, limits: dict[int, int], failed: int) -> NoReturn:
         os.nice(NICE)
         for limit, value in limits.items():
             resource.setrlimit(limit, (value, value))
+        if uid is not None:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
         step = "folder"
         os.chdir(launch.folder)
         step = "program"

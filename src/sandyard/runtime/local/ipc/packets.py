@@ -5,7 +5,6 @@ framing is needed. Readers trust nothing: a malformed packet is an OSError.
 """
 
 import array
-import asyncio
 import json
 import os
 import socket
@@ -109,16 +108,22 @@ def connect(path: str) -> socket.socket:
 
 async def readable(descriptor: int) -> None:
     """Return when it is readable, or at its end."""
+    import asyncio  # the agents do not wait this way, and in a gVisor machine it loads slowly
+
     loop = asyncio.get_running_loop()
     await _once(descriptor, loop.add_reader, loop.remove_reader)
 
 
 async def writable(descriptor: int) -> None:
+    import asyncio
+
     loop = asyncio.get_running_loop()
     await _once(descriptor, loop.add_writer, loop.remove_writer)
 
 
 async def _once(descriptor: int, add: Callable[..., Any], remove: Callable[[int], Any]) -> None:
+    import asyncio
+
     ready = asyncio.Event()
     add(descriptor, ready.set)
     try:

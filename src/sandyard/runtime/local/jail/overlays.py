@@ -57,6 +57,7 @@ class System:
         self._layers = layers
         self._mounts = mounts
         self._root = root_of(uid)
+        self._mounted: Mapping[str, Path] = {}
 
     def prepare(self) -> None:
         """Make the folders for its changes, in a file system made for it."""
@@ -67,10 +68,12 @@ class System:
         self._link_sudo()
 
     def mounted(self) -> Mapping[str, Path]:
-        """Mount its folders; returns where each is, by its path inside. Raises OSError."""
+        """Mount its folders, once; returns where each is, by its path inside. Raises OSError."""
+        if self._mounted:
+            return self._mounted
         self._refuse_links()
         owner = self.namespaces.owner
-        return {
+        self._mounted = {
             layer.mount_point: self._mounts.overlay(
                 [self._mounts.shifted(each, owner) for each in layer.below],
                 upper=self.folder / layer.name / _UPPER,
@@ -78,6 +81,7 @@ class System:
             )
             for layer in self._layers
         }
+        return self._mounted
 
     def try_out(self) -> None:
         """Mount all of it and unmount it again. Raises OSError."""

@@ -8,7 +8,7 @@ to what the upper one owns.
 import os
 import resource
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,16 +121,22 @@ def _stay_below(readying: int, waiting: int) -> None:
     os.read(waiting, 1)
 
 
-def _extents(root: int, user: int) -> str:
+def id_extents(uid: int) -> Sequence[tuple[int, int, int]]:
+    """The ids of the sandbox whose user is `uid` outside: inside, outside, and how many."""
+    return _extents(root_of(uid), uid)
+
+
+def _extents(root: int, user: int) -> Sequence[tuple[int, int, int]]:
     """Ids from 0 map to those from `root`, except the user's, which maps to `user`. A range of the
     upper namespace that spans two of its extents could not be mapped again."""
     after = USER + 1
-    return f"0 {root} {USER}\n{USER} {user} 1\n{after} {root + after} {IDS - after}\n"
+    return ((0, root, USER), (USER, user, 1), (after, root + after, IDS - after))
 
 
-def _map(pid: int, extents: str) -> None:
+def _map(pid: int, extents: Sequence[tuple[int, int, int]]) -> None:
+    lines = "".join(f"{inside} {outside} {size}\n" for inside, outside, size in extents)
     for name in ("uid_map", "gid_map"):
-        _write(Path(f"/proc/{pid}/{name}"), extents)
+        _write(Path(f"/proc/{pid}/{name}"), lines)
 
 
 def _write(path: Path, content: str) -> None:

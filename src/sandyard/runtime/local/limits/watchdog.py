@@ -65,16 +65,21 @@ class Watchdog:
         self._sockets: SocketMemory | None = None
         self._pause_sec = _INTERVAL_SEC
         self._idle_since: tuple[list[int], float] | None = None
+        self._counted: Callable[[], int] | None = None
+
+    def watch_kernel(self, memory_bytes: Callable[[], int]) -> None:
+        """Count the memory of a machine with its own kernel by this alone."""
+        self._counted = memory_bytes
 
     def watch_folders(self, pid_inside: int) -> None:
         """Also count the machine's in-memory folders; `pid_inside` is a process of the machine."""
-        if self._spec.isolation != "none":
+        if self._spec.isolation == "bubblewrap":
             found = (memory_folder(pid_inside, name) for name in _MEMORY_FOLDERS)
             self._folders = [folder for folder in found if folder is not None]
 
     def watch_sockets(self, pid_inside: int, diagnosis: SocketDiagnosis | None) -> None:
         """Also count the memory of the machine's sockets. Raises OSError."""
-        is_counted = self._cgroup is None and self._spec.isolation != "none"
+        is_counted = self._cgroup is None and self._spec.isolation == "bubblewrap"
         if is_counted and diagnosis is not None:
             self._sockets = SocketMemory(pid_inside, diagnosis)
 
@@ -103,7 +108,7 @@ class Watchdog:
         return {
             "at": self._clock.now(),
             "cpu_seconds": group.cpu_seconds() if group else processes.cpu_seconds(pids),
-            "memory_bytes": group.memory_bytes() if group else self._memory(pids).total,
+            "memory_bytes": group.memory_bytes() if group else self._used_memory(pids),
             "storage_bytes": self._visible_bytes(),
             "processes": len(pids),
         }
@@ -137,6 +142,9 @@ class Watchdog:
         if self._cgroup is not None:
             return ("out_of_memory" if self._cgroup.was_out_of_memory() else None), _INTERVAL_SEC
         limit = self._limits.memory_bytes
+        if self._spec.isolation == "gvisor":
+            is_over = self._counted is not None and self._counted() > limit
+            return ("out_of_memory" if is_over else None), _NEAR_LIMIT_SEC
         pids = self._pids()
         worked_sec = processes.cpu_seconds(pids)
         if (pids, worked_sec) == self._idle_since:  # sleeping processes allocate nothing
@@ -158,6 +166,9 @@ class Watchdog:
 
     def _pids(self) -> list[int]:
         return [pid for pid in processes.descendants(os.getpid()) if pid not in self.spared]
+
+    def _used_memory(self, pids: list[int]) -> int:
+        return self._memory(pids).total if self._counted is None else self._counted()
 
     def _memory(self, pids: list[int]) -> Memory:
         in_sockets = 0 if self._sockets is None else self._sockets.held_bytes()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sandyard.runtime.local.host import processes
-from sandyard.runtime.model import Kind, Limits, RunId, Up
+from sandyard.runtime.model import IsolationMode, Kind, Limits, RunId, Up
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network, Refusal
 from sandyard.runtime.records.run_folder import (
     RunFolder,
@@ -21,7 +21,6 @@ SOCKET = "session"
 """The supervisor's socket, in the run's folder."""
 LOCK, START_PIPE = 3, 4
 """The supervisor's descriptors; the second is closed when the outcome of the start is recorded."""
-IsolationMode = Literal["bubblewrap", "none"]
 _KINDS: tuple[Kind, ...] = ("sandbox", "preview", "warm")
 VolumeKind = Literal["image", "tmpfs", "folder"]
 """Where a workspace's files are stored."""

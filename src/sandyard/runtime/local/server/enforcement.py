@@ -3,27 +3,34 @@
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sandyard.runtime.errors import LimitsMissingError
+from sandyard.runtime.errors import IsolationMissingError, LimitsMissingError
 from sandyard.runtime.local.jail.mount_namespace import MountNamespace
 from sandyard.runtime.local.jail.overlays import System, layers_of
 from sandyard.runtime.local.jail.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.limits import cgroups
-from sandyard.runtime.local.records.run_folder import IsolationMode, VolumeKind
+from sandyard.runtime.local.records.run_folder import VolumeKind
 from sandyard.runtime.local.root_filesystems.base_files import make_base_files
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.storage.volumes import ImageVolume, make_image
+from sandyard.runtime.model import IsolationMode
 
 _WORKING: set[tuple[str, int]] = set()
 """What was found to work, with the file system it was tested on; each is tested once."""
+GVISOR_NEEDS_ROOT = "gVisor needs sandboxes with their own file system and root"
 _PROBE_BYTES = 1 << 20
 _PROBE_PROCESSES = 4096
 """High, because sandboxes of another server may have the same uid."""
 _CAP_SYS_RESOURCE = 24
 _COUNTED = "counted once to twenty times a second, and ended above the limit"
+_ISOLATION: Mapping[IsolationMode, str] = {
+    "none": "none: programs see what the server sees",
+    "bubblewrap": "bubblewrap, with the host's kernel",
+    "gvisor": "gVisor, with a kernel for each",
+}
 _NO_OOM_SCORE = (
     "without CAP_SYS_RESOURCE a sandbox can lower its OOM score, and the kernel may end the server "
     "before it if the host runs out of memory"
@@ -48,6 +55,7 @@ class Enforcement:
         (advisory); and whether there is root."""
         root = "available, with sudo" if self.has_root else f"none: {self.no_root}"
         return {
+            "isolation": _ISOLATION[self.isolation],
             "memory": "; ".join([self._memory(), *self.warnings()]),
             **self._cpu_and_processes(),
             "disk": self._disk(),
@@ -60,6 +68,8 @@ class Enforcement:
     def _memory(self) -> str:
         if self.has_cgroups:
             return "promised, by control groups"
+        if self.isolation == "gvisor":
+            return "counted exactly, twenty times a second, and ended above the limit"
         return f"advisory, {_COUNTED}; SANDBOX_CGROUP_ROOT makes it a promise"
 
     def _cpu_and_processes(self) -> dict[str, str]:
@@ -91,7 +101,11 @@ def find_enforcement(options: LocalOptions, folder: Path, now: float) -> Enforce
     if (missing := _why_no_volume(options, folder, now)) is None:
         no_root = _why_no_root(options, folder)
         volume = "image" if options.volume == "auto" else options.volume
+        if options.isolation == "gvisor" and no_root is not None:
+            raise IsolationMissingError(f"{GVISOR_NEEDS_ROOT}: {no_root}.")
         return replace(found, volume=volume, no_root=no_root, has_root=no_root is None)
+    if options.isolation == "gvisor":
+        raise IsolationMissingError(f"{GVISOR_NEEDS_ROOT}: {missing}.")
     if options.isolation != "none" and options.volume not in ("auto", "folder"):
         raise LimitsMissingError(
             f"SANDBOX_VOLUME={options.volume} can't be used here: {missing}. Set it to auto.",

@@ -9,10 +9,11 @@ from functools import cache
 from pathlib import Path
 
 from sandyard.runtime.errors import IsolationMissingError
+from sandyard.runtime.local.gvisor.runsc import check_gvisor
 from sandyard.runtime.local.jail.isolation import PATH, Jail, bubblewrap
 from sandyard.runtime.local.jail.mount_namespace import MountNamespace
-from sandyard.runtime.local.records.run_folder import IsolationMode
 from sandyard.runtime.local.server.options import LocalOptions
+from sandyard.runtime.model import IsolationMode
 
 _PROBE_SEC = 10
 _WORKING: set[tuple[str, int | None]] = set()
@@ -20,11 +21,16 @@ _WORKING: set[tuple[str, int | None]] = set()
 
 
 def check_isolation(mode: IsolationMode, *, uid: int | None) -> None:
-    """Return if a command runs in isolation, or raise IsolationMissingError."""
+    """Return if a command runs in isolation, or raise IsolationMissingError. gVisor's machines are
+    in a jail of bubblewrap."""
     if not Path("/proc/self/stat").exists():
         raise IsolationMissingError("Sandboxes run on Linux alone.")
     if mode == "none":
         return
+    if mode == "gvisor":
+        if uid is None:
+            raise IsolationMissingError("gVisor needs a server that is root.")
+        check_gvisor()
     if (program := bubblewrap()) is None:
         raise IsolationMissingError
     if (program, uid) in _WORKING:

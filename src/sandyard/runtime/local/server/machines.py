@@ -15,6 +15,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.errors import (
+    IsolationMissingError,
     NotRunningError,
     RunNotFoundError,
     RuntimeUnavailableError,
@@ -28,8 +29,13 @@ from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import readable
 from sandyard.runtime.local.records import logs
 from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
-from sandyard.runtime.local.server.enforcement import Enforcement, find_enforcement
+from sandyard.runtime.local.server.enforcement import (
+    GVISOR_NEEDS_ROOT,
+    Enforcement,
+    find_enforcement,
+)
 from sandyard.runtime.local.server.isolation_check import check_isolation
+from sandyard.runtime.local.server.isolation_choice import with_isolation
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.server.specs import Specs
 from sandyard.runtime.local.server.supervisors import FORKS, kill_orphans
@@ -39,6 +45,7 @@ from sandyard.runtime.local.storage.volumes import make_image
 from sandyard.runtime.machine_ports import Egress
 from sandyard.runtime.model import (
     Ended,
+    IsolationMode,
     Kind,
     Log,
     MachineSpec,
@@ -76,7 +83,7 @@ class LocalMachines:
         self.records = RunFolders(self._folder)
         self._snapshots = ArchiveFolder(self._folder / "snapshots", None, layers, "snapshots")
         self._reserve = DiskReserve(self._folder, options.disk_reserve_bytes)
-        self._specs = Specs(self._folder, self._options, self._snapshots, clock, self._reserve)
+        self._specs = Specs(self._folder, self._snapshots, clock, self._reserve)
         self._uids = Uids(self._folder / "uids", self._options.uids)
         self._is_checked = False
         self._enforcement = Enforcement()
@@ -87,19 +94,28 @@ class LocalMachines:
 
     async def _check_host(self) -> None:
         if not self._is_checked:
+            now = self._clock.now()
+            self._options = await _in_thread(with_isolation, self._options, self._folder, now)
             uid = self._options.uids[0] if os.geteuid() == 0 else None
             await _in_thread(check_isolation, self._options.isolation, uid=uid)
             await _in_thread(self._folder.mkdir, parents=True, exist_ok=True)
-            self._enforcement = await _in_thread(
-                find_enforcement, self._options, self._folder, self._clock.now()
-            )
+            self._enforcement = await _in_thread(find_enforcement, self._options, self._folder, now)
             for warning in self._enforcement.warnings():
                 logger.warning("sandboxes: %s", warning)
             await _in_thread(remove_unused, self._folder, now=self._clock.now())
             self._is_checked = True
 
+    async def _require_isolation(self, wanted: IsolationMode | None) -> None:
+        """IsolationMissingError if it is stronger than the runtime's own, and missing here."""
+        if wanted == "gvisor" != self._options.isolation:
+            uid = self._options.uids[0] if os.geteuid() == 0 else None
+            await _in_thread(check_isolation, wanted, uid=uid)
+            if not self._enforcement.has_root:
+                raise IsolationMissingError(f"{GVISOR_NEEDS_ROOT}: {self._enforcement.no_root}.")
+
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
         await self._check_host()
+        await self._require_isolation(spec.isolation)
         reader = await _in_thread(self._begin, run_id, spec)
         if reader is not None:
             await becomes_readable(reader)
@@ -248,7 +264,7 @@ class LocalMachines:
         """Start a supervisor, unless there is one: of concurrent calls, one gets the lock. Returns
         a pipe that is closed when the outcome of the start is recorded."""
         folder = self._folder_of(run_id)
-        whole = self._specs.make(run_id, spec, self._enforcement)
+        whole = self._specs.make(run_id, spec, self._options, self._enforcement)
         folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         while not folder.has_spec():
             with folder.lock() as lock:
@@ -273,7 +289,7 @@ class LocalMachines:
         return reader
 
     def _prepare(self, folder: LocalRunFolder, spec: Spec) -> None:
-        if os.geteuid() == 0 and spec.isolation == "bubblewrap":
+        if os.geteuid() == 0 and spec.isolation != "none":
             spec = replace(spec, uid=self._uids.take(folder.path))
         (self._folder / "snapshots").mkdir(mode=0o700, exist_ok=True)
         remove_folder(folder.workspace)

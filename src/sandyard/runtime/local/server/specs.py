@@ -1,5 +1,6 @@
 """Builds a supervisor's description of its machine, from the options and this host."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from sandyard.kit.clock import Clock
@@ -21,7 +22,7 @@ from sandyard.runtime.local.root_filesystems.store import RootFilesystem, RootFi
 from sandyard.runtime.local.server.enforcement import Enforcement
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.storage.shared_files import BASE_FILES, CERTIFICATES, note_use
-from sandyard.runtime.model import MachineSpec, RunId
+from sandyard.runtime.model import IsolationMode, MachineSpec, RunId, stronger
 from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.store.archives import ArchiveFolder
 
@@ -32,25 +33,25 @@ class Specs:
     def __init__(
         self,
         folder: Path,
-        options: LocalOptions,
         snapshots: ArchiveFolder,
         clock: Clock,
         reserve: DiskReserve,
     ) -> None:
         self._folder = folder
-        self._options = options
         self._snapshots = snapshots
         self._clock = clock
         self._reserve = reserve
         self._root_filesystems = RootFilesystems(folder)
 
-    def make(self, run_id: RunId, spec: MachineSpec, enforcement: Enforcement) -> Spec:
+    def make(
+        self, run_id: RunId, spec: MachineSpec, options: LocalOptions, enforcement: Enforcement
+    ) -> Spec:
         """Raises SnapshotNotFoundError, EnvironmentMissingError."""
-        options = self._options
+        isolation = stronger(options.isolation, spec.isolation)
         restore_from = self._archive(spec)
-        environment = self._environment(spec.root)
+        environment = self._environment(spec.root, isolation)
         root = HOST_ROOT if environment is None else self._root_filesystems.root_of(environment)
-        bundle = self._bundle(root)
+        bundle = self._bundle(root, options.ca_files)
         has_root = enforcement.has_root
         files = machine_files(
             options.packages, root=root, has_ca=bundle is not None, has_root=has_root
@@ -62,11 +63,11 @@ class Specs:
         return Spec(
             run_id=run_id,
             limits=spec.limits,
-            isolation=options.isolation,
+            isolation=isolation,
             restore_from=restore_from,
             snapshot_to=str(self._snapshots.path_of(str(run_id))),
             uid=None,
-            port=_PORT_INSIDE if options.isolation == "bubblewrap" else free_port(),
+            port=_PORT_INSIDE if isolation != "none" else free_port(),
             lifetime_sec=spec.lifetime_sec,
             allowed_networks=list(options.allowed_networks),
             ca_file=bundle,
@@ -77,7 +78,7 @@ class Specs:
             files=files,
             folders=folders,
             links={f"{ALIASES}/{name}": target for name, target in known.items()},
-            environment=self._variables(environment, has_ca=bundle is not None),
+            environment=_variables(environment, isolation, has_ca=bundle is not None),
             root=None if environment is None else str(root),
             kernels=str(options.kernels.absolute()) if options.kernels else None,
             prepare_timeout_sec=options.prepare_timeout_sec,
@@ -97,30 +98,33 @@ class Specs:
             raise SnapshotNotFoundError
         return str(found)
 
-    def _environment(self, name: str | None) -> RootFilesystem | None:
+    def _environment(self, name: str | None, isolation: IsolationMode) -> RootFilesystem | None:
         """Raises EnvironmentMissingError, also if nothing is isolated."""
         if name is None:
             return None
-        if self._options.isolation == "none":
+        if isolation == "none":
             raise EnvironmentMissingError("Environments need SANDBOX_ISOLATION=bubblewrap.")
         return self._root_filesystems.get(name)
 
-    def _bundle(self, root: Path) -> str | None:
-        made = ca_bundle(self._folder / CERTIFICATES, root, *self._options.ca_files)
+    def _bundle(self, root: Path, ca_files: Iterable[Path]) -> str | None:
+        made = ca_bundle(self._folder / CERTIFICATES, root, *ca_files)
         if made is None:
             return None
         note_use(made, now=self._clock.now())
         return str(made)
 
-    def _variables(self, environment: RootFilesystem | None, *, has_ca: bool) -> dict[str, str]:
-        if self._options.isolation == "none":
-            return {}
-        variables = machine_environment(has_ca=has_ca)
-        if environment is None:
-            return variables
-        return image_environment(environment.environment, variables)
-
     def _base_files(self, files: dict[str, str], folders: list[str], root: Path | None) -> str:
         made = make_base_files(self._folder / BASE_FILES, files, folders, root=root)
         note_use(made, now=self._clock.now())
         return str(made)
+
+
+def _variables(
+    environment: RootFilesystem | None, isolation: IsolationMode, *, has_ca: bool
+) -> dict[str, str]:
+    if isolation == "none":
+        return {}
+    variables = machine_environment(has_ca=has_ca)
+    if environment is None:
+        return variables
+    return image_environment(environment.environment, variables)

@@ -6,17 +6,34 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from sandyard.runtime.local.agent.agent import AgentSetup, fork_agent
 from sandyard.runtime.local.ipc.packets import Packet, packet_pair, receive, send
 from sandyard.runtime.local.jail.spawn import pin
+from sandyard.runtime.local.supervisor.commands import Group, ProcessGroup
 
 _READY_SEC = 10
 
 
 class AgentLostError(OSError):
     """The agent died before it answered; another one is there now, or will be."""
+
+
+class Agent(Protocol):
+    """Acts inside one machine. Its answers are passed on unchanged; nobody trusts them."""
+
+    async def ask(
+        self, operation: str, arguments: dict[str, Any], descriptors: tuple[int, ...] = ()
+    ) -> Packet:
+        """Its answer, a result or a refusal. Raises AgentLostError."""
+        ...
+
+    def group(self, pid: int) -> Group:
+        """The group of a process that it has started."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class AgentClient:
@@ -86,6 +103,9 @@ class AgentClient:
             raise AgentLostError from error
         finally:
             self._waiting.pop(number, None)
+
+    def group(self, pid: int) -> ProcessGroup:
+        return ProcessGroup(pid, parents=(self.pid, os.getpid()))
 
     def close(self) -> None:
         self._is_closed = True

@@ -52,6 +52,9 @@ class ProcessGroup:
             with suppress(ProcessLookupError, PermissionError):
                 self._send(number)
 
+    def resize(self, terminal: int, columns: int, rows: int) -> None:
+        set_size(terminal, columns, rows)
+
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -72,11 +75,22 @@ class ProcessGroup:
         return not waiting.poll(0)
 
 
-class ProcessStarter(Protocol):
-    """Starts processes as the children of `pid`, or of this process."""
+class Group(Protocol):
+    """A process with its group, and its terminal if it has one."""
 
-    @property
-    def pid(self) -> int | None: ...
+    def signal(self, number: int) -> None: ...
+
+    def resize(self, terminal: int, columns: int, rows: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ProcessStarter(Protocol):
+    """Starts processes."""
+
+    def group(self, pid: int) -> Group:
+        """The group of a process that it has started."""
+        ...
 
     async def ask(self, operation: str, arguments: dict[str, Any], /) -> Packet: ...
 
@@ -87,7 +101,7 @@ class RunningCommand:
     def __init__(
         self,
         state: dict[str, Any],
-        group: ProcessGroup,
+        group: Group,
         channels: Mapping[str, int],
         ring: OutputRing,
         throttle: OutputThrottle,
@@ -229,7 +243,7 @@ class RunningCommand:
 
     def resize(self, columns: int, rows: int) -> None:
         if self._input >= 0:
-            set_size(self._input, columns, rows)
+            self._group.resize(self._input, columns, rows)
 
     def signal(self, number: int) -> None:
         """Send it to its whole process group."""
@@ -266,7 +280,7 @@ class CommandTable:
         result = packet.message.get("result")
         if result is None:
             return packet
-        group = ProcessGroup(result["pid"], parents=(agent.pid, os.getpid()))
+        group = agent.group(result["pid"])
         channels = dict(zip(result["channels"], packet.descriptors, strict=True))
         process_id = os.urandom(8).hex()
         state = {

@@ -18,7 +18,7 @@ from sandyard.runtime.local.host.system_calls import close_all_but, give_up_righ
 from sandyard.runtime.local.ipc.packets import Packet, packet_pair, receive, send
 from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
 from sandyard.runtime.local.root_filesystems.settings import CA_BUNDLE, EGRESS_PORT
-from sandyard.runtime.local.supervisor.agent_client import AgentClient
+from sandyard.runtime.local.supervisor.agent_client import Agent
 from sandyard.runtime.network_model import (
     EgressPolicy,
     EgressReport,
@@ -218,7 +218,7 @@ class MachineEgress:
         self._note = note
         self._process: EgressProcess | None = None
 
-    async def open(self, agent: AgentClient) -> None:
+    async def open(self, agent: Agent) -> None:
         """Raises OSError."""
         packet = await agent.ask("listen", {"port": EGRESS_PORT})
         if "result" not in packet.message:
@@ -255,20 +255,19 @@ class MachineEgress:
             self._folder.write("egress", asdict(report), durable=False)
 
 
-async def open_listener(
-    agent: AgentClient, spec: Spec, *, own: set[int]
-) -> "EgressListener | Packet":
+async def open_listener(agent: Agent, spec: Spec, *, own: set[int]) -> "EgressListener | Packet":
     """Egress for a clone, or the agent's refusal packet."""
     packet = await agent.ask("listen", {"port": 0})
     if "result" not in packet.message:
         return packet
     [descriptor] = packet.descriptors
-    return EgressListener(socket.socket(fileno=descriptor), spec, own)
+    port = int(packet.message["result"])
+    return EgressListener(socket.socket(fileno=descriptor), port, spec, own)
 
 
 class EgressListener:
-    def __init__(self, listener: socket.socket, spec: Spec, own: set[int]) -> None:
-        self._port = listener.getsockname()[1]
+    def __init__(self, listener: socket.socket, port: int, spec: Spec, own: set[int]) -> None:
+        self._port = port
         self._spec = spec
         policy = EgressPolicy("internet", (), spec.allowed_networks)
         self._process = EgressProcess(listener, policy, uid=spec.uid, own=own)

@@ -13,6 +13,8 @@ from typing import Any
 from sandyard.runtime.local.agent.agent import AgentSetup
 from sandyard.runtime.local.agent.entering import Entry
 from sandyard.runtime.local.agent.processes import hard_limits
+from sandyard.runtime.local.gvisor.bundle import write_bundle
+from sandyard.runtime.local.gvisor.kernel import Kernel
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import readable
 from sandyard.runtime.local.jail import seccomp
@@ -25,11 +27,13 @@ from sandyard.runtime.local.jail.isolation import (
     Jail,
 )
 from sandyard.runtime.local.jail.native_programs import start_program, sudo_files
-from sandyard.runtime.local.jail.spawn import Spawned, kill_tree, pin, spawn
+from sandyard.runtime.local.jail.spawn import Spawned, first_of, kill_tree, pin, spawn
+from sandyard.runtime.local.jail.user_namespaces import root_of
 from sandyard.runtime.local.limits.cgroups import Cgroup
 from sandyard.runtime.local.records.run_folder import Spec
 from sandyard.runtime.local.root_filesystems.settings import CA_BUNDLE
-from sandyard.runtime.local.supervisor.agent_client import AgentClient
+from sandyard.runtime.local.supervisor.agent_client import Agent, AgentClient
+from sandyard.runtime.local.supervisor.gvisor_agents import GvisorAgent, InsideClient
 
 KERNELS_INSIDE = "/opt/kernels"
 ROOT_INSIDE = 0
@@ -41,6 +45,9 @@ _ADDRESS_SPACE_SPARE = 64 << 30
 _START_SEC = 10
 _POLL_SEC = 0.002
 _TROUBLE_BYTES = 4096
+_KERNEL_FOLDER = "gvisor"
+_KERNEL_SEC = 60
+_PROCESSES_OF_A_KERNEL = 128
 
 
 class MachineProcess:
@@ -49,8 +56,10 @@ class MachineProcess:
     def __init__(self, process: Spawned | None, pid_inside: int, agent: AgentClient) -> None:
         self._process = process
         self.pid_inside = pid_inside
-        self.agent = agent
-        self.root_agent: AgentClient | None = None
+        self.agent: Agent = agent
+        self.kernel: Kernel | None = None
+        """Its own kernel, if it has one."""
+        self.root_agent: Agent | None = None
         """Acts as root, if the machine has one; started on its first request."""
         self.exited: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if process is not None:
@@ -72,13 +81,17 @@ class MachineProcess:
         pid_inside = os.getpid()
         if isinstance(isolation, Jail):
             if cgroup is not None:
-                cgroup.create(spec.limits, processes_of_ours=_PROCESSES_OF_OURS)
+                has_kernel = spec.isolation == "gvisor"
+                ours = _PROCESSES_OF_A_KERNEL + spec.limits.processes if has_kernel else 0
+                cgroup.create(spec.limits, processes_of_ours=_PROCESSES_OF_OURS + ours)
             limits = _limits(setup.rlimits, has_uid=isolation.uid is not None)
             process, pid_inside = await _start_jail(isolation, spec, cgroup, limits)
             launcher = None if start_program() is None else LAUNCHER
             setup = replace(setup, launcher=launcher, entry=_entry(isolation, pid_inside))
         cpu = spec.limits.cpu if cgroup is None else None
         enlist = None if cgroup is None else cgroup.add
+        if spec.isolation == "gvisor":  # then this agent starts no processes
+            on_lost = _ignore
         agent = AgentClient(setup, cpu=cpu, enlist=enlist, on_exit=on_exit, on_lost=on_lost)
         try:
             await agent.start()
@@ -94,12 +107,60 @@ class MachineProcess:
             made.root_agent = AgentClient(
                 as_root, cpu=cpu, enlist=enlist, on_exit=on_exit, on_lost=on_lost
             )
+        if isinstance(isolation, Jail) and spec.isolation == "gvisor":
+            try:
+                await made._start_kernel(isolation, spec, cgroup, setup, on_exit)
+            except BaseException:
+                await made.kill()
+                raise
         return made
+
+    async def _start_kernel(
+        self,
+        jail: Jail,
+        spec: Spec,
+        cgroup: Cgroup | None,
+        setup: AgentSetup,
+        on_exit: Callable[[int, int], None],
+    ) -> None:
+        """Its processes run in a kernel of its own, on the folders of the jail."""
+        if jail.mounts is None or spec.uid is None:
+            raise OSError("gVisor needs a server that is root")
+        folder = _kernel_folder()
+        sockets = folder / "sockets"
+        inside = InsideClient(sockets, root_of(spec.uid), on_exit)
+        names = ("RLIMIT_CORE", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_NPROC")
+        described = {
+            "workspace": setup.workspace,
+            "rlimits": {name: setup.rlimits[name] for name in names},
+            "environment": setup.environment,
+            "launcher": setup.launcher,
+            "files": {path: text for path, text in spec.files.items() if path.startswith("/run/")},
+            "links": spec.links,
+        }
+        bound = _bound(spec)
+        write_bundle(folder, jail, bound, uid=spec.uid, sockets=sockets, agent=described)
+        try:
+            async with asyncio.timeout(_KERNEL_SEC):
+                self.kernel = await Kernel.start(folder, spec.limits, jail.mounts, cgroup)
+                await inside.connected()
+        except BaseException:
+            inside.close()
+            raise
+        first, last = self.exited, asyncio.ensure_future(self.kernel.exited())
+        self.exited = asyncio.ensure_future(first_of(first, last))
+        if not isinstance(self.agent, AgentClient):
+            raise TypeError
+        self.agent = GvisorAgent(self.agent, inside, as_root=False)
+        if isinstance(self.root_agent, AgentClient):
+            self.root_agent = GvisorAgent(self.root_agent, inside, as_root=True)
 
     async def kill(self) -> None:
         """All processes of a machine die with its first one. The agent must live until then: its
         own children among them delay that until it has reaped them."""
         self.exited.cancel()
+        if self.kernel is not None:
+            self.kernel.kill()
         if self._process is not None:
             await kill_tree(self._process)
         self.agent.close()
@@ -113,10 +174,8 @@ async def _start_jail(
     """bubblewrap, and the pid of the waiting program in it."""
     reader, writer = os.pipe()
     trouble, telling = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    sources = {CA_BUNDLE: spec.ca_file, KERNELS_INSIDE: spec.kernels}
-    added = {path: Path(source) for path, source in sources.items() if source is not None}
     root = None if spec.root is None else Path(spec.root)
-    contents = Contents(spec.files, spec.folders, spec.links, added, root)
+    contents = Contents(spec.files, spec.folders, spec.links, _bound(spec), root)
     try:
         wrapped = jail.wrap_machine(contents, info=writer)
         process = await spawn(wrapped, inherited=(writer,), stderr=telling, limits=limits)
@@ -143,6 +202,24 @@ async def _start_jail(
     if pid is None:
         raise ChildProcessError(f"bubblewrap ended with {process.returncode}")
     return process, pid
+
+
+def _bound(spec: Spec) -> Mapping[str, Path]:
+    """Files and folders of the host that it sees, by path inside."""
+    sources = {CA_BUNDLE: spec.ca_file, KERNELS_INSIDE: spec.kernels}
+    return {path: Path(source) for path, source in sources.items() if source is not None}
+
+
+def _kernel_folder() -> Path:
+    """In the folder of the run, which is the current one."""
+    folder = Path(_KERNEL_FOLDER).absolute()
+    (folder / "sockets").mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    return folder
+
+
+def _ignore() -> None:
+    """Nothing depends on it."""
 
 
 def _entry(jail: Jail, pid: int) -> Entry:

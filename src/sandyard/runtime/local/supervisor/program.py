@@ -3,7 +3,7 @@ output is the log, and it is started again by its policy, also while no server r
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ class SupervisedProgram:
         self._process: RunningCommand | None = None
         self._watching: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
-        self.listening: Callable[[], list[int]] = list
+        self.listening: Callable[[], Awaitable[list[int]]] = _nothing_listens
         """The ports that listen inside, once the machine is there."""
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -117,7 +117,7 @@ class SupervisedProgram:
     ) -> ProgramState:
         """Its state when its port listens, or it has ended."""
         port, pause_sec = int(command["environment"]["PORT"]), _POLL_SEC
-        while port not in self.listening():
+        while port not in await self.listening():
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_sec):
                     await process.ended.wait()
@@ -141,3 +141,7 @@ class SupervisedProgram:
                 async with asyncio.timeout(grace_sec):
                     await process.ended.wait()
                     return
+
+
+async def _nothing_listens() -> list[int]:
+    return []

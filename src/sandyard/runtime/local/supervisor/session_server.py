@@ -19,7 +19,7 @@ from sandyard.runtime.local.limits.watchdog import Watchdog
 from sandyard.runtime.local.records.run_folder import SOCKET
 from sandyard.runtime.local.root_filesystems.settings import EGRESS_PORT
 from sandyard.runtime.local.storage.snapshots import SnapshotFailedError
-from sandyard.runtime.local.supervisor.agent_client import AgentClient, AgentLostError
+from sandyard.runtime.local.supervisor.agent_client import Agent, AgentLostError
 from sandyard.runtime.local.supervisor.command_requests import (
     CommandRequests,
     refused,
@@ -44,16 +44,19 @@ _FILE_OPERATIONS = frozenset(
 Handler = Callable[[dict[str, Any]], Awaitable[Packet]]
 
 
-def listening_ports(pid: int, diagnosis: SocketDiagnosis | None) -> list[int]:
-    """The listening TCP ports of this process's network, sorted; from /proc if there is no
+async def listening_ports(machine: MachineProcess, diagnosis: SocketDiagnosis | None) -> list[int]:
+    """The listening TCP ports of the machine's network, sorted; from /proc if there is no
     diagnosis."""
+    if machine.kernel is not None:
+        found = (await machine.agent.ask("listening", {})).message.get("result")
+        return [port for port in found or () if isinstance(port, int)]
     if diagnosis is not None:
         with suppress(OSError):
             return diagnosis.listening_ports()
-    return listening(f"/proc/{pid}/net")
+    return listening(f"/proc/{machine.pid_inside}/net")
 
 
-async def diagnose(agent: AgentClient) -> SocketDiagnosis | None:
+async def diagnose(agent: Agent) -> SocketDiagnosis | None:
     """The sockets of the agent's machine; None if the kernel does not report them."""
     packet = await agent.ask("diagnose_sockets", {})
     for descriptor in packet.descriptors:
@@ -161,7 +164,7 @@ class SessionServer:
 
     async def _pass_on(
         self,
-        agent: AgentClient,
+        agent: Agent,
         name: str,
         arguments: dict[str, Any],
         descriptors: tuple[int, ...],
@@ -184,7 +187,7 @@ class SessionServer:
         return result_of({"environment": opened.environment()})
 
     async def _ports(self, _arguments: dict[str, Any]) -> Packet:
-        return result_of([port for port in self._program.listening() if port != EGRESS_PORT])
+        return result_of([port for port in await self._program.listening() if port != EGRESS_PORT])
 
     async def _stop_program(self, _arguments: dict[str, Any]) -> Packet:
         await self._program.stop()
@@ -211,7 +214,7 @@ class SessionServer:
 class _ConnectionState:
     """What ends with a connection: drafts and an egress listener."""
 
-    drafts: dict[str, AgentClient] = field(default_factory=dict)
+    drafts: dict[str, Agent] = field(default_factory=dict)
     egress: EgressListener | None = None
 
 

@@ -155,6 +155,8 @@ class Supervisor:
             on_exit=self._commands.record_exit,
             on_lost=self._commands.adopt,
         )
+        if machine.kernel is not None:
+            self._watchdog.watch_kernel(machine.kernel.memory_bytes)
         self._watchdog.watch_folders(machine.pid_inside)
         diagnosis = await diagnose(machine.agent)
         self._watchdog.watch_sockets(machine.pid_inside, diagnosis)
@@ -162,7 +164,7 @@ class Supervisor:
             await self._restore_from_inside(machine)
         if self._spec.isolation != "none":  # else it has the host's network
             await self._egress.open(machine.agent)
-        self._program.listening = partial(listening_ports, machine.pid_inside, diagnosis)
+        self._program.listening = partial(listening_ports, machine, diagnosis)
         self._server = SessionServer(
             machine,
             self._commands,
@@ -229,7 +231,7 @@ class Supervisor:
         half_memory = self._spec.limits.memory_bytes // 2
         return Jail(
             self._folder.workspace,
-            tmp_bytes=half_memory,
+            tmp_bytes=None if self._spec.isolation == "gvisor" else half_memory,
             shared_memory_bytes=half_memory,
             uid=self._spec.uid,
             mounts=self._mounts,

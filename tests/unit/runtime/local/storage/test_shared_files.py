@@ -30,8 +30,8 @@ def add_run(folder: Path, kind: Kind = "sandbox", **changes: Any) -> LocalRunFol
     """A machine as it is recorded from its start on."""
     run_id = RunId(kind, "box", "1")
     snapshots, reserve = ArchiveFolder(folder / "snapshots"), DiskReserve(folder)
-    specs = Specs(folder, LocalOptions(), snapshots, SystemClock(), reserve)
-    spec = specs.make(run_id, MachineSpec(_LIMITS, 60), Enforcement())
+    specs = Specs(folder, snapshots, SystemClock(), reserve)
+    spec = specs.make(run_id, MachineSpec(_LIMITS, 60), LocalOptions(), Enforcement())
     run = LocalRunFolder(RunFolders(folder).path_of(run_id))
     run.path.mkdir(parents=True)
     run.write_spec(replace(spec, **changes))

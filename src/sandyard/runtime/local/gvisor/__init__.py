@@ -1,0 +1,1 @@
+"""Machines with a kernel of their own: gVisor's `runsc`."""

@@ -1,0 +1,113 @@
+"""The processes of a machine's own kernel: started by runsc, counted by one look."""
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import DEVNULL
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from sandyard.runtime.local.gvisor.runsc import OPTIONS, require_runsc
+from sandyard.runtime.local.ipc.packets import readable
+from sandyard.runtime.local.jail.mount_namespace import BIND, MountNamespace
+from sandyard.runtime.local.jail.spawn import pin
+from sandyard.runtime.local.limits.cgroups import Cgroup
+from sandyard.runtime.model import Limits
+
+_START_SEC = 60
+_MACHINE = "machine"
+_OPTIONS = (
+    *(*OPTIONS, "--host-uds=open"),
+    # The agent outside works on the same files.
+    *("--overlay2=none", "--file-access=shared", "--file-access-mounts=exclusive"),
+)
+_TROUBLE_BYTES = 2000
+_MEMORY_FILE = "runsc-memory"
+
+
+class Kernel:
+    """The sentry, which runs all processes of the machine, and its helpers."""
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        self.pid = pid
+        self._folder = folder
+        self._process = os.pidfd_open(pid)
+
+    @classmethod
+    async def start(
+        cls, folder: Path, limits: Limits, mounts: MountNamespace, cgroup: Cgroup | None
+    ) -> "Kernel":
+        """From the bundle in this folder; it becomes a child of this process. Raises OSError."""
+        log, pid_file = folder / "log", folder / "pid"
+        command = (
+            *(require_runsc(), "--root", str(folder / "state"), *_OPTIONS),
+            *("run", "--detach", "--pid-file", str(pid_file), "--bundle", str(folder), _MACHINE),
+        )
+        with log.open("wb") as trouble, _size_shown(folder, limits, mounts):
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=DEVNULL,
+                stdout=DEVNULL,
+                stderr=trouble,
+                preexec_fn=partial(_confine, limits.cpu, cgroup),
+            )
+            async with asyncio.timeout(_START_SEC):
+                code = await process.wait()
+        if code:
+            reason = log.read_text(errors="replace").strip()[-_TROUBLE_BYTES:]
+            raise ChildProcessError(f"gVisor's runsc ended with {code}: {reason}")
+        return cls(folder, int(pid_file.read_text()))
+
+    async def exited(self) -> None:
+        await readable(self._process)
+
+    def kill(self) -> None:
+        """Its helpers end with it."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._process, signal.SIGKILL)
+
+    def memory_bytes(self) -> int:
+        """All memory of the machine: its kernel holds it in one file, and its own state beside it.
+        Raises OSError."""
+        return _memory_file_bytes(self.pid) + _own_bytes(self.pid)
+
+
+@contextmanager
+def _size_shown(folder: Path, limits: Limits, mounts: MountNamespace) -> Iterator[None]:
+    """Let runsc, started in this mount namespace, take the limit for the size of the host: the
+    machine's `/proc/meminfo` then shows it. Not for longer: with a mount over a part of it, `/proc`
+    can't be mounted in a jail."""
+    shown, place = folder / "meminfo", Path("/proc/meminfo")
+    shown.write_text(f"MemTotal: {limits.memory_bytes // 1024} kB\n")
+    mounts.mount(str(shown), place, None, BIND)
+    try:
+        yield
+    finally:
+        mounts.unmount(place)
+
+
+def _confine(cpu: float, cgroup: Cgroup | None) -> None:
+    """What runsc starts inherits it; and the machine counts the processors that it may use."""
+    pin([0], cpu)
+    if cgroup is not None:
+        cgroup.add(0)
+
+
+def _memory_file_bytes(pid: int) -> int:
+    folder = f"/proc/{pid}/fd"
+    for name in os.listdir(folder):  # noqa: PTH208 - it is looked at often
+        path = f"{folder}/{name}"
+        with suppress(FileNotFoundError):
+            if _MEMORY_FILE in os.readlink(path):  # noqa: PTH115 - as above
+                return os.stat(path).st_blocks * 512  # noqa: PTH116 - as above
+    return 0
+
+
+def _own_bytes(pid: int) -> int:
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:  # noqa: PTH123 - as above
+        for line in status:
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,64 @@
+"""gVisor's program `runsc`: whether the host has one that is new enough."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+
+from sandyard.runtime.errors import IsolationMissingError
+
+OLDEST = 20240729
+"""The first of Debian's with the platform systrap, which needs no KVM."""
+_VERSION = re.compile(r"\b(20\d{6})\b")
+_VERSION_SEC = 10
+_TRY_SEC = 60
+OPTIONS = ("--platform=systrap", "--ignore-cgroups", "--network=none")
+_HOW = (
+    "Install runsc 20240729 or newer (on Debian 12: add bookworm-backports to apt's sources, then "
+    "`apt-get install -t bookworm-backports runsc`)"
+)
+
+
+def runsc() -> str | None:
+    return shutil.which("runsc", path=os.environ.get("PATH", os.defpath))
+
+
+def require_runsc() -> str:
+    """Its path. Raises IsolationMissingError."""
+    if (program := runsc()) is None:
+        raise IsolationMissingError(f"gVisor is missing. {_HOW}.")
+    try:
+        found = _version(program)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise IsolationMissingError(f"{program} does not run: {error}. {_HOW}.") from error
+    if found < OLDEST:
+        raise IsolationMissingError(f"gVisor's runsc {found} is too old. {_HOW}.")
+    return program
+
+
+@cache
+def check_gvisor() -> None:
+    """Return if runsc runs a program here. Raises IsolationMissingError."""
+    program = require_runsc()
+    with tempfile.TemporaryDirectory() as state:
+        command = [program, "--root", state, *OPTIONS, "do", "-quiet", "/bin/true"]
+        try:
+            done = subprocess.run(  # noqa: S603
+                command, capture_output=True, text=True, timeout=_TRY_SEC, check=False
+            )
+        except subprocess.SubprocessError as error:
+            raise IsolationMissingError(f"gVisor does not run here: {error}.") from error
+    if done.returncode:
+        reason = done.stderr.strip()[-300:]
+        raise IsolationMissingError(f"gVisor does not run here: {reason}.", reason=reason)
+
+
+def _version(program: str) -> int:
+    """Its date; 0 if it names none."""
+    done = subprocess.run(  # noqa: S603
+        [program, "--version"], capture_output=True, text=True, timeout=_VERSION_SEC, check=False
+    )
+    found = _VERSION.search(done.stdout)
+    return int(found.group(1)) if found else 0
