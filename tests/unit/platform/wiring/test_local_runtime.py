@@ -57,3 +57,10 @@ def test_mirror_root_and_time_for_clones_are_the_operators() -> None:
     assert (options.prepare_timeout_sec, options.root) == (7, "none")
     assert "debian.corp.example:80" in options.allowed_hosts
     assert program_timeouts(chosen) == ProgramTimeouts(7, 8)
+
+
+def test_auto_leaves_the_choice_of_isolation_to_the_host() -> None:
+    automatic, named = (settings(sandbox_isolation=name) for name in ("auto", "gvisor"))
+    assert local_options(automatic).chooses_isolation
+    assert not local_options(named).chooses_isolation
+    assert local_options(named).isolation == "gvisor"
