@@ -38,10 +38,13 @@ def require_runsc() -> str:
     return program
 
 
-@cache
 def check_gvisor() -> None:
     """Return if runsc runs a program here. Raises IsolationMissingError."""
-    program = require_runsc()
+    _try(require_runsc())
+
+
+@cache
+def _try(program: str) -> None:
     with tempfile.TemporaryDirectory() as state:
         command = [program, "--root", state, *OPTIONS, "do", "-quiet", "/bin/true"]
         try:
