@@ -34,6 +34,8 @@ ENVIRONMENT = {
     "AUTH_RATE_LIMIT_PER_ADDRESS": "100000/minute",
     "WRITES_PER_ACCOUNT": "100000/minute",
 }
+NAMED_IN_BODIES = {"/api/v1/admin/billing/charges"}
+"""Calls whose body names what may not exist; in the others, the path does."""
 NOT_FOLLOWED = {"query.follow": "false"}
 """The answer to one that follows ends with the program; it has tests of its own."""
 INSIDE = ("/commands", "/files", "/ports")
@@ -167,4 +169,4 @@ def test_every_call_is_described(server: ServerProcess) -> None:
         assert statuses >= {400, 413, 500, 503}, (method, path)
         assert operation["summary"]
         assert ("security" in operation) == (path.removeprefix("/api/v1") not in OPEN)
-        assert (404 in statuses) == ("{" in path), (method, path)
+        assert (404 in statuses) == ("{" in path or path in NAMED_IN_BODIES), (method, path)

@@ -19,7 +19,8 @@ password.reset_requested pool.cannot_grow pool.created pool.creating pool.creati
 pool.empty pool.low pool.provider_changed pool.provider_set pool.recovered pool.settled
 pool.sufficient preview.abandoned preview.attempt_shortened preview.created preview.ended
 preview.extended preview.migrated preview.removed preview.requested preview.rolled_back
-preview.synced probe.failed probe.passed project.archived project.created project.deleted
+preview.synced probe.failed probe.passed program.failed program.running program.starting
+program.stopped project.archived project.created project.deleted
 project.made_default project.unarchived project.updated reservation.cancelled reservation.created
 reservation.ended reservation.filled reservation.kept reservation.lost reservation.short
 sandbox.created sandbox.deadline_moved sandbox.deleted sandbox.discovered sandbox.held

@@ -124,7 +124,7 @@ async def test_admins_endpoints_are_closed_to_users_by_login_and_by_key(api: Pla
                 answer = await api.client.request(method, there, headers=caller.headers, json=body)
                 assert code_of(answer) == (403, "ADMINS_ONLY"), (method, path)
                 tried += 1
-    assert tried == 20
+    assert tried == 22
 
 
 async def test_ids_that_nobody_made_are_not_found(api: PlatformApi) -> None:
