@@ -53,12 +53,7 @@ E2B_API = (
         "e2b_api/templates/finder.py",
         "return next((each for each in found if each.is_official and not each.archives), None)",
         "return next(iter(found), None)",
-        (
-            (
-                "tests/integration/e2b_api/test_builds.py"
-                "::test_an_image_is_its_environment_and_never_a_build_of_anybody"
-            ),
-        ),
+        ("tests/unit/e2b_api/templates/test_finder.py",),
     ),
     Mutant(
         "a-token-outlives-its-key",

@@ -71,10 +71,7 @@ PLATFORM = (
         "        except UnavailableError:\n"
         "            raise  # unknown whether it runs: the reconciler finds out\n",
         "",
-        (
-            "tests/contract/platform/sandboxes",
-            "tests/integration/platform/test_reconciled_starts.py",
-        ),
+        ("tests/integration/platform/test_reconciled_starts.py",),
     ),
     Mutant(
         "a-bill-is-rounded-twice",
@@ -144,17 +141,12 @@ PLATFORM = (
         ),
     ),
     Mutant(
-        "a-revoked-key-is-accepted",
+        "a-deactivated-key-is-accepted",
         "A key is looked up, and not whether it is still active.",
         "platform/access/credentials.py",
         "return self.is_active and self.account.is_active and not is_over",
         "return self.account.is_active and not is_over",
-        (
-            (
-                "tests/integration/platform/test_accounts_history.py"
-                "::test_a_key_that_is_revoked_while_it_is_used_opens_nothing_after"
-            ),
-        ),
+        ("tests/unit/platform/access/test_credentials.py",),
     ),
     Mutant(
         "paused-for-ever",

@@ -91,6 +91,6 @@ SHARED = (
         "kit/http/bodies.py",
         "MOST_KEYS = 200",
         "MOST_KEYS = 10**9",
-        ("tests/integration/attacks/inputs/test_bodies.py",),
+        ("tests/unit/kit/http/test_bodies.py",),
     ),
 )

@@ -94,10 +94,10 @@ async def test_an_image_is_its_environment_and_never_a_build_of_anybody(e2b: E2b
     other = await e2b.as_another()
     for each in (other, e2b):
         built = await build(
-            each, "poisoned", fromImage="debian:12", steps=[WORKDIR, run("touch evil")]
+            each, "base", fromImage="debian:12", steps=[WORKDIR, run("touch evil")]
         )
         assert built["status"] == "ready", built
-    published = await other.call("PATCH", "/v2/templates/poisoned", {"public": True})
+    published = await other.call("PATCH", "/v2/templates/base", {"public": True})
     assert published.status_code == 200
     steps = [WORKDIR, run("test ! -e evil")]
     clean = await build(e2b, "mine", fromImage="debian:12", steps=steps)

@@ -1,8 +1,9 @@
-"""A start whose answer is slow: the reconciler may record the program before the start does."""
+"""A start whose answer is slow or lost: the reconciler may record the program before it does."""
 
 import asyncio
 from pathlib import Path
 
+from sandyard.runtime.errors import RuntimeUnavailableError
 from sandyard.runtime.model import Limits, Program, RunId, Running
 from tests.fakes.runtime import FakeRuntime
 from tests.support.clocks import RunningClock
@@ -38,3 +39,26 @@ async def test_one_that_the_reconciler_records_first_goes_on(tmp_path: Path) -> 
         assert (await look(api, caller, sandbox))["status"] == "running"
         usage = (await api.get("/usage", caller, service_type="sandbox_runtime"))["usage"]
         assert len(usage) == 1
+
+
+class LosesAnswers(FakeRuntime):
+    """Starts a program, and can't say so."""
+
+    async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
+        await super().start(run_id, program, limits)
+        raise RuntimeUnavailableError("the answer was lost")
+
+
+async def test_one_whose_answer_was_lost_is_not_recorded_as_failed(tmp_path: Path) -> None:
+    """It may run: recorded as failed, it could be started a second time beside it."""
+    runtime = LosesAnswers(tmp_path / "machines")
+    async with platform_api(None, tmp_path, RunningClock(), runtime=runtime) as api:
+        caller = await api.account()
+        sandbox = await add_sandbox(api, caller)
+        path = f"/sandboxes/{sandbox['sandbox_id']}"
+        assert (await api.call("POST", f"{path}/start", caller)).status_code == 503
+        assert (await look(api, caller, sandbox))["status"] == "starting"
+        [job] = [job for job in api.part.schedule if job.name.split()[0] == "ends"]
+        assert (await api.part.runner.run(job)).adopted == 1
+        assert (await look(api, caller, sandbox))["status"] == "running"
+        assert len(await runtime.list_runs("sandbox")) == 1

@@ -6,6 +6,7 @@ import pytest
 
 from sandyard.platform.access.principal import Role
 from tests.support.platform.in_process import Caller, PlatformApi, code_of, counted_statements
+from tests.support.platform.sandboxes import add_sandbox
 
 TEMPLATE = {
     "name": "mine",
@@ -31,6 +32,11 @@ CALLS = [
     ("GET", "/notifications/{notification_id}", None),
     ("POST", "/notifications/{notification_id}/read", None),
     ("DELETE", "/notifications/{notification_id}", None),
+    ("GET", "/sandboxes/{sandbox_id}", None),
+    ("PATCH", "/sandboxes/{sandbox_id}", {"name": "taken-over"}),
+    ("POST", "/sandboxes/{sandbox_id}/start", None),
+    ("POST", "/sandboxes/{sandbox_id}/stop", None),
+    ("DELETE", "/sandboxes/{sandbox_id}", None),
 ]
 ODD_IDS = ["x", "prj-" + "a" * 17, "prj-" + "A" * 17, "%00", "..%2f", "a" * 300, "prj-é" + "a" * 16]
 LISTS = ["/projects", "/templates", "/api-keys", "/notifications"]
@@ -51,8 +57,10 @@ async def things_of(api: PlatformApi, caller: Caller) -> dict[str, str]:
     made |= await api.post("/templates", caller, TEMPLATE)
     made |= await api.post("/api-keys", caller, {"name": "mine"})
     [notification] = (await api.get("/notifications", caller))["notifications"]
-    ids = made | notification
-    return {name: ids[name] for name in ("project_id", "template_id", "key_id", "notification_id")}
+    sandbox = await add_sandbox(api, caller)
+    ids = made | notification | {"sandbox_id": sandbox["sandbox_id"]}
+    kinds = ("project", "template", "key", "notification", "sandbox")
+    return {f"{kind}_id": ids[f"{kind}_id"] for kind in kinds}
 
 
 async def fill(api: PlatformApi, caller: Caller, rows: range) -> None:
@@ -72,7 +80,7 @@ async def test_anothers_things_are_not_found_by_login_or_key(api: PlatformApi, r
         for method, path, body in CALLS:
             answer = await api.call(method, path.format(**theirs), caller, json=body)
             assert answer.status_code == 404, (method, path, answer.text)
-        for path in LISTS:
+        for path in (*LISTS, "/sandboxes"):
             for parameters in ({}, {"q": "mine"}, {"sort": "name"}):
                 if path == "/notifications" and parameters:
                     continue

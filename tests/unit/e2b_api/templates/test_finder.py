@@ -1,13 +1,15 @@
 """Names and tags of templates, as SDKs send them."""
 
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from sandyard.e2b_api.errors import InvalidRequestError
-from sandyard.e2b_api.templates.finder import TemplateName, archive_of, new_tag
+from sandyard.e2b_api.templates.finder import TemplateFinder, TemplateName, archive_of, new_tag
+from sandyard.kit.paging import Page
 from sandyard.platform.templates.errors import TagUnknownError
-from sandyard.platform.templates.model import DEFAULT_TAG
+from sandyard.platform.templates.model import DEFAULT_TAG, Template
 from tests.unit.platform.sandboxes.examples import TEMPLATE
 
 BUILT = replace(TEMPLATE, archives={DEFAULT_TAG: "arc-1", "v2": "arc-2"})
@@ -45,3 +47,24 @@ def test_the_build_of_a_tag() -> None:
     assert archive_of(replace(TEMPLATE, archives=None), "name") is None
     with pytest.raises(TagUnknownError):
         archive_of(BUILT, "name:no-such")
+
+
+class _Visible:
+    """The templates that an account sees, in this order."""
+
+    def __init__(self, *templates: Template) -> None:
+        self._templates = templates
+
+    async def list(self, *_: Any) -> Page[Template]:
+        return Page(self._templates, None)
+
+
+async def test_an_image_is_an_official_template_and_never_a_build_of_that_name() -> None:
+    official = replace(TEMPLATE, name="base", is_official=True, archives=None)
+    published = replace(BUILT, name="base", is_official=False, is_public=True)
+    rebuilt = replace(official, archives={DEFAULT_TAG: "arc-3"})
+    visible = _Visible(published, rebuilt, official)
+    finder = TemplateFinder(cast("Any", visible), cast("Any", None))
+    assert await finder.find_official("base", account_id="acc-1") is official
+    none = TemplateFinder(cast("Any", _Visible(published, rebuilt)), cast("Any", None))
+    assert await none.find_official("base", account_id="acc-1") is None

@@ -1,10 +1,12 @@
 """Bodies of requests as they are read."""
 
+import json
 from typing import Any
 
+import pytest
 from starlette.requests import Request
 
-from sandyard.kit.http.bodies import read_form
+from sandyard.kit.http.bodies import TooManyKeysError, parse_json, read_form
 
 
 async def test_a_form_may_be_read_again() -> None:
@@ -17,3 +19,13 @@ async def test_a_form_may_be_read_again() -> None:
     request = Request({"type": "http", "method": "POST", "headers": []}, receive)
     for _ in range(2):
         assert await read_form(request, most_bytes=100) == {"name": "ann", "n": "1"}
+
+
+def test_an_object_has_at_most_200_keys() -> None:
+    """Each costs more to refuse than to send."""
+    wide = {f"unknown-{number}": 1 for number in range(201)}
+    for body in (wide, [{"nested": wide}]):
+        with pytest.raises(TooManyKeysError):
+            parse_json(json.dumps(body).encode())
+    del wide["unknown-200"]
+    assert parse_json(json.dumps([wide, wide]).encode()) == [wide, wide]
