@@ -93,9 +93,7 @@ async def test_an_image_is_its_environment_and_never_a_build_of_anybody(e2b: E2b
     add_environment(e2b, "debian-12")
     other = await e2b.as_another()
     for each in (other, e2b):
-        built = await build(
-            each, "base", fromImage="debian:12", steps=[WORKDIR, run("touch evil")]
-        )
+        built = await build(each, "base", fromImage="debian:12", steps=[WORKDIR, run("touch evil")])
         assert built["status"] == "ready", built
     published = await other.call("PATCH", "/v2/templates/base", {"public": True})
     assert published.status_code == 200
