@@ -7,19 +7,13 @@ from sandyard.kit.node import ElsewhereError
 class SandboxUnknownError(NotFoundError):
     """You have no sandbox with this id. List your sandboxes to find it."""
 
-    code = "SANDBOX_UNKNOWN"
-
 
 class SandboxNameTakenError(ConflictError):
     """You have a sandbox with this name. Choose another, or recycle that one first."""
 
-    code = "SANDBOX_NAME_TAKEN"
-
 
 class SandboxRecycledError(ConflictError):
     """This sandbox was recycled and is gone. Create a new one."""
-
-    code = "SANDBOX_RECYCLED"
 
 
 class SandboxBusyError(ConflictError):
@@ -31,44 +25,30 @@ class SandboxBusyError(ConflictError):
 class SandboxChangedError(ConflictError):
     """The sandbox kept changing during this call. Check its state, and try again."""
 
-    code = "SANDBOX_CHANGED"
-
 
 class ResourcesTooSmallError(InvalidError):
     """The template needs more resources."""
-
-    code = "RESOURCES_TOO_SMALL"
 
 
 class TemplateNotUsableError(InvalidError):
     """There is no such template, or you may not use it. List the templates to find one."""
 
-    code = "TEMPLATE_NOT_USABLE"
-
 
 class ProjectNotUsableError(InvalidError):
     """You have no such project. List your projects to find one."""
-
-    code = "PROJECT_NOT_USABLE"
 
 
 class OwnerInactiveError(ConflictError):
     """The sandbox's account is deactivated: nothing starts it until an admin activates the account
     again."""
 
-    code = "OWNER_INACTIVE"
-
 
 class ProjectReadOnlyError(ConflictError):
     """The project is archived. Its sandboxes can only be viewed and stopped."""
 
-    code = "PROJECT_READ_ONLY"
-
 
 class QuotaExceededError(ConflictError):
     """This would exceed your account's quota. Stop a sandbox, or delete what you do not need."""
-
-    code = "QUOTA_EXCEEDED"
 
 
 class SandboxesLimitError(ConflictError):
@@ -80,8 +60,6 @@ class SandboxesLimitError(ConflictError):
 class NeverStartedError(ConflictError):
     """The sandbox has not run yet, so there is nothing to show. Start it first."""
 
-    code = "NEVER_STARTED"
-
 
 class NoProgramError(ConflictError):
     """This sandbox has no program: its template names none. Run commands in it instead."""
@@ -90,5 +68,3 @@ class NoProgramError(ConflictError):
 class SandboxElsewhereError(ElsewhereError):
     """Another node runs this sandbox or has its files. Call the server there; if that node is gone
     for good, an admin can call `POST /api/v1/admin/sandboxes/{id}/end`. Nothing was changed."""
-
-    code = "SANDBOX_ELSEWHERE"

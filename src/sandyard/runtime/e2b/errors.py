@@ -13,31 +13,21 @@ class E2bGoneError(NotFoundError):
 class E2bUnavailableError(UnavailableError):
     """E2B returned no valid response. Nothing was decided; try again shortly."""
 
-    code = "E2B_UNAVAILABLE"
-
 
 class E2bRateLimitedError(E2bUnavailableError):
     """E2B gets too many requests. Wait `retry_after` seconds."""
-
-    code = "E2B_RATE_LIMITED"
 
 
 class E2bKeyRefusedError(E2bUnavailableError):
     """E2B refuses this server's key. The operator must set a valid one."""
 
-    code = "E2B_KEY_REFUSED"
-
 
 class E2bRefusedError(E2bUnavailableError):
     """E2B refused the request. The operator finds the reason in the log."""
 
-    code = "E2B_REFUSED"
-
 
 class E2bNotMeasuredError(E2bUnavailableError):
     """E2B has not measured this sandbox yet. Try again shortly."""
-
-    code = "E2B_NOT_MEASURED"
 
 
 def translation(error: CallError) -> SandyardError:
