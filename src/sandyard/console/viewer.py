@@ -34,19 +34,14 @@ class Viewer:
         return None if self.account is None else str(self.account["account_id"])
 
 
+@dataclass(slots=True, eq=False)
 class Viewers:
     """Determines with every request who a session belongs to: it ends at once when a role or token
     is revoked."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        paths: ApiPaths,
-        tokens: OwnTokens,
-    ) -> None:
-        self._app = app
-        self._paths = paths
-        self._tokens = tokens
+    app: ASGIApp
+    paths: ApiPaths
+    tokens: OwnTokens
 
     async def of(self, request: HTTPConnection, session: Session) -> Viewer | None:
         """None if the session's credential is no longer valid."""
@@ -67,13 +62,13 @@ class Viewers:
     def operated_by(self, token: str) -> frozenset[str]:
         """The parts that this token's owner may operate: all with the Broker's, which is that of
         the server's operator; only Telemetry with its own."""
-        if _is_one_of(token, self._tokens.broker_admin):
+        if _is_one_of(token, self.tokens.broker_admin):
             return _EVERY_PART
-        is_telemetry = _is_one_of(token, self._tokens.telemetry_admin)
+        is_telemetry = _is_one_of(token, self.tokens.telemetry_admin)
         return frozenset({"telemetry"}) if is_telemetry else _NO_PART
 
     def anonymous(self, request: HTTPConnection) -> Api:
-        return Api(self._app, request, self._paths, self._tokens)
+        return Api(self.app, request, self.paths, self.tokens)
 
 
 def _is_one_of(token: str, accepted: Sequence[str]) -> bool:

@@ -1,6 +1,6 @@
 """Access to a sandbox: open to everyone if it is public, else to holders of its access tokens."""
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 
 from sandyard.gateway.credentials import Credentials
@@ -36,19 +36,13 @@ class AccessRequest:
     origins: list[bytes]
 
 
+@dataclass(slots=True, eq=False)
 class GatewayAccess:
-    def __init__(
-        self,
-        tokens: AccessTokens,
-        credentials: CredentialLookup,
-        domain: SandboxDomain,
-        *,
-        clock: Clock,
-    ) -> None:
-        self._tokens = tokens
-        self._credentials = credentials
-        self._domain = domain
-        self._clock = clock
+    tokens: AccessTokens
+    credentials: CredentialLookup
+    domain: SandboxDomain
+    _: KW_ONLY
+    clock: Clock
 
     async def check(
         self, request: AccessRequest, target: Target | None, *, at: datetime
@@ -76,13 +70,13 @@ class GatewayAccess:
     def cookie_for(self, grant: Grant, host: TargetHost) -> tuple[str, int]:
         """The value of the cookie for the grant at this host, and its lifetime in seconds."""
         left = grant.expires_at - self.now()
-        return self._tokens.issue_cookie(grant, host), max(1, int(left.total_seconds()))
+        return self.tokens.issue_cookie(grant, host), max(1, int(left.total_seconds()))
 
     async def _grant(
         self, request: AccessRequest, target: Target | None, at: datetime
     ) -> Grant | None:
         for token in (request.credentials.header, request.credentials.link):
-            grant = self._tokens.read(token, now=at) if token else None
+            grant = self.tokens.read(token, now=at) if token else None
             if await self._holds(grant, request.host, target):
                 return grant
         return None
@@ -91,7 +85,7 @@ class GatewayAccess:
         self, request: AccessRequest, target: Target | None, at: datetime
     ) -> Grant | None:
         cookie = request.credentials.cookie
-        grant = self._tokens.read_cookie(cookie, now=at) if cookie else None
+        grant = self.tokens.read_cookie(cookie, now=at) if cookie else None
         return grant if await self._holds(grant, request.host, target) else None
 
     async def _holds(self, grant: Grant | None, host: TargetHost, target: Target | None) -> bool:
@@ -100,13 +94,13 @@ class GatewayAccess:
             return False
         if grant.account_id != target.account_id:
             return False
-        return await is_in_force(grant, self._credentials, now=self.now())
+        return await is_in_force(grant, self.credentials, now=self.now())
 
     def _require_own_origin(self, request: AccessRequest) -> None:
         """Browsers send the cookie with requests from any page."""
-        own = self._domain.origin_of(request.host)
+        own = self.domain.origin_of(request.host)
         if request.method not in SAFE_METHODS and not is_own_origin(request.origins, own):
             raise OriginRefusedError
 
     def now(self) -> datetime:
-        return utc_time(self._clock.now())
+        return utc_time(self.clock.now())

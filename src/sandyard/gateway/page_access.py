@@ -2,7 +2,7 @@
 credential is accepted too."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 from starlette.requests import Request
@@ -40,21 +40,15 @@ class PageCaller:
         return actor("account", self.account_id)
 
 
+@dataclass(slots=True, eq=False)
 class PageAccess:
     """Creates checks that accept a project's access tokens as well as accounts' own credentials."""
 
-    def __init__(
-        self,
-        check_account: Check,
-        tokens: AccessTokens,
-        credentials: CredentialLookup,
-        *,
-        clock: Clock,
-    ) -> None:
-        self._check_account = check_account
-        self._tokens = tokens
-        self._credentials = credentials
-        self._clock = clock
+    check_account: Check
+    tokens: AccessTokens
+    credentials: CredentialLookup
+    _: KW_ONLY
+    clock: Clock
 
     def check_for(self, scope: PageScope) -> Check:
         """For calls with a `project_id` in their path. Raises AccessTokenError for a token that
@@ -63,17 +57,17 @@ class PageAccess:
         async def check(request: Request) -> Caller:
             sent = find_credential(request.scope["headers"])
             if sent is None or not sent.text.startswith(PREFIX):
-                return await self._check_account(request)
+                return await self.check_account(request)
             return await self._by_token(sent.text, scope, request)
 
         return check
 
     async def _by_token(self, token: str, scope: PageScope, request: Request) -> Caller:
-        now = utc_time(self._clock.now())
-        grant = self._tokens.read(token, now=now)
+        now = utc_time(self.clock.now())
+        grant = self.tokens.read(token, now=now)
         if grant is None or not grant.allows(scope, request.path_params["project_id"]):
             raise AccessTokenError
-        if not await is_in_force(grant, self._credentials, now=now):
+        if not await is_in_force(grant, self.credentials, now=now):
             raise AccessTokenError
         request.state.log = {"account_id": grant.account_id}
         return PageCaller(grant.account_id)

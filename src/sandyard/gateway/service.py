@@ -1,7 +1,7 @@
 """Access tokens for the owners of sandboxes and projects."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Protocol
 
@@ -32,22 +32,16 @@ class Issuer(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class TokenIssue:
-    def __init__(
-        self,
-        targets: Mapping[str, OwnedTargets],
-        credentials: CredentialLookup,
-        tokens: AccessTokens,
-        domain: SandboxDomain,
-        *,
-        clock: Clock,
-    ) -> None:
-        """`targets` are keyed by the prefix of their ids."""
-        self._targets = targets
-        self._credentials = credentials
-        self._tokens = tokens
-        self._domain = domain
-        self._clock = clock
+    """`targets` are keyed by the prefix of their ids."""
+
+    targets: Mapping[str, OwnedTargets]
+    credentials: CredentialLookup
+    tokens: AccessTokens
+    domain: SandboxDomain
+    _: KW_ONLY
+    clock: Clock
 
     async def issue(
         self,
@@ -61,10 +55,10 @@ class TokenIssue:
         """A token for one of the caller's own targets; else TargetUnknownError. It also ends with
         the account's logins, and with the key that requested it."""
         kind = target_id.partition("-")[0]
-        owned = self._targets.get(kind)
+        owned = self.targets.get(kind)
         if owned is None or not await owned.is_owned(target_id, account_id=by.account_id):
             raise TargetUnknownError
-        account = await self._credentials.find_account(by.account_id)
+        account = await self.credentials.find_account(by.account_id)
         if account is None:
             raise TargetUnknownError
         grant = Grant(
@@ -72,12 +66,12 @@ class TokenIssue:
             account_id=by.account_id,
             token_version=account.token_version,
             scopes=frozenset(scopes),
-            expires_at=(utc_time(self._clock.now()) + lasts).replace(microsecond=0),
+            expires_at=(utc_time(self.clock.now()) + lasts).replace(microsecond=0),
             port=port,
             key_id=by.key_id,
         )
         opened = port or await owned.program_port(target_id)
         url = None
         if opened is not None and PageScope.VIEW in grant.scopes:
-            url = self._domain.url_of(target_id, opened)
-        return IssuedToken(self._tokens.issue(grant), grant, url)
+            url = self.domain.url_of(target_id, opened)
+        return IssuedToken(self.tokens.issue(grant), grant, url)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import partial
 
@@ -35,31 +35,23 @@ class BillingReport:
     spenders_notified: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class MakeBills:
     """Usages under concurrent changes are left to the next run."""
 
-    def __init__(
-        self,
-        store: BillingStore,
-        sandboxes: SandboxStore,
-        *,
-        clock: Clock,
-        prices: PriceList,
-        ids: SandboxIds,
-        archives: ArchiveUsage,
-    ) -> None:
-        self._store = store
-        self._sandboxes = sandboxes
-        self._clock = clock
-        self._prices = prices
-        self._ids = ids
-        self._archives = archives
+    store: BillingStore
+    sandboxes: SandboxStore
+    _: KW_ONLY
+    clock: Clock
+    prices: PriceList
+    ids: SandboxIds
+    archives: ArchiveUsage
 
     async def run(self) -> BillingReport:
         """Bill every usage up to its end, or, while it is open, up to the last midnight."""
         report = BillingReport(storage_counted=await self._count_storage())
         after = 0
-        while page := await self._store.unbilled(after=after, limit=_BATCH):
+        while page := await self.store.unbilled(after=after, limit=_BATCH):
             after = page[-1][0]
             report.bills += await self._bill_all([usage for _, usage in page])
             report.usages += len(page)
@@ -69,30 +61,28 @@ class MakeBills:
     async def _count_storage(self) -> int:
         until = midnight(self._cause().at.date())
         counted, after = 0, ""
-        while page := await self._sandboxes.with_uncounted_storage(
-            until, limit=_BATCH, after=after
-        ):
+        while page := await self.sandboxes.with_uncounted_storage(until, limit=_BATCH, after=after):
             after = page[-1].sandbox_id
             count = partial(self._count_one, until=until, cause=self._cause())
             counted += sum(await for_each(page, count, slots=asyncio.Semaphore(_AT_ONCE)))
-        return counted + await self._archives.count_all(until, cause=self._cause())
+        return counted + await self.archives.count_all(until, cause=self._cause())
 
     async def _count_one(self, sandbox: Sandbox, *, until: datetime, cause: Cause) -> bool:
         found: Sandbox | None = sandbox
         async for _ in ConflictRetries():
             transitions = found and count_storage(
-                found, until=until, ids=self._ids.new(), prices=self._prices, cause=cause
+                found, until=until, ids=self.ids.new(), prices=self.prices, cause=cause
             )
             if not transitions:
                 return False
-            if await self._sandboxes.apply(*transitions):
+            if await self.sandboxes.apply(*transitions):
                 return True
-            found = await self._sandboxes.find(sandbox.sandbox_id)
+            found = await self.sandboxes.find(sandbox.sandbox_id)
         return False
 
     async def _bill_all(self, usages: Sequence[Usage]) -> int:
         cause = self._cause()
-        bills = await self._store.bills_of([usage.usage_id for usage in usages])
+        bills = await self.store.bills_of([usage.usage_id for usage in usages])
         made = await for_each(
             usages,
             lambda usage: self._bill(usage, bills.get(usage.usage_id, ()), cause),
@@ -104,24 +94,24 @@ class MakeBills:
         """Returns the number of new bills."""
         async for _ in ConflictRetries():
             transitions = bill_usage(usage, bills, new_id=_new_id, cause=cause)
-            if not transitions or await self._store.apply(*transitions):
+            if not transitions or await self.store.apply(*transitions):
                 return sum(each.before is None for each in transitions)
-            usage = await self._store.find_usage(usage.usage_id) or usage
-            bills = (await self._store.bills_of([usage.usage_id])).get(usage.usage_id, ())
+            usage = await self.store.find_usage(usage.usage_id) or usage
+            bills = (await self.store.bills_of([usage.usage_id])).get(usage.usage_id, ())
         return 0
 
     async def _warn_spenders(self) -> int:
         cause, warned = self._cause(), 0
-        for spending in await self._store.spendings(cause.at.date().replace(day=1)):
+        for spending in await self.store.spendings(cause.at.date().replace(day=1)):
             warning = warn_of_spending(
                 spending,
-                currency=self._prices.currency,
-                notification_id=self._ids.notification(),
+                currency=self.prices.currency,
+                notification_id=self.ids.notification(),
                 cause=cause,
             )
-            warned += warning is not None and await self._store.apply(warning)
+            warned += warning is not None and await self.store.apply(warning)
         return warned
 
     def _cause(self) -> Cause:
         """One for each batch: a run may take long."""
-        return Cause.by(ACTOR, self._clock)
+        return Cause.by(ACTOR, self.clock)

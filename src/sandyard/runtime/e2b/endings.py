@@ -7,7 +7,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
@@ -82,31 +82,24 @@ def run_id_of(kind: Kind, metadata: Mapping[str, str]) -> RunId:
     return RunId(kind, metadata["id"], metadata["attempt"])
 
 
+@dataclass(slots=True, eq=False)
 class Endings:
-    def __init__(
-        self,
-        control: E2bControl,
-        connections: Connections,
-        snapshots: SnapshotRecords,
-        *,
-        node: str,
-        clock: Clock,
-    ) -> None:
-        self._control = control
-        self._connections = connections
-        self._snapshots = snapshots
-        self._node = node
-        self._clock = clock
+    control: E2bControl
+    connections: Connections
+    snapshots: SnapshotRecords
+    _: KW_ONLY
+    node: str
+    clock: Clock
 
     async def end(
         self, folder: E2bRunFolder, reason: EndReason, *, code: int | None = None
     ) -> Ended:
         """End a running machine."""
-        return await self._close(folder, reason, ended_at=self._clock.now(), code=code)
+        return await self._close(folder, reason, ended_at=self.clock.now(), code=code)
 
     async def end_paused_or_gone(self, folder: E2bRunFolder, up: Up) -> Ended:
         """Record the end of a machine that E2B has paused or lost: by its deadline, or killed."""
-        now = self._clock.now()
+        now = self.clock.now()
         if now >= up.deadline_at - _CLOCK_SKEW_SEC:
             return await self._close(folder, "timeout", ended_at=min(now, up.deadline_at))
         seen_at = max(up.created_at, folder.last_heartbeat_at())
@@ -149,28 +142,28 @@ class Endings:
         try:
             return replace(ended, snapshot=await self._take_snapshot(folder))
         except (E2bGoneError, NotRunningError) as error:
-            if await self._control.state(folder.sandbox_id() or "") != "gone":
+            if await self.control.state(folder.sandbox_id() or "") != "gone":
                 raise E2bUnavailableError(reason="it was paused meanwhile") from error
             return replace(ended, snapshot_error="E2B has it no more")
         except UnavailableError as error:
-            if self._clock.now() - ended.ended_at < self._control.timeouts.snapshot_retry_sec:
+            if self.clock.now() - ended.ended_at < self.control.timeouts.snapshot_retry_sec:
                 raise
             return replace(ended, snapshot_error=error.message)
 
     async def _take_snapshot(self, folder: E2bRunFolder) -> Snapshot:
         """Only a running machine can be snapshotted, so a paused one is resumed first."""
         sandbox_id = folder.sandbox_id() or ""
-        lifetime_sec = 2 * self._control.timeouts.snapshot_sec
-        machine = await self._connections.resumed(
+        lifetime_sec = 2 * self.control.timeouts.snapshot_sec
+        machine = await self.connections.resumed(
             sandbox_id, folder.run_id, lifetime_sec=lifetime_sec
         )
         await machine.end_processes()  # a snapshot includes processes
         await asyncio.to_thread(folder.save_log, await machine.read_log())
         size = (await machine.usage()).workspace_bytes
         name = _NOT_A_NAME.sub("-", str(folder.run_id).lower())
-        snapshot_id = await self._control.take_snapshot(sandbox_id, name=name)
-        snapshot = Snapshot(snapshot_id, size, self._clock.now())
-        self._snapshots.add(snapshot)
+        snapshot_id = await self.control.take_snapshot(sandbox_id, name=name)
+        snapshot = Snapshot(snapshot_id, size, self.clock.now())
+        self.snapshots.add(snapshot)
         return snapshot
 
     async def _save_log(self, folder: E2bRunFolder) -> None:
@@ -180,18 +173,18 @@ class Endings:
         if sandbox_id is None or folder.launched_at() is None:
             return
         with suppress(UnavailableError, E2bGoneError, NotRunningError):
-            machine = await self._connections.to_running(sandbox_id, folder.run_id)
+            machine = await self.connections.to_running(sandbox_id, folder.run_id)
             await asyncio.to_thread(folder.save_log, await machine.read_log())
 
     async def _kill(self, folder: E2bRunFolder) -> None:
         """Kill the machine; after a create whose answer was lost, the one it made."""
         sandbox_id = folder.sandbox_id()
         if sandbox_id is not None:
-            self._connections.drop(sandbox_id)
-            await self._control.kill(sandbox_id)
+            self.connections.drop(sandbox_id)
+            await self.control.kill(sandbox_id)
             return
         run_id = folder.run_id
-        of_kind = metadata_of_kind(run_id.kind, node=self._node)
-        for found in await self._control.list_by_metadata(of_kind):
+        of_kind = metadata_of_kind(run_id.kind, node=self.node)
+        for found in await self.control.list_by_metadata(of_kind):
             if run_id_of(run_id.kind, found.metadata) == run_id:
-                await self._control.kill(found.machine_id)
+                await self.control.kill(found.machine_id)

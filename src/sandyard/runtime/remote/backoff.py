@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable
 from copy import copy
+from dataclasses import KW_ONLY, dataclass, field
 
 from sandyard.runtime.remote.errors import BackingOffError, Refusal
 
@@ -15,38 +16,32 @@ _MANY = 1000
 """The number of sandboxes tracked before stale entries are removed."""
 
 
+@dataclass(slots=True, eq=False)
 class Backoff:
     """Shared by all calls to a service with one key, or by all calls into one machine. After a 429
     or 5xx no call is sent before the time that the response gave, at most a minute. If it gave
     none, the delay doubles with each refusal and has jitter, so that servers do not retry at the
     same time."""
 
-    def __init__(
-        self,
-        *,
-        first_sec: float = _FIRST_SEC,
-        longest_sec: float = _LONGEST_SEC,
-        now: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self._first_sec = first_sec
-        self._longest_sec = longest_sec
-        self._now = now
-        self._chance = chance
-        self._refusals = 0
-        self._refusal: Refusal = "failed"
-        self._not_before = 0.0
+    _: KW_ONLY
+    first_sec: float = _FIRST_SEC
+    longest_sec: float = _LONGEST_SEC
+    now: Callable[[], float] = time.monotonic
+    chance: Callable[[], float] = random.random
+    _refusals: int = field(default=0, init=False)
+    _refusal: Refusal = field(default="failed", init=False)
+    _not_before: float = field(default=0.0, init=False)
 
     @property
     def left_sec(self) -> float:
         """Seconds until the next call may be sent."""
-        return max(0.0, self._not_before - self._now())
+        return max(0.0, self._not_before - self.now())
 
     @property
     def is_long_over(self) -> bool:
         """True if nothing was refused in the last minute; the next refusal then counts as the
         first."""
-        return self._now() - self._not_before > _LONGEST_RETRY_AFTER_SEC
+        return self.now() - self._not_before > _LONGEST_RETRY_AFTER_SEC
 
     async def wait(self, *, within_sec: float) -> None:
         """Return when a call may be sent; raise BackingOffError at once if that exceeds the
@@ -62,17 +57,17 @@ class Backoff:
             self._refusals += 1
         self._refusal = refusal
         pause = self._pause() if retry_after is None else min(retry_after, _LONGEST_RETRY_AFTER_SEC)
-        self._not_before = max(self._not_before, self._now() + pause)
+        self._not_before = max(self._not_before, self.now() + pause)
 
     def answered(self) -> None:
         self._refusals = 0
 
     def sending_at(self) -> float:
-        return self._now()
+        return self.now()
 
     def _pause(self) -> float:
-        doubled: float = self._first_sec * 2 ** min(max(self._refusals, 1) - 1, 20)
-        return min(doubled, self._longest_sec) * (1 + self._chance()) / 2
+        doubled: float = self.first_sec * 2 ** min(max(self._refusals, 1) - 1, 20)
+        return min(doubled, self.longest_sec) * (1 + self.chance()) / 2
 
 
 class SandboxBackoffs:

@@ -76,25 +76,19 @@ class Terminals:
         return Terminal(session.processes, process, offset, using)
 
 
+@dataclass(slots=True, eq=False)
 class Terminal:
     """One process, shown from an offset on. It outlives the connection."""
 
-    def __init__(
-        self,
-        processes: Processes,
-        process: Process,
-        offset: int,
-        keep_using: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
-        self._keep_using = keep_using
-        self._processes = processes
-        self._process = process
-        self._offset = offset
+    processes: Processes
+    process: Process
+    offset: int
+    keep_using: Callable[[], Coroutine[Any, Any, None]]
 
     async def serve(self, client: TerminalClient, until_revoked: Coroutine[Any, Any, None]) -> None:
         """Return when the process has ended and all output was shown, or the client is gone; raises
         the errors of `until_revoked`."""
-        work = (self._show(client), self._type(client), self._keep_using(), until_revoked)
+        work = (self._show(client), self._type(client), self.keep_using(), until_revoked)
         tasks = [asyncio.create_task(each) for each in work]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -106,13 +100,13 @@ class Terminal:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _show(self, client: TerminalClient) -> None:
-        await client.tell("attached", command_id=self._process.id, offset=self._offset)
-        process_id = self._process.id
-        async for output in self._processes.output(process_id, offset=self._offset, follow=True):
+        await client.tell("attached", command_id=self.process.id, offset=self.offset)
+        process_id = self.process.id
+        async for output in self.processes.output(process_id, offset=self.offset, follow=True):
             if output.skipped:
                 await client.tell("skipped", bytes=output.skipped)
             await client.show(output.data)
-        ended = await self._processes.wait(process_id)
+        ended = await self.processes.wait(process_id)
         await client.tell("exit", exit_code=ended.exit_code)
 
     async def _type(self, client: TerminalClient) -> None:
@@ -124,6 +118,6 @@ class Terminal:
 
     async def _take(self, typed: Keys | Resize) -> None:
         if isinstance(typed, Keys):
-            await self._processes.write_input(self._process.id, typed.data)
+            await self.processes.write_input(self.process.id, typed.data)
         else:
-            await self._processes.resize(self._process.id, typed.size)
+            await self.processes.resize(self.process.id, typed.size)
