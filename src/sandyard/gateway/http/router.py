@@ -1,14 +1,72 @@
 """Calls of accounts for access tokens."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Depends, Path, Request
+from pydantic import BaseModel, ConfigDict, Field
 
-from sandyard.gateway.http.schemas import AccessTokenAnswer, ProjectTokenBody, SandboxTokenBody
+from sandyard.gateway.credentials import PARAMETER
 from sandyard.gateway.model import PageScope
-from sandyard.gateway.service import Issuer, TokenIssue
+from sandyard.gateway.service import IssuedToken, Issuer, TokenIssue
 from sandyard.kit.http.routes import GuardedRoutes, caller_of
+from sandyard.kit.http.schemas import example, inline
+
+_LONGEST_MINUTES = 24 * 60
+_EXAMPLE = {
+    "token": "sat-eyJhbGciOiJIUzI1NiJ9.e30.c2lnbmF0dXJl",
+    "url": "http://3000-sbx-1m4p7s0v3y6b9e2hk.localhost:8080/?"
+    f"{PARAMETER}=sat-eyJhbGciOiJIUzI1NiJ9.e30.c2lnbmF0dXJl",
+    "expires_at": "2026-10-30T10:00:00Z",
+}
+
+Minutes = Annotated[int, Field(ge=1, le=_LONGEST_MINUTES, description="Lifetime of the token")]
+TokenScope = Annotated[PageScope, inline(PageScope)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    minutes: Minutes = 60
+
+    @property
+    def lasts(self) -> timedelta:
+        return timedelta(minutes=self.minutes)
+
+
+class SandboxTokenBody(_Body):
+    model_config = ConfigDict(extra="forbid", **example(port=3000, minutes=60))
+
+    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        None, description="The port that it is valid for; default: all ports"
+    )
+
+
+class ProjectTokenBody(_Body):
+    model_config = ConfigDict(extra="forbid", **example(scopes=["view", "status"], minutes=60))
+
+    scopes: list[TokenScope] = Field(
+        default=[PageScope.VIEW],
+        min_length=1,
+        max_length=len(PageScope),
+        description="`view` opens the preview; `status` and `sync` allow these two calls, with the "
+        "token sent as `Authorization: Bearer …`",
+    )
+
+
+class AccessTokenAnswer(BaseModel):
+    model_config = example(**_EXAMPLE)
+
+    token: str = Field(description="Send it as `X-Access-Token` to the sandbox's host")
+    url: str | None = Field(description="A link that opens it in a browser; null without `view`")
+    expires_at: datetime
+
+    @classmethod
+    def of(cls, issued: IssuedToken) -> Self:
+        link = None if issued.url is None else f"{issued.url}?{PARAMETER}={issued.token}"
+        return cls(token=issued.token, url=link, expires_at=issued.grant.expires_at)
+
 
 Caller = Annotated[Issuer, Depends(caller_of)]
 

@@ -1,23 +1,73 @@
 """Calls about notifications."""
 
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
 
-from sandyard.kit.http.schemas import Cursor, Limit
+from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes, admin_routes
 from sandyard.platform.entities.model import Listing
-from sandyard.platform.notifications.model import NotificationFilter, NotificationType
-from sandyard.platform.notifications.schemas import (
-    BroadcastAnswer,
-    BroadcastBody,
-    NotificationAnswer,
-    NotificationPage,
-    ReadAllAnswer,
-)
+from sandyard.platform.http.fields import Answer, Name, Prose, RequestBody
+from sandyard.platform.notifications.model import Notice, NotificationFilter, NotificationType
 from sandyard.platform.notifications.service import Notifications
+
+
+class NotificationAnswer(Answer):
+    model_config = example(
+        notification_id="not-3f6h9k2m5p8r",
+        title="Maintenance on Sunday",
+        message="Sandboxes stop at 02:00 UTC and can be started again at 03:00.",
+        type="info",
+        is_read=False,
+        related_entity_type=None,
+        related_entity_id=None,
+        created_at="2026-10-30T09:00:00Z",
+    )
+
+    notification_id: str
+    title: str
+    message: str
+    type: NotificationType
+    is_read: bool
+    related_entity_type: str | None
+    related_entity_id: str | None
+    created_at: datetime
+
+
+class NotificationPage(PageAnswer):
+    notifications: list[NotificationAnswer]
+    next_cursor: str | None
+
+
+class ReadAllAnswer(BaseModel):
+    model_config = example(read=3)
+
+    read: int = Field(description="How many were unread")
+
+
+class BroadcastBody(RequestBody):
+    model_config = example(
+        title="Maintenance on Sunday",
+        message="Sandboxes stop at 02:00 UTC and can be started again at 03:00.",
+    )
+
+    title: Name
+    message: Prose
+    type: NotificationType = NotificationType.INFO
+
+    def notice(self) -> Notice:
+        return Notice(self.title, self.message, self.type)
+
+
+class BroadcastAnswer(BaseModel):
+    model_config = example(sent=42)
+
+    sent: int = Field(description="How many accounts it was sent to")
+
 
 _NotificationId = Annotated[str, Path(description="The id, from the listing")]
 

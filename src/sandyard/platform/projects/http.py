@@ -1,23 +1,54 @@
 """Calls about projects."""
 
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from sandyard.kit.http.schemas import Cursor, Limit
+from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.entities.model import Listing
-from sandyard.platform.http.fields import Search
+from sandyard.platform.http.fields import Answer, NamedBody, NewNamedBody, Search
 from sandyard.platform.projects.model import ProjectFilter, ProjectSort, ProjectStatus
-from sandyard.platform.projects.schemas import (
-    NewProjectBody,
-    ProjectAnswer,
-    ProjectBody,
-    ProjectPage,
-)
 from sandyard.platform.projects.service import Projects
+
+
+class NewProjectBody(NewNamedBody):
+    model_config = example(name="Shop", description="The web shop and its admin pages")
+
+
+class ProjectBody(NamedBody):
+    """Fields that are left out stay as they are."""
+
+    model_config = example(name="Web shop")
+
+
+class ProjectAnswer(Answer):
+    model_config = example(
+        project_id="prj-4k8s0m2q6w1c9x7ab",
+        name="Shop",
+        description="The web shop and its admin pages",
+        status="active",
+        is_default=False,
+        created_at="2026-10-30T09:00:00Z",
+        updated_at="2026-10-30T09:00:00Z",
+    )
+
+    project_id: str
+    name: str
+    description: str | None
+    status: ProjectStatus
+    is_default: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+class ProjectPage(PageAnswer):
+    projects: list[ProjectAnswer]
+    next_cursor: str | None
+
 
 _ProjectId = Annotated[str, Path(description="The id from the response that created it")]
 

@@ -1,22 +1,59 @@
 """Calls about the variables and secrets of projects and sandboxes."""
 
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Self
 
 from fastapi import APIRouter, Path
+from pydantic import Field, StrictBool, StrictStr
 
-from sandyard.kit.http.schemas import Cursor, Limit
+from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
 from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.patterns import NO_NUL, pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.access.routes import Caller, account_routes, run_routes
+from sandyard.platform.http.fields import Answer, RequestBody
 from sandyard.platform.sandboxes.http import SandboxId
-from sandyard.platform.variables.schemas import (
-    NAME,
-    VariableAnswer,
-    VariableBody,
-    VariableList,
-)
+from sandyard.platform.variables.model import Variable
 from sandyard.platform.variables.service import ParentResources, Variables
+
+NAME = pattern(
+    r"^[A-Za-z_][A-Za-z0-9_]*$", "must be letters, digits and _, and begin with no digit"
+)
+Value = Annotated[StrictStr, Field(max_length=32 * 1024, pattern=NO_NUL)]
+
+
+class VariableBody(RequestBody):
+    model_config = example(value="postgres://app@db/shop", secret=True)
+
+    value: Value
+    secret: StrictBool = Field(False, description="Its value is never shown again")  # noqa: FBT003
+
+
+class VariableAnswer(Answer):
+    model_config = example(
+        name="DATABASE_URL",
+        is_secret=True,
+        value=None,
+        created_at="2026-10-30T09:00:00Z",
+        updated_at="2026-10-30T09:00:00Z",
+    )
+
+    name: str
+    is_secret: bool
+    value: str | None = Field(description="Null if it is secret")
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, variable: Variable, value: str | None) -> Self:
+        return super().of(variable, value=value)
+
+
+class VariableList(PageAnswer):
+    variables: list[VariableAnswer]
+    next_cursor: str | None
+
 
 VariableName = Annotated[
     str, Path(max_length=255, pattern=NAME, description="The name of the environment variable")

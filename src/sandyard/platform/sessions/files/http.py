@@ -2,29 +2,76 @@
 
 import posixpath
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field, StrictStr
 
+from sandyard.kit.clock import utc_time
 from sandyard.kit.http.byte_ranges import parse_range
 from sandyard.kit.http.routes import GuardedRoutes
+from sandyard.kit.http.schemas import example
 from sandyard.kit.paging import InvalidCursorError, decode_cursor, encode_cursor
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, inside_routes
+from sandyard.platform.http.fields import Answer, RequestBody
 from sandyard.platform.sandboxes.http import SandboxId
-from sandyard.platform.sessions.files.schemas import (
-    NO_NUL,
-    FileAnswer,
-    FileList,
-    FolderBody,
-    MoveBody,
-)
 from sandyard.platform.sessions.service import Sessions
 from sandyard.runtime.errors import FileRefusedError
-from sandyard.runtime.sessions.model import WORKSPACE, FileInfo, FileSelection
+from sandyard.runtime.sessions.model import WORKSPACE, FileInfo, FileKind, FileSelection
 from sandyard.runtime.sessions.ports import Files
+
+NO_NUL = pattern(r"^[^\x00]+$", "must have no NUL")
+BodyPath = Annotated[StrictStr, Field(min_length=1, max_length=4095, pattern=NO_NUL)]
+
+
+class MoveBody(RequestBody):
+    model_config = example(source="draft.txt", target="docs/final.txt")
+
+    source: BodyPath
+    target: BodyPath
+
+
+class FolderBody(RequestBody):
+    model_config = example(path="docs/images")
+
+    path: BodyPath
+
+
+class FileAnswer(Answer):
+    model_config = example(
+        path="/workspace/app/main.py",
+        name="main.py",
+        kind="file",
+        size_bytes=1204,
+        mode="0644",
+        modified_at="2026-10-30T09:00:00Z",
+        target=None,
+    )
+
+    path: str
+    name: str
+    kind: FileKind
+    size_bytes: int
+    mode: str = Field(description="Permissions, in octal")
+    modified_at: datetime
+    target: str | None = Field(description="Of a link: its target")
+
+    @classmethod
+    def of(cls, info: FileInfo) -> Self:
+        modified_at = utc_time(info.modified_at)
+        return super().of(info, mode=f"{info.mode:04o}", modified_at=modified_at)
+
+
+class FileList(BaseModel):
+    model_config = example(files=[], next_cursor=None)
+
+    files: list[FileAnswer] = Field(description="Sorted by path")
+    next_cursor: str | None
+
 
 _OCTAL = pattern(r"^0?[0-7]{3}$", "must be permissions in octal, such as 0755")
 _LONG_CURSOR = pattern(
