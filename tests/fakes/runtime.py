@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sandyard.runtime.errors import NotRunningError, RunNotFoundError
+from sandyard.runtime.errors import IsolationMissingError, NotRunningError, RunNotFoundError
 from sandyard.runtime.guest.program import ProgramState, ProgramStatus
 from sandyard.runtime.model import (
     Ended,
     FileChanges,
+    IsolationMode,
     Kind,
     Limits,
     Program,
@@ -19,6 +20,7 @@ from sandyard.runtime.model import (
     RunState,
     Sample,
     Snapshot,
+    stronger,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.sessions.model import WORKSPACE
@@ -37,15 +39,22 @@ class FakeRuntime:
         self.networks: dict[str, Network] = {}
         self.may_start = asyncio.Event()
         """Starts wait for it."""
+        self.isolation: IsolationMode = "bubblewrap"
+        self.missing: set[IsolationMode] = set()
+        """Isolations that this host does not have."""
         self.may_start.set()
 
-    async def check(self) -> None: ...
+    async def check(self, isolation: IsolationMode | None = None) -> None:
+        if isolation in self.missing:
+            raise IsolationMissingError
 
     async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
         await self.may_start.wait()
         now = time.time()
         state = _program(program, "running" if program.is_launched else "stopped", now)
-        running = Running(run_id, 8080, now, now + limits.max_running_sec, state)
+        isolation = stronger(self.isolation, program.isolation)
+        until = now + limits.max_running_sec
+        running = Running(run_id, 8080, now, until, state, isolation=isolation)
         self._machines[run_id] = FakeMachine(self._folder / str(run_id))
         if program.archive_id is not None and program.snapshot_id is None:
             files = (await self._machines[run_id].connect()).files

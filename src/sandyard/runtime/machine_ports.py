@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandyard.runtime.model import (
+    IsolationMode,
     Kind,
     Log,
     MachineSpec,
@@ -41,8 +42,9 @@ class Machines(Protocol):
     an end.
     """
 
-    async def check(self) -> None:
-        """Return if machines can be made here, with the requested isolation."""
+    async def check(self, isolation: IsolationMode | None = None) -> None:
+        """Return if machines can be made here, with this isolation at least. Raises
+        IsolationMissingError."""
         ...
 
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:

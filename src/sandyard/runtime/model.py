@@ -133,6 +133,8 @@ class Running:
     started_at: float
     deadline_at: float
     program: ProgramState | None = None
+    isolation: IsolationMode | None = None
+    """What its machine is isolated by; None if that is not this runtime's choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ class Up:
     port: int
     created_at: float
     deadline_at: float
+    isolation: IsolationMode | None = None
 
 
 @dataclass(frozen=True, slots=True)

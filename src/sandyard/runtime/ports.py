@@ -6,6 +6,7 @@ from typing import Protocol
 from sandyard.runtime.model import (
     Ended,
     FileChanges,
+    IsolationMode,
     Kind,
     Limits,
     Program,
@@ -29,9 +30,9 @@ class Runtime(Protocol):
     unavailable; that is never reported as an end.
     """
 
-    async def check(self) -> None:
-        """Return if programs can be started here, with the requested isolation; ask before a
-        start, which does not ask again."""
+    async def check(self, isolation: IsolationMode | None = None) -> None:
+        """Return if programs can be started here, with this isolation at least; ask before a
+        start, which does not ask again. Raises IsolationMissingError."""
         ...
 
     async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:

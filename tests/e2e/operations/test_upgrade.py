@@ -88,7 +88,7 @@ def test_what_0_2_0_kept_in_its_data_dir_is_served_and_by_0_2_0_again(tmp_path: 
         before = data.read(old)
         _on(data_dir, "backup", str(backup))
     plan = _on(data_dir, "db", "upgrade", "--dry-run")
-    assert "platform: version 0023 to 0028\n" in plan
+    assert "platform: version 0023 to 0029\n" in plan
     assert "  Stop the servers of the previous release first.\n" in plan
     with sandyard_serve(data_dir) as new:
         assert data.read(new) == before

@@ -281,6 +281,8 @@ class SandboxAnswer:
     hosts. Always through a proxy"""
     environment: str | None
     """Its root file system, if not the machine's own"""
+    isolation: Literal["none", "bubblewrap", "gvisor"] | None
+    """What its last machine was isolated by; null before its first start"""
     idle_stop_minutes: int | None
     """Stopped after this many minutes without use"""
     status: Literal[
@@ -332,6 +334,7 @@ class TemplateAnswer:
     """The name of a secret, not its value"""
     network: Literal["none", "packages", "internet"] | None
     environment: str | None
+    isolation: Literal["bubblewrap", "gvisor"] | None
     tags: list[str] | None
     warm_machines: int
     created_at: datetime

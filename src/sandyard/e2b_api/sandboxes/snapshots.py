@@ -79,6 +79,7 @@ def _template(name: str, sandbox: Sandbox, base: Template | None) -> NewTemplate
         tags=None,
         network=sandbox.network,
         environment=sandbox.environment,
+        isolation=sandbox.isolation,
         made_from=sandbox.sandbox_id,
         archived_by=sandbox.sandbox_id,
         **of_base,

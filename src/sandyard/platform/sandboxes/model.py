@@ -30,6 +30,7 @@ from sandyard.platform.sandboxes.errors import (
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import Consumer
 from sandyard.runtime.guest.program import ProgramPolicy
+from sandyard.runtime.model import IsolationMode
 from sandyard.runtime.network_model import Network
 
 
@@ -91,6 +92,8 @@ class Sandbox:
     """Further egress and ingress rules, see `TrafficRules`."""
     environment: str | None = None
     """Its root file system; None is the host's /usr."""
+    isolation: IsolationMode | None = None
+    """What its last machine was isolated by; its next ones are so at least."""
     folder: str | None = None
     """The folder of its program in its files; None is the top."""
     archive_id: str | None = None
@@ -183,6 +186,8 @@ class NewSandbox:
     idle_stop_minutes: int | None = None
     archive_id: str | None = None
     """The archive to start with; None is the template's."""
+    isolation: IsolationMode | None = None
+    """What made that archive."""
 
 
 @dataclass(frozen=True, slots=True)

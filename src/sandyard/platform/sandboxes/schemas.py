@@ -33,6 +33,7 @@ from sandyard.platform.sandboxes.model import (
     Status,
 )
 from sandyard.runtime.guest.program import ProgramStatus
+from sandyard.runtime.model import IsolationMode
 from sandyard.runtime.network_model import Network
 
 _LONGEST_RUN_SEC = int(LONGEST_RUN.total_seconds())
@@ -183,6 +184,7 @@ class SandboxAnswer(Answer):
         recycle_on_timeout=False,
         network="packages",
         environment=None,
+        isolation="bubblewrap",
         idle_stop_minutes=60,
         status="running",
         status_reason=None,
@@ -218,6 +220,9 @@ class SandboxAnswer(Answer):
     recycle_on_timeout: bool
     network: NetworkField
     environment: str | None = Field(description="Its root file system, if not the machine's own")
+    isolation: IsolationMode | None = Field(
+        description="What its last machine was isolated by; null before its first start"
+    )
     idle_stop_minutes: int | None = Field(description="Stopped after this many minutes without use")
     status: SandboxStatus
     status_reason: str | None = Field(description="Why it is not running")

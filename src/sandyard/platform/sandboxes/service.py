@@ -36,6 +36,7 @@ from sandyard.platform.sandboxes.ports import TemplateFinder, WritableVariables
 from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.model import Transitions, recycle_sandbox, request_recycling
 from sandyard.platform.sandboxes.runs.node_files import NodeFiles
+from sandyard.platform.sandboxes.runs.program import isolation_of
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.runs.starts import SandboxStarts
 from sandyard.platform.sandboxes.runs.warm import WarmSandboxes
@@ -305,7 +306,7 @@ class Sandboxes:
             if await self._files.recover(sandbox, actor=by.actor):
                 return await decide()
             await self._files.require(sandbox)
-            await self._runtime.check()
+            await self._runtime.check(isolation_of(sandbox, facts.template))
             # The time is read last: a start dated before a slow check would be taken for lost.
             cause = self._node.cause(by.actor)
             return facts, approved.begin(node=self._node.name, cause=cause)

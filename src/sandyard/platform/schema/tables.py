@@ -77,7 +77,7 @@ projects = _table(
 templates = _table(
     "templates",
     text="template_id name description category language owner_account_id repository_url "
-    "repository_ref repository_folder repository_secret network environment made_from "
+    "repository_ref repository_folder repository_secret network environment isolation made_from "
     "start_command ready_command working_folder default_user archived_by",
     boolean="is_official is_public",
     integer="warm_machines",
@@ -108,7 +108,8 @@ notifications = _table(
 sandboxes = _table(
     "sandboxes",
     text="sandbox_id name description template_id owner_account_id project_id network environment "
-    "folder archive_id status status_reason node preview_url latest_snapshot_id program_policy",
+    "isolation folder archive_id status status_reason node preview_url latest_snapshot_id "
+    "program_policy",
     boolean="is_public wake_on_request recycle_on_timeout",
     integer="max_running_seconds idle_stop_minutes attempt",
     big="sequence snapshot_bytes",

@@ -22,6 +22,7 @@ from sandyard.platform.templates.errors import (
     TemplatesLimitError,
     WarmMachinesError,
 )
+from sandyard.runtime.model import IsolationMode
 from sandyard.runtime.network_model import Network
 
 BUILTIN: Mapping[str, tuple[str, str]] = {
@@ -108,6 +109,8 @@ class TemplateFields:
     """The default network of its sandboxes; None is the general default."""
     environment: str | None = None
     """The root file system of its sandboxes; None is the host's."""
+    isolation: IsolationMode | None = None
+    """The weakest of its sandboxes; None is the operator's."""
     warm_machines: int = 0
     """How many warm machines each node has for its next sandboxes."""
     archives: Mapping[str, str] | None = None

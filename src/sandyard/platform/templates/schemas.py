@@ -1,7 +1,7 @@
 """The bodies and answers of templates, as the OpenAPI document describes them."""
 
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -82,6 +82,12 @@ EnvironmentName = Annotated[
         description="The root file system of its sandboxes, imported by the operator",
     ),
 ]
+WantedIsolation = Annotated[
+    Literal["bubblewrap", "gvisor"],
+    Field(
+        description="The weakest isolation of its sandboxes; the server's own, if that is stronger"
+    ),
+]
 DefaultNetwork = Annotated[Network, Field(description="Default network of its sandboxes")]
 WarmMachines = Annotated[
     StrictInt,
@@ -114,6 +120,7 @@ class NewTemplateBody(RequestBody):
     repository_secret: SecretName | None = None
     network: DefaultNetwork | None = None
     environment: EnvironmentName | None = None
+    isolation: WantedIsolation | None = None
     tags: Tags | None = None
     warm_machines: WarmMachines = 0
 
@@ -136,6 +143,7 @@ class TemplateBody(RequestBody):
     repository_secret: SecretName | None = None
     network: DefaultNetwork | None = None
     environment: EnvironmentName | None = None
+    isolation: WantedIsolation | None = None
     tags: Tags | None = None
     warm_machines: WarmMachines = unchanged()
 
@@ -159,6 +167,7 @@ class TemplateAnswer(Answer):
         repository_secret=None,
         network="packages",
         environment=None,
+        isolation=None,
         tags=["api"],
         warm_machines=0,
         created_at="2026-10-30T09:00:00Z",
@@ -182,6 +191,7 @@ class TemplateAnswer(Answer):
     repository_secret: str | None = Field(description="The name of a secret, not its value")
     network: Network | None
     environment: str | None
+    isolation: WantedIsolation | None
     tags: list[str] | None
     warm_machines: int
     created_at: datetime

@@ -1,5 +1,6 @@
 """The use cases of templates."""
 
+from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
 
 from sandyard.kit.changes.events import actor
@@ -23,6 +24,7 @@ from sandyard.platform.templates.model import (
     update_template,
 )
 from sandyard.platform.templates.ports import RootFileSystems, TemplateStore
+from sandyard.runtime.model import IsolationMode
 
 
 def new_id() -> str:
@@ -37,12 +39,14 @@ class Templates(OwnedEntities[Template, TemplateStore]):
         self,
         store: TemplateStore,
         root_file_systems: RootFileSystems,
+        require_isolation: Callable[[IsolationMode | None], Awaitable[None]],
         *,
         clock: Clock,
         per_account: int,
     ) -> None:
         super().__init__(store, clock=clock)
         self._root_file_systems = root_file_systems
+        self._require_isolation = require_isolation
         self._per_account = per_account
 
     async def add_official(self) -> None:
@@ -68,8 +72,9 @@ class Templates(OwnedEntities[Template, TemplateStore]):
         self, principal: Principal, wanted: NewTemplate, *, template_id: str | None = None
     ) -> Template:
         """OfficialTemplateError, TemplateNameTakenError, TemplatesLimitError,
-        EnvironmentUnknownError. `template_id` is one that was given out before."""
-        require_environment(wanted.environment, await self._root_file_systems.names())
+        EnvironmentUnknownError, IsolationMissingError. `template_id` is one that was given out
+        before."""
+        await self._require_here(wanted.environment, wanted.isolation)
         cause, own_id = self._cause(principal), template_id or new_id()
         quota = CountQuota(ResourceKind.TEMPLATES, principal.account_id, self._per_account)
 
@@ -87,8 +92,9 @@ class Templates(OwnedEntities[Template, TemplateStore]):
     async def update(
         self, principal: Principal, template_id: str, changes: FieldChanges
     ) -> Template:
-        """TemplateReadOnlyError, TemplateNameTakenError, EnvironmentUnknownError."""
-        require_environment(changes.get("environment"), await self._root_file_systems.names())
+        """TemplateReadOnlyError, TemplateNameTakenError, EnvironmentUnknownError,
+        IsolationMissingError."""
+        await self._require_here(changes.get("environment"), changes.get("isolation"))
         return await self._change(
             principal,
             template_id,
@@ -102,3 +108,9 @@ class Templates(OwnedEntities[Template, TemplateStore]):
             template_id,
             lambda template, cause: delete_template(template, by=principal, cause=cause),
         )
+
+    async def _require_here(self, environment: str | None, isolation: IsolationMode | None) -> None:
+        """That this node has what sandboxes of the template are to have."""
+        require_environment(environment, await self._root_file_systems.names())
+        if isolation is not None:
+            await self._require_isolation(isolation)

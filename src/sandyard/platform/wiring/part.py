@@ -134,14 +134,15 @@ def build_platform(
         clock=shared.clock,
         per_account=settings.platform.projects_per_account,
     )
+    variables = _variables(shared)
+    wired = build_sandboxes(shared, variables, runtime)
     templates = Templates(
         SqlTemplateStore(shared.database, shared.transitions),
         NodeRootFileSystems(settings.sandboxes, data_dir),
+        wired.runtime.check,
         clock=shared.clock,
         per_account=settings.platform.templates_per_account,
     )
-    variables = _variables(shared)
-    wired = build_sandboxes(shared, variables, runtime)
     database = shared.database
     data = SqlAccountDataStore(database, shared.transitions, clock=shared.clock)
     erasure = EraseDeletedAccounts(data, wired.sandboxes, clock=shared.clock)

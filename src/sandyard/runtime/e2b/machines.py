@@ -28,6 +28,7 @@ from sandyard.runtime.errors import (
 from sandyard.runtime.machine_ports import Egress
 from sandyard.runtime.model import (
     Ended,
+    IsolationMode,
     Kind,
     Log,
     MachineSpec,
@@ -73,7 +74,7 @@ class E2bMachines:
             control, self._connections, self._snapshots, node=options.node, clock=clock
         )
 
-    async def check(self) -> None:
+    async def check(self, isolation: IsolationMode | None = None) -> None:  # noqa: ARG002
         await self._control.check()
 
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:

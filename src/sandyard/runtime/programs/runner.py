@@ -27,6 +27,7 @@ from sandyard.runtime.model import (
     LOG_LINE_BYTES,
     Ended,
     FileChanges,
+    IsolationMode,
     Kind,
     Limits,
     Log,
@@ -85,8 +86,8 @@ class ProgramRunner:
         self._timeouts = timeouts
         self._clock = clock
 
-    async def check(self) -> None:
-        await self._machines.check()
+    async def check(self, isolation: IsolationMode | None = None) -> None:
+        await self._machines.check(isolation)
 
     async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
         check_startable(await self.refresh(run_id))

@@ -76,7 +76,8 @@ class ProgramStart:
         started_at = await self.launch(session, up, program)
         deadline_at = self._clock.now() + limits.max_running_sec
         deadline_at = await self._machines.set_deadline(run_id, deadline_at)
-        self._record.write_running(Running(run_id, up.port, started_at, deadline_at))
+        running = Running(run_id, up.port, started_at, deadline_at, isolation=up.isolation)
+        self._record.write_running(running)
 
     async def _fill(self, run_id: RunId, session: Session, program: Program) -> None:
         source = program.source

@@ -149,7 +149,7 @@ class WarmRuns:
         run_id = RunId("warm", pool.name, f"{pool.version}-{secrets.token_hex(6)}")
         limits = replace(pool.limits, max_running_sec=_LIFETIME_SEC)
         try:
-            await self._runtime.check()
+            await self._runtime.check(pool.program.isolation)
             running = await self._runtime.start(run_id, pool.program, limits)
         except (StartFailedError, InvalidError, NotFoundError, UnavailableError) as error:
             logger.warning(

@@ -25,6 +25,7 @@ from sandyard.platform.usage.model import (
     record_storage,
     storage_usage,
 )
+from sandyard.runtime.model import IsolationMode
 
 LONGEST_START = timedelta(minutes=10)
 """A start that takes longer has failed, on any node."""
@@ -52,6 +53,7 @@ class Started:
     started_at: datetime
     timeout_at: datetime
     program: Mapping[str, Any] | None = None
+    isolation: IsolationMode | None = None
 
 
 def record_started(
@@ -65,6 +67,7 @@ def record_started(
         status=Status.RUNNING,
         preview_url=run.url,
         program=run.program,
+        isolation=run.isolation,
         started_at=run.started_at,
         timeout_at=run.timeout_at,
         stopped_at=None,

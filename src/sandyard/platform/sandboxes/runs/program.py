@@ -6,7 +6,7 @@ from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.sandboxes.model import DEFAULT_NETWORK, Sandbox
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
 from sandyard.platform.templates.model import Template
-from sandyard.runtime.model import Limits, Program, Repository
+from sandyard.runtime.model import IsolationMode, Limits, Program, Repository, stronger
 
 
 def program_of(
@@ -27,7 +27,14 @@ def program_of(
         rules=TrafficRules.of(sandbox).egress,
         policy=sandbox.program_policy or "on_failure",
         is_launched=is_launched,
+        isolation=isolation_of(sandbox, template),
     )
+
+
+def isolation_of(sandbox: Sandbox, template: Template | None) -> IsolationMode | None:
+    """The weakest that it may have: what its template asks for, and what it has had."""
+    asked = None if template is None else template.isolation
+    return asked if sandbox.isolation is None else stronger(sandbox.isolation, asked)
 
 
 def default_program(template: Template) -> Program:
@@ -40,6 +47,7 @@ def default_program(template: Template) -> Program:
         network=template.network or DEFAULT_NETWORK,
         root=template.environment,
         archive_id=template.archive_of(None),
+        isolation=template.isolation,
     )
 
 

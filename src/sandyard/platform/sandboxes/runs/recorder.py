@@ -70,6 +70,7 @@ class RunRecorder:
             utc_time(running.started_at),
             utc_time(running.deadline_at),
             await self._program_of(running),
+            running.isolation,
         )
         return await self._change(
             sandbox_id, lambda sandbox, _: record_started(sandbox, run, **inputs)

@@ -53,7 +53,8 @@ class Enforcement:
     def describe(self) -> dict[str, str]:
         """For each limit whether the kernel holds it (promised), or it is checked from time to time
         (advisory); and whether there is root."""
-        root = "available, with sudo" if self.has_root else f"none: {self.no_root}"
+        how = "by the API; no sudo inside" if self.isolation == "gvisor" else "with sudo"
+        root = f"available, {how}" if self.has_root else f"none: {self.no_root}"
         return {
             "isolation": _ISOLATION[self.isolation],
             "memory": "; ".join([self._memory(), *self.warnings()]),

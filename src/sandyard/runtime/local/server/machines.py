@@ -88,8 +88,9 @@ class LocalMachines:
         self._is_checked = False
         self._enforcement = Enforcement()
 
-    async def check(self) -> None:
+    async def check(self, isolation: IsolationMode | None = None) -> None:
         await self._check_host()
+        await self._require_isolation(isolation)
         await _in_thread(self._reserve.require)
 
     async def _check_host(self) -> None:

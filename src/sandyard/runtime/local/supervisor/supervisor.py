@@ -275,7 +275,8 @@ class Supervisor:
     ) -> None:
         now = self._clock.now()
         spec = self._spec
-        self._folder.write_up(Up(spec.run_id, spec.port, now, now + spec.lifetime_sec))
+        until = now + spec.lifetime_sec
+        self._folder.write_up(Up(spec.run_id, spec.port, now, until, spec.isolation))
         self._report_start()
         deadline = asyncio.ensure_future(until_deadline(self._folder, self._clock))
         ends: dict[asyncio.Future[Any], tuple[EndReason, float]] = {

@@ -61,6 +61,12 @@ def test_a_server_that_cannot_fix_the_oom_score_says_so() -> None:
     assert "CAP_SYS_RESOURCE" not in Enforcement().describe()["memory"]
 
 
+def test_sudo_is_not_promised_where_it_does_not_work() -> None:
+    assert Enforcement(has_root=True).describe()["root"] == "available, with sudo"
+    of_gvisor = Enforcement(isolation="gvisor", has_root=True).describe()
+    assert of_gvisor["root"] == "available, by the API; no sudo inside"
+
+
 @pytest.mark.parametrize("size", [1 << 20, 40 << 20, 2 << 30, 1000 << 30])
 def test_an_image_has_room_for_what_may_be_stored(size: int) -> None:
     assert size < image_bytes(size) - 256 * file_count(size) < size * 1.05 + (5 << 20)
