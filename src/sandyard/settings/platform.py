@@ -123,9 +123,9 @@ class SandboxSettings(Section):
     sandbox_runtime: Literal["local", "e2b"] = "local"
     """Where sandboxes run: this machine, or E2B."""
     sandbox_isolation: Literal["auto", "bubblewrap", "gvisor", "none"] = "bubblewrap"
-    """The weakest isolation of sandboxes; a template may ask for a stronger one. `gvisor` gives each
-    sandbox a kernel of its own; `auto` chooses it once per data dir if it works, else bubblewrap.
-    `none` runs programs without isolation: only for code that you trust."""
+    """The weakest isolation of sandboxes; a template may ask for a stronger one. `gvisor` gives
+    each sandbox a kernel of its own; `auto` chooses it once per data dir if it works, else
+    bubblewrap. `none` runs programs without isolation: only for code that you trust."""
     sandbox_domain: str | None = Field(None, pattern=_DOMAIN)
     """Domain of sandboxes: each port has the host `{port}-{sandbox_id}` below it. It may have a
     scheme and a port; default are those of PUBLIC_URL. Unset: `localhost`."""

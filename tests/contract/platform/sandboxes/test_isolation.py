@@ -11,7 +11,13 @@ from tests.support.platform.in_process import MigratedEngines, PlatformApi, code
 from tests.support.platform.sandboxes import act, add_sandbox, add_template
 from tests.support.storage.engines import SQL_ENGINES
 
-NEW = {"name": "strict", "category": "web", "language": "any", "repository_url": "builtin:base"}
+NEW = {
+    "name": "strict",
+    "category": "web",
+    "language": "any",
+    "repository_url": "builtin:base",
+    "min_memory_required": 0.5,
+}
 
 
 @pytest.fixture
