@@ -275,7 +275,7 @@ class Services:
             store,
             clock=clock,
             metrics=metrics,
-            queue=self.queue,
+            waiting=self.queue,
             reservations=reservations,
             assigner=assigner,
             names=names,

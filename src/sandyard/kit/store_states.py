@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from sandyard.kit.errors import ConflictError, UnavailableError
+from sandyard.kit.wired import wired
 
 RIGHT_SEC = 5.0
 """How long a process may use a store after it has begun to read that the store is open."""
@@ -100,26 +101,21 @@ def needs_right() -> bool:
     return not _has_right.get()
 
 
+@wired
 class WriteRight:
     """The right of this process to use a store, which ends by itself.
 
     It counts from before the state was read, by two clocks: one stands still while a process is
     suspended with its machine, as a Lambda function is, and the other one may be set back.
-    """
 
-    def __init__(
-        self,
-        part: str,
-        read: Callable[[], Awaitable[StoreState | None]],
-        *,
-        lasts_sec: float = RIGHT_SEC,
-        check_unset: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        """`check_unset` is called once, if no state was ever set; it may raise."""
-        self._part = part
-        self._read = read
-        self._lasts_sec = lasts_sec
-        self._check_unset = check_unset
+    `check_unset` is called once, if no state was ever set; it may raise."""
+
+    part: str
+    read: Callable[[], Awaitable[StoreState | None]]
+    lasts_sec: float = RIGHT_SEC
+    check_unset: Callable[[], Awaitable[None]] | None = None
+
+    def __post_init__(self) -> None:
         self._ends_at = self._wall_ends_at = self._renew_at = self._refused_until = 0.0
         self._refusal: UnavailableError | None = None
         self._renewal: asyncio.Task[None] | None = None
@@ -156,18 +152,18 @@ class WriteRight:
 
     async def _renew(self) -> None:
         now, wall = time.monotonic(), time.time()
-        state = await self._read()
+        state = await self.read()
         if state is not None and state.phase is not Phase.OPEN:
-            self._refuse(_refusal(self._part, state))
-        if state is None and self._check_unset is not None:
+            self._refuse(_refusal(self.part, state))
+        if state is None and self.check_unset is not None:
             try:
-                await self._check_unset()
+                await self.check_unset()
             except StoreElsewhereError as error:
                 self._refuse(error)
-            self._check_unset = None
+            self.check_unset = None
         self._refusal = None
-        self._ends_at, self._wall_ends_at = now + self._lasts_sec, wall + self._lasts_sec
-        self._renew_at = now + _RENEW_SHARE * self._lasts_sec
+        self._ends_at, self._wall_ends_at = now + self.lasts_sec, wall + self.lasts_sec
+        self._renew_at = now + _RENEW_SHARE * self.lasts_sec
 
     def _refuse(self, error: UnavailableError) -> None:
         self._refusal, self._refused_until = error, time.monotonic() + _REFUSED_SEC

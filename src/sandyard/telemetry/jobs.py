@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from sandyard.kit.clock import Clock, now_ms
+from sandyard.kit.wired import wired
 from sandyard.telemetry.metrics import TelemetryMetrics
 from sandyard.telemetry.model import Retention
 from sandyard.telemetry.ports import ExpiredReadings
@@ -16,39 +17,32 @@ class RetentionReport:
     markers_removed: int = 0
 
 
+@wired
 class RemoveExpired:
     """Removes expired readings in small transactions, so that intake never waits long."""
 
-    def __init__(
-        self,
-        store: ExpiredReadings,
-        *,
-        clock: Clock,
-        metrics: TelemetryMetrics,
-        retention: Retention,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._metrics = metrics
-        self._retention = retention
+    store: ExpiredReadings
+    clock: Clock
+    metrics: TelemetryMetrics
+    retention: Retention
 
     async def run(self) -> RetentionReport:
-        started_ms = now_ms(self._clock)
+        started_ms = now_ms(self.clock)
         report = RetentionReport()
-        await self._remove_readings(self._retention.oldest_ms(started_ms), report)
-        while removed := await self._store.remove_markers(now_ms=started_ms, limit=_PORTION):
+        await self._remove_readings(self.retention.oldest_ms(started_ms), report)
+        while removed := await self.store.remove_markers(now_ms=started_ms, limit=_PORTION):
             report.markers_removed += removed
         return report
 
     async def _remove_readings(self, oldest_ms: int, report: RetentionReport) -> None:
         after = ""
-        while devices := await self._store.devices_with_expired(
+        while devices := await self.store.devices_with_expired(
             oldest_ms=oldest_ms, after=after, limit=_PORTION
         ):
             after = devices[-1]
             for device in devices:
-                while removed := await self._store.remove_expired(
+                while removed := await self.store.remove_expired(
                     device, oldest_ms=oldest_ms, limit=_PORTION
                 ):
                     report.readings_removed += removed
-                    self._metrics.expired.inc(removed)
+                    self.metrics.expired.inc(removed)

@@ -10,6 +10,7 @@ from sandyard.kit.clock import Clock, now_ms
 from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import Page
+from sandyard.kit.wired import wired
 from sandyard.telemetry.errors import (
     BatchSizeExceededError,
     DeviceBusyError,
@@ -51,28 +52,22 @@ _REMOVED_AT_ONCE = 500
 """In one transaction, so that intake never waits long."""
 
 
+@wired
 class Telemetry:
-    def __init__(
-        self,
-        store: TelemetryStore,
-        *,
-        clock: Clock,
-        make_confirmation_id: IdMaker,
-        metrics: TelemetryMetrics,
-        retention: Retention,
-    ) -> None:
-        self._store = store
-        self._clock = clock
+    store: TelemetryStore
+    clock: Clock
+    make_confirmation_id: IdMaker
+    metrics: TelemetryMetrics
+    retention: Retention
+
+    def __post_init__(self) -> None:
         self._locks = KeyedLocks()
-        self._make_confirmation_id = make_confirmation_id
-        self._metrics = metrics
-        self._retention = retention
 
     async def register(self, registration: Registration, *, key_id: str) -> Device:
         """Register the device, or update it; its confirmation id never changes."""
-        cause = Cause.by(actor("key", key_id), self._clock)
+        cause = Cause.by(actor("key", key_id), self.clock)
         seen_at = whole_second(cause.at_ms)
-        confirmation_id = self._make_confirmation_id()
+        confirmation_id = self.make_confirmation_id()
 
         def decide(device: Device | None) -> Transition[Device] | None:
             return decide_registration(
@@ -80,8 +75,8 @@ class Telemetry:
             )
 
         device = await self._change(registration.hardware_id, decide)
-        await self._store.mark_seen(device.hardware_id, seen_at=seen_at)
-        self._metrics.registrations.inc()
+        await self.store.mark_seen(device.hardware_id, seen_at=seen_at)
+        self.metrics.registrations.inc()
         return replace(device, last_seen_at=max(seen_at, device.last_seen_at))
 
     async def ingest(self, raw: Sequence[object]) -> IntakeReport:
@@ -95,24 +90,24 @@ class Telemetry:
         if len(raw) > MAX_BATCH:
             raise BatchSizeExceededError(details={"readings": len(raw), "at_most": MAX_BATCH})
         started = time.perf_counter()
-        received_ms = now_ms(self._clock)
-        good, rejected = validate_all(raw, oldest_ms=self._retention.oldest_ms(received_ms))
+        received_ms = now_ms(self.clock)
+        good, rejected = validate_all(raw, oldest_ms=self.retention.oldest_ms(received_ms))
         report = IntakeReport(rejected=rejected)
         if good:
             await self._insert(good, report, received_ms)
         report.rejected.sort(key=lambda rejection: rejection.index)
-        self._metrics.count(report)
-        self._metrics.intake_latency.observe(time.perf_counter() - started)
+        self.metrics.count(report)
+        self.metrics.intake_latency.observe(time.perf_counter() - started)
         return report
 
     async def _insert(
         self, good: Sequence[tuple[int, Reading]], report: IntakeReport, received_ms: int
     ) -> None:
-        devices = await self._store.find_devices({reading.hardware_id for _, reading in good})
+        devices = await self.store.find_devices({reading.hardware_id for _, reading in good})
         known = [entry for entry in good if entry[1].hardware_id in devices]
         if known:
             claims = first_of_each_id(reading for _, reading in known)
-            stored = await self._store.insert_readings(claims, devices=devices, now_ms=received_ms)
+            stored = await self.store.insert_readings(claims, devices=devices, now_ms=received_ms)
             account_for(known, stored, report)
         report.rejected += [
             Rejection(index, reading.batch_id, RejectionCode.DEVICE_NOT_REGISTERED)
@@ -130,18 +125,18 @@ class Telemetry:
     ) -> Page[Device]:
         """Most recently seen first, or longest silent first; `search` is a part of the name or
         hardware id."""
-        return await self._store.page_of_devices(
+        return await self.store.page_of_devices(
             order=order, search=search, limit=limit, cursor=cursor
         )
 
     async def get_device(self, hardware_id: str) -> Device:
-        devices = await self._store.find_devices([hardware_id])
+        devices = await self.store.find_devices([hardware_id])
         if hardware_id not in devices:
             raise DeviceNotFoundError
         return devices[hardware_id]
 
     async def rename_device(self, hardware_id: str, friendly_name: str | None) -> Device:
-        cause = Cause.by(actor("operator"), self._clock)
+        cause = Cause.by(actor("operator"), self.clock)
         return await self._change(
             hardware_id, lambda device: decide_rename(device, friendly_name, cause)
         )
@@ -154,13 +149,13 @@ class Telemetry:
         """
         await self.get_device(hardware_id)
         await self._remove_readings(hardware_id)
-        cause = Cause.by(actor("operator"), self._clock)
+        cause = Cause.by(actor("operator"), self.clock)
         device = await self._change(hardware_id, lambda device: decide_deletion(device, cause))
         await self._remove_readings(hardware_id)
         return device
 
     async def _remove_readings(self, hardware_id: str) -> None:
-        while await self._store.remove_readings(hardware_id, limit=_REMOVED_AT_ONCE):
+        while await self.store.remove_readings(hardware_id, limit=_REMOVED_AT_ONCE):
             pass
 
     async def list_readings(
@@ -175,7 +170,7 @@ class Telemetry:
         """Newest first, by their timestamps; both ends of the range are included."""
         within = self._within(from_ms, to_ms)
         await self.get_device(hardware_id)
-        return await self._store.page_of_readings(hardware_id, within, limit=limit, cursor=cursor)
+        return await self.store.page_of_readings(hardware_id, within, limit=limit, cursor=cursor)
 
     async def latest(self, hardware_id: str) -> Reading:
         """The reading with the greatest timestamp, whenever it arrived."""
@@ -191,7 +186,7 @@ class Telemetry:
         if within.to_ms // bucket_ms - within.from_ms // bucket_ms >= MAX_BUCKETS:
             raise TooManyBucketsError
         await self.get_device(hardware_id)
-        return await self._store.series(hardware_id, metric, within, bucket_ms=bucket_ms)
+        return await self.store.series(hardware_id, metric, within, bucket_ms=bucket_ms)
 
     async def sensors(
         self, hardware_id: str, *, from_ms: int | None, to_ms: int | None
@@ -199,17 +194,17 @@ class Telemetry:
         """Every sensor with a reading in the range, with its latest value there."""
         within = self._within(from_ms, to_ms)
         await self.get_device(hardware_id)
-        return await self._store.sensors(hardware_id, within)
+        return await self.store.sensors(hardware_id, within)
 
     async def gaps(self, hardware_id: str, metric: str | None, *, from_ms: int, to_ms: int) -> Gaps:
         """When readings with this metric, or all readings, are missing in the range. Nothing is
         missing before the device's registration, or its first reading if that is earlier."""
         within = self._within(from_ms, to_ms)
         device = await self.get_device(hardware_id)
-        portions = self._store.reading_times(hardware_id, metric, within)
+        portions = self.store.reading_times(hardware_id, metric, within)
         times = [at async for portion in portions for at in portion]
         known_from = device.first_registered_at
-        async for portion in self._store.reading_times(hardware_id, None, within):
+        async for portion in self.store.reading_times(hardware_id, None, within):
             known_from = min(known_from, portion[0])
             break
         return find_gaps(times, within.since(known_from))
@@ -220,16 +215,16 @@ class Telemetry:
         """All readings of the range, oldest first, in portions; the device is checked first."""
         within = self._within(from_ms, to_ms)
         await self.get_device(hardware_id)
-        return self._store.readings(hardware_id, within)
+        return self.store.readings(hardware_id, within)
 
     async def _change(
         self, hardware_id: str, decide: Callable[[Device | None], Transition[Device] | None]
     ) -> Device:
         async def find() -> Device | None:
-            return (await self._store.find_devices([hardware_id])).get(hardware_id)
+            return (await self.store.find_devices([hardware_id])).get(hardware_id)
 
         return await change_entity(
-            find, decide, self._store.apply, lock=self._locks.of(hardware_id), busy=DeviceBusyError
+            find, decide, self.store.apply, lock=self._locks.of(hardware_id), busy=DeviceBusyError
         )
 
     def _within(self, from_ms: int | None, to_ms: int | None) -> TimeRange:
@@ -237,4 +232,4 @@ class Telemetry:
         within = TimeRange(from_ms or 0, LATEST_MS if to_ms is None else to_ms)
         if within.from_ms > within.to_ms:
             raise InvalidRangeError
-        return within.since(self._retention.oldest_ms(now_ms(self._clock)))
+        return within.since(self.retention.oldest_ms(now_ms(self.clock)))

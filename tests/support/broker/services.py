@@ -48,7 +48,7 @@ def new_broker(
         store,
         clock=clock,
         metrics=metrics,
-        queue=queue or new_queue(store, clock=clock),
+        waiting=queue or new_queue(store, clock=clock),
         reservations=ReservationCache(store),
         assigner=new_assigner(store, clock=clock),
         names=KnownNames(store, clock=clock),

@@ -46,6 +46,7 @@ from sandyard.kit.errors import (
     SandyardError,
     UnauthorizedError,
 )
+from sandyard.kit.wired import wired
 
 T = TypeVar("T")
 
@@ -83,28 +84,21 @@ class _CachedClient:
     until: float
 
 
+@wired
 class ClientAccess:
-    def __init__(
-        self,
-        store: ClientStore,
-        pool: PoolStore,
-        *,
-        clock: Clock,
-        metrics: BrokerMetrics,
-        turnover_per_hour: int,
-        rate_limit: Callable[[str], RateLimit],
-        access_tokens: AccessTokens | None = None,
-    ) -> None:
-        """`rate_limit` returns the limiter for a rate such as `100/minute`. `turnover_per_hour` is
-        how many sandboxes a client may take in an hour for each lease that it may have; 0: any."""
-        self._store = store
-        self._pool = pool
-        self._clock = clock
-        self._metrics = metrics
-        self._turnover_per_hour = turnover_per_hour
-        self._rate_limit = rate_limit
+    """`rate_limit` returns the limiter for a rate such as `100/minute`. `turnover_per_hour` is
+    how many sandboxes a client may take in an hour for each lease that it may have; 0: any."""
+
+    store: ClientStore
+    pool: PoolStore
+    clock: Clock
+    metrics: BrokerMetrics
+    turnover_per_hour: int
+    rate_limit: Callable[[str], RateLimit]
+    access_tokens: AccessTokens | None = None
+
+    def __post_init__(self) -> None:
         self._limits: dict[str, RateLimit] = {}
-        self._access_tokens = access_tokens
         self._known: dict[str, _CachedClient] = {}
         self._used: dict[str, float] = {}
         self._background = Background()
@@ -113,8 +107,8 @@ class ClientAccess:
         """The caller with this token. Raises UnauthorizedError, or InsufficientScopeError."""
         if token.startswith(PREFIX):
             caller = await self._caller(token)
-        elif self._access_tokens is not None and token.count(".") == 2:
-            caller = await self._access_tokens.caller(token)
+        elif self.access_tokens is not None and token.count(".") == 2:
+            caller = await self.access_tokens.caller(token)
         else:
             raise UnauthorizedError
         if scope not in caller.scopes:
@@ -132,7 +126,7 @@ class ClientAccess:
             return
         wait = await self._limiter(caller.rate).wait_for(caller.name)
         if wait is not None:
-            self._metrics.client_refused.labels("rate").inc()
+            self.metrics.client_refused.labels("rate").inc()
             raise ClientRateLimitedError(retry_after=wait)
 
     async def limited(
@@ -146,10 +140,10 @@ class ClientAccess:
         """
         if caller.max_leases is None:
             return await claim()
-        now_ms = int(self._clock.now() * 1000)
+        now_ms = int(self.clock.now() * 1000)
         slot = await self._take_slot(caller, lease_key, caller.max_leases, now_ms)
         if slot is Slot.USED and not await self._is_in_use(lease_key):  # its lease has ended
-            await self._store.free_slot(caller.name, lease_key, if_used=True)
+            await self.store.free_slot(caller.name, lease_key, if_used=True)
             slot = await self._take_slot(caller, lease_key, caller.max_leases, now_ms)
         if slot in SLOT_REFUSED and not await self._is_in_use(lease_key):
             raise self._refusal(caller, slot, ClientLeaseLimitError, now_ms)
@@ -157,7 +151,7 @@ class ClientAccess:
             answer = await claim()
         except _REFUSALS:  # the slot stays if the same track and key called again since
             if not await self._is_in_use(lease_key):
-                await self._store.free_slot(caller.name, lease_key, taken_at_ms=now_ms)
+                await self.store.free_slot(caller.name, lease_key, taken_at_ms=now_ms)
             raise
         if isinstance(answer, Claimed):
             await self._pay(caller, lease_key, slot, answer, now_ms)
@@ -173,16 +167,16 @@ class ClientAccess:
     ) -> None:
         if not claimed.is_new:
             if slot is Slot.UNUSED:
-                await self._store.use_slot(caller.name, lease_key)
+                await self.store.use_slot(caller.name, lease_key)
             return
         if slot is not Slot.UNUSED:  # the lease that it was used for ended during the call
-            await self._store.free_slot(caller.name, lease_key, if_used=True)
+            await self.store.free_slot(caller.name, lease_key, if_used=True)
         await self._use_slot(caller, lease_key, now_ms)
 
     async def _use_slot(self, caller: Caller, key: tuple[str, str], now_ms: int) -> None:
         """Whatever the limits: what was leased counts, also if another call freed its slot."""
-        while not await self._store.use_slot(caller.name, key):
-            await self._store.take_slot(
+        while not await self.store.use_slot(caller.name, key):
+            await self.store.take_slot(
                 caller.name, key, most=sys.maxsize, per_hour=None, now_ms=now_ms
             )
 
@@ -199,7 +193,7 @@ class ClientAccess:
         ClientBudgetError, except for a repeat."""
         if caller.max_leases is None or await self._is_repeat(sandbox_id):
             return await replace()
-        now_ms = int(self._clock.now() * 1000)
+        now_ms = int(self.clock.now() * 1000)
         key = held_slot(track_id, sandbox_id)
         slot = await self._take_slot(caller, key, 2 * caller.max_leases, now_ms)
         if slot in SLOT_REFUSED:
@@ -208,26 +202,26 @@ class ClientAccess:
             lease = await replace()
         except _REFUSALS:
             if not await self._is_in_use(key):
-                await self._store.free_slot(caller.name, key, taken_at_ms=now_ms)
+                await self.store.free_slot(caller.name, key, taken_at_ms=now_ms)
             raise
         await self._use_slot(caller, key, now_ms)
         return lease
 
     async def _is_repeat(self, sandbox_id: str) -> bool:
         """Whether the sandbox was replaced before, or does not exist."""
-        row = await self._pool.find(sandbox_id) if is_sandbox_id(sandbox_id) else None
+        row = await self.pool.find(sandbox_id) if is_sandbox_id(sandbox_id) else None
         return row is None or row.replaced_by is not None
 
     async def _take_slot(
         self, caller: Caller, lease_key: tuple[str, str], most: int, now_ms: int
     ) -> Slot:
-        return await self._store.take_slot(
+        return await self.store.take_slot(
             caller.name, lease_key, most=most, per_hour=self._budget_of(caller), now_ms=now_ms
         )
 
     def _budget_of(self, caller: Caller) -> int | None:
         """How many sandboxes the client may take from the pool in an hour; None: no limit."""
-        return (caller.max_leases or 0) * self._turnover_per_hour or None
+        return (caller.max_leases or 0) * self.turnover_per_hour or None
 
     def _refusal(
         self,
@@ -237,21 +231,21 @@ class ClientAccess:
         now_ms: int,
     ) -> SandyardError:
         if slot is Slot.OVER_BUDGET:
-            self._metrics.client_refused.labels("budget").inc()
+            self.metrics.client_refused.labels("budget").inc()
             details = {"per_hour": self._budget_of(caller)}
             return ClientBudgetError(retry_after=hour_left_sec(now_ms), details=details)
         outcome = "leases" if at_limit is ClientLeaseLimitError else "holds"
-        self._metrics.client_refused.labels(outcome).inc()
+        self.metrics.client_refused.labels(outcome).inc()
         return at_limit(retry_after=_RETRY_AFTER, details={"max_leases": caller.max_leases})
 
     async def give_back(self, caller: Caller, lease_key: tuple[str, str]) -> None:
         """Free the slot after a lease has ended, unless the track and key have another one by
         now."""
         if caller.max_leases is not None and not await self._is_in_use(lease_key):
-            await self._store.free_slot(caller.name, lease_key)
+            await self.store.free_slot(caller.name, lease_key)
 
     async def _is_in_use(self, lease_key: tuple[str, str]) -> bool:
-        return await is_slot_in_use(self._pool, *lease_key, now=int(self._clock.now()))
+        return await is_slot_in_use(self.pool, *lease_key, now=int(self.clock.now()))
 
     async def close(self) -> None:
         await self._background.finish()
@@ -260,7 +254,7 @@ class ClientAccess:
         token = parse_token(text)
         if token is None:
             raise UnauthorizedError
-        now = self._clock.now()
+        now = self.clock.now()
         known = await self._find(token.client, now)
         if known.client is None or not known.client.accepts(token, int(now)):
             raise UnauthorizedError
@@ -272,7 +266,7 @@ class ClientAccess:
         if known is None or now >= known.until:
             if len(self._known) >= _MOST_CACHED:
                 self._known.clear()
-            client = await self._store.find_client(name)
+            client = await self.store.find_client(name)
             caller = None if client is None else client.caller
             known = self._known[name] = _CachedClient(client, caller, now + _CACHE_SEC)
         return known
@@ -282,10 +276,10 @@ class ClientAccess:
             if len(self._used) >= _MOST_CACHED:
                 self._used.clear()
             self._used[token.token_id] = now
-            note = self._store.note_use(token.token_id, at=int(now))
+            note = self.store.note_use(token.token_id, at=int(now))
             self._background.start(note, action="note the use of a token")
 
     def _limiter(self, rate: str) -> RateLimit:
         if rate not in self._limits:
-            self._limits[rate] = self._rate_limit(rate)
+            self._limits[rate] = self.rate_limit(rate)
         return self._limits[rate]

@@ -189,7 +189,7 @@ class S3Stream(SinkStream[S3Sink]):
             except SinkError as error:
                 failures += 1
                 logger.warning("a sink does not take events: %s", error.message)
-            wait = self._policy.retry.delay(failures, 1) if failures else _POLL_SEC
+            wait = self.policy.retry.delay(failures, 1) if failures else _POLL_SEC
             await asyncio.sleep(wait)
 
     async def drain(self) -> None:
@@ -201,42 +201,42 @@ class S3Stream(SinkStream[S3Sink]):
             try:
                 self.delivered += await self._write(hour_ms)
             except SinkError as error:
-                self._policy.on_sent(self._sink.name, "failed")
+                self.policy.on_sent(self.sink.name, "failed")
                 await self._failed(state, error)
                 raise
             hour_ms += HOUR_MS
             state = replace(state, position=str(hour_ms), failing_since_ms=None, last_error=None)
-            await self._store.save_stream(state)
+            await self.store.save_stream(state)
 
     async def _begin(self) -> StreamState:
         """Starts with the hour in which the sink was first seen."""
-        state = await self._store.find_stream(self._sink.name, self._log.part)
+        state = await self.store.find_stream(self.sink.name, self.log.part)
         if state is None:
             now_ms = self._now_ms()
             first = str(now_ms // HOUR_MS * HOUR_MS)
-            state = StreamState(self._sink.name, self._log.part, now_ms, first)
-            await self._store.save_stream(state)
+            state = StreamState(self.sink.name, self.log.part, now_ms, first)
+            await self.store.save_stream(state)
         return state
 
     async def _write(self, hour_ms: int) -> int:
         """Write an object with the hour's events, if there are any; returns how many."""
         written = 0
         with tempfile.TemporaryFile() as file:
-            async for events in self._log.between(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS):
+            async for events in self.log.between(from_ms=hour_ms, to_ms=hour_ms + HOUR_MS):
                 lines = [
                     message_of(each) + "\n"
                     for each in events
-                    if wants(self._sink.kinds, each.event.kind)
+                    if wants(self.sink.kinds, each.event.kind)
                 ]
                 file.write("".join(lines).encode())
                 written += len(lines)
             if written:
                 file.seek(0)
-                await self._sink.put(self._sink.key(self._log.part, hour_ms), file)
-                self._policy.on_sent(self._sink.name, "delivered")
+                await self.sink.put(self.sink.key(self.log.part, hour_ms), file)
+                self.policy.on_sent(self.sink.name, "delivered")
         return written
 
     async def _failed(self, state: StreamState, error: SinkError) -> None:
         if state.failing_since_ms is None:
             failing = replace(state, failing_since_ms=self._now_ms(), last_error=error.message)
-            await self._store.save_stream(failing)
+            await self.store.save_stream(failing)

@@ -16,6 +16,7 @@ from sandyard.kit.changes.events import EventLog, LoggedEvent
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.jobs import Job, JobRunner
+from sandyard.kit.wired import wired
 
 logger = logging.getLogger(__name__)
 
@@ -96,26 +97,19 @@ class DeliverReport:
     """Sinks that did not accept everything."""
 
 
+@wired
 class Dispatcher:
     """`fixed` are the sinks from the settings; `webhook_route` creates the route of a webhook, None
     if webhooks are off."""
 
-    def __init__(
-        self,
-        store: DeliveryStore,
-        logs: Logs,
-        runner: JobRunner,
-        *,
-        clock: Clock,
-        fixed: Sequence[Callable[[], Route]],
-        webhook_route: Callable[[Webhook], Route] | None,
-    ) -> None:
-        self._store = store
-        self._logs = logs
-        self._runner = runner
-        self._clock = clock
-        self._fixed = fixed
-        self._webhook_route = webhook_route
+    store: DeliveryStore
+    logs: Logs
+    runner: JobRunner
+    clock: Clock
+    fixed: Sequence[Callable[[], Route]]
+    webhook_route: Callable[[Webhook], Route] | None
+
+    def __post_init__(self) -> None:
         self._streams: dict[str, tuple[int, asyncio.Task[None]]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -138,8 +132,8 @@ class Dispatcher:
         report = DeliverReport()
         routes = await self._routes()
         await asyncio.gather(*(self._drain(route, report) for route in routes))
-        cutoff = self._clock.now() - ATTEMPTS_KEPT_SEC
-        await self._store.drop_attempts(before_ms=int(cutoff * 1000))
+        cutoff = self.clock.now() - ATTEMPTS_KEPT_SEC
+        await self.store.drop_attempts(before_ms=int(cutoff * 1000))
         return report
 
     async def _drain(self, route: Route, report: DeliverReport) -> None:
@@ -152,22 +146,22 @@ class Dispatcher:
             report.failing += any(isinstance(each, Exception) for each in results)
 
         try:
-            await self._runner.run_if_due(_job(route, drain), interval_sec=0)
+            await self.runner.run_if_due(_job(route, drain), interval_sec=0)
         finally:
             await route.close()
 
     async def _open_logs(self) -> list[EventLog]:
         found = []
-        for part in self._logs.parts:
+        for part in self.logs.parts:
             with suppress(UnavailableError):
-                found.append(await self._logs.get(part))
+                found.append(await self.logs.get(part))
         return found
 
     async def _routes(self) -> list[Route]:
-        routes = [make() for make in self._fixed]
-        if self._webhook_route is not None:
-            webhooks = await self._store.webhooks()
-            routes += [self._webhook_route(each) for each in webhooks if each.is_enabled]
+        routes = [make() for make in self.fixed]
+        if self.webhook_route is not None:
+            webhooks = await self.store.webhooks()
+            routes += [self.webhook_route(each) for each in webhooks if each.is_enabled]
         return routes
 
     async def _supervise(self) -> None:
@@ -197,7 +191,7 @@ class Dispatcher:
             while True:
                 try:
                     job = _job(route, partial(self._follow_all, route))
-                    await self._runner.run_if_due(job, interval_sec=0)
+                    await self.runner.run_if_due(job, interval_sec=0)
                 except UnavailableError as error:
                     logger.warning(
                         "delivery stopped: %s", error.message, extra={"sink": route.name}
@@ -211,7 +205,7 @@ class Dispatcher:
     async def _follow_all(self, route: Route) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                for part in self._logs.parts:
+                for part in self.logs.parts:
                     tasks.create_task(self._follow(route, part))
         except ExceptionGroup as trouble:
             raise trouble.exceptions[0] from trouble
@@ -220,7 +214,7 @@ class Dispatcher:
         """An unavailable engine does not delay the events of other parts."""
         while True:
             try:
-                await route.stream(await self._logs.get(part)).follow()
+                await route.stream(await self.logs.get(part)).follow()
             except UnavailableError as error:
                 logger.warning(
                     "events can't be delivered: %s",

@@ -19,6 +19,7 @@ from sandyard.broker.delivery.model import RetryPolicy, Sink, StreamState, wants
 from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.kit.changes.events import EventLog, LoggedEvent
 from sandyard.kit.clock import Clock
+from sandyard.kit.wired import wired
 
 logger = logging.getLogger(__name__)
 
@@ -49,28 +50,22 @@ class _Batch:
     left: int
 
 
+@wired
 class SinkStream(Generic[S]):
     """What delivers one part's log to a sink has. `delivered` counts the events that the sink
     accepted."""
 
-    def __init__(
-        self,
-        sink: S,
-        log: EventLog,
-        store: DeliveryStore,
-        *,
-        clock: Clock,
-        policy: StreamPolicy,
-    ) -> None:
-        self._sink = sink
-        self._log = log
-        self._store = store
-        self._clock = clock
-        self._policy = policy
+    sink: S
+    log: EventLog
+    store: DeliveryStore
+    clock: Clock
+    policy: StreamPolicy
+
+    def __post_init__(self) -> None:
         self.delivered = 0
 
     def _now_ms(self) -> int:
-        return int(self._clock.now() * 1000)
+        return int(self.clock.now() * 1000)
 
 
 class Stream(SinkStream[Sink]):
@@ -99,7 +94,7 @@ class Stream(SinkStream[Sink]):
             async with asyncio.TaskGroup() as tasks:
                 await self._pump(tasks, to_end=to_end)
         except ExceptionGroup as trouble:
-            await self._store.save_stream(self._state)  # a task recording a failure was cancelled
+            await self.store.save_stream(self._state)  # a task recording a failure was cancelled
             raise trouble.exceptions[0] from trouble
 
     async def _pump(self, tasks: asyncio.TaskGroup, *, to_end: bool) -> None:
@@ -109,18 +104,18 @@ class Stream(SinkStream[Sink]):
             read_to, is_end = await self._fill(read_to, tasks, is_retried=not to_end)
             await self._advance()
             if to_end and is_end and not self._open:
-                return await self._store.save_stream(self._state)
+                return await self.store.save_stream(self._state)
             if is_end or len(self._open) == _MOST_OPEN:
-                await self._wait(self._policy.poll_sec if is_end else None)
+                await self._wait(self.policy.poll_sec if is_end else None)
 
     async def _begin(self) -> StreamState:
         """The position of the last run; the first run stores its start before it sends."""
-        state = await self._store.find_stream(self._sink.name, self._log.part)
+        state = await self.store.find_stream(self.sink.name, self.log.part)
         if state is None:
-            since_ms = self._sink.since_ms or self._now_ms()
-            position = await self._log.position_before(since_ms)
-            state = StreamState(self._sink.name, self._log.part, since_ms, position)
-            await self._store.save_stream(state)
+            since_ms = self.sink.since_ms or self._now_ms()
+            position = await self.log.position_before(since_ms)
+            state = StreamState(self.sink.name, self.log.part, since_ms, position)
+            await self.store.save_stream(state)
         return state
 
     async def _fill(
@@ -129,7 +124,7 @@ class Stream(SinkStream[Sink]):
         """Read on while few batches are open; returns the position, and whether it is the log's
         end."""
         while len(self._open) < _MOST_OPEN:
-            events, end = await self._log.read_after(position, limit=_BATCH)
+            events, end = await self.log.read_after(position, limit=_BATCH)
             if end != position:
                 self._take(events, end, tasks, is_retried=is_retried)
             position = end
@@ -155,7 +150,7 @@ class Stream(SinkStream[Sink]):
                 tasks.create_task(self._send_chain(subject, is_retried=is_retried))
 
     def _is_wanted(self, logged: LoggedEvent) -> bool:
-        return self._state.is_due(logged) and wants(self._sink.kinds, logged.event.kind)
+        return self._state.is_due(logged) and wants(self.sink.kinds, logged.event.kind)
 
     async def _send_chain(self, subject: str, *, is_retried: bool) -> None:
         chain = self._chains[subject]
@@ -174,18 +169,18 @@ class Stream(SinkStream[Sink]):
         while True:
             try:
                 async with self._slots:
-                    await self._sink.send(logged)
+                    await self.sink.send(logged)
             except SinkError as error:
                 failures += 1
-                self._policy.on_sent(self._sink.name, "failed")
+                self.policy.on_sent(self.sink.name, "failed")
                 await self._failed(error)
                 if not is_retried:
                     raise
             else:
-                self._policy.on_sent(self._sink.name, "delivered")
+                self.policy.on_sent(self.sink.name, "delivered")
                 return
             chance = random.random()  # noqa: S311 - no secret
-            await asyncio.sleep(self._policy.retry.delay(failures, chance))
+            await asyncio.sleep(self.policy.retry.delay(failures, chance))
 
     async def _failed(self, error: SinkError) -> None:
         """Record the start of the failures; give the sink up if it was too long ago."""
@@ -193,16 +188,16 @@ class Stream(SinkStream[Sink]):
         since = self._state.failing_since_ms
         if since is None:
             self._state = replace(self._state, failing_since_ms=now_ms, last_error=error.message)
-            await self._store.save_stream(self._state)
+            await self.store.save_stream(self._state)
             self._log_failure(logging.WARNING, error.message)
-        elif self._policy.retry.is_over(failing_since_ms=since, now_ms=now_ms):
-            hours = self._policy.retry.give_up_sec / 3600
-            if await self._sink.give_up(f"failed for {hours:g} hours: {error.message}"):
+        elif self.policy.retry.is_over(failing_since_ms=since, now_ms=now_ms):
+            hours = self.policy.retry.give_up_sec / 3600
+            if await self.sink.give_up(f"failed for {hours:g} hours: {error.message}"):
                 raise SinkStoppedError
             self._log_failure(logging.ERROR, error.message)
 
     def _log_failure(self, level: int, message: str) -> None:
-        about = {"action": "deliver", "sink": self._sink.name, "part": self._log.part}
+        about = {"action": "deliver", "sink": self.sink.name, "part": self.log.part}
         logger.log(level, "a sink does not take events: %s", message, extra=about)
 
     async def _wait(self, seconds: float | None) -> None:
@@ -224,7 +219,7 @@ class Stream(SinkStream[Sink]):
         self._state = replace(
             self._state, position=done[-1].end, failing_since_ms=None, last_error=None
         )
-        now = self._clock.now()
+        now = self.clock.now()
         if any(each.size for each in done) or now - self._saved_at >= _SAVE_IDLE_SEC:
-            await self._store.save_stream(self._state)
+            await self.store.save_stream(self._state)
             self._saved_at = now

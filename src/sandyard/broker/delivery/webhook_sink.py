@@ -23,6 +23,7 @@ from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.http.events import EventAnswer
 from sandyard.kit.ids import EventIds
 from sandyard.kit.public_addresses import Network, may_connect
+from sandyard.kit.wired import wired
 
 if TYPE_CHECKING:  # imported where it is used: most servers have no webhook
     import aiohttp
@@ -130,31 +131,26 @@ def headers_of(webhook: Webhook, event_id: str, now_ms: int, body: bytes) -> dic
     }
 
 
+@wired
 class WebhookSink:
     """Sends to one webhook; attempts are logged with a short delay, in batches."""
 
     parallel = _PARALLEL
 
-    def __init__(
-        self,
-        webhook: Webhook,
-        client: WebhookClient,
-        *,
-        log: Callable[[Sequence[Attempt]], Awaitable[None]],
-        disable: Callable[[str, str], Awaitable[bool]],
-    ) -> None:
-        self.name = webhook.webhook_id
-        self.since_ms: int | None = webhook.created_at_ms
-        self.kinds = webhook.kind_list
-        self._webhook = webhook
-        self._client = client
-        self._log = log
-        self._disable = disable
+    webhook: Webhook
+    client: WebhookClient
+    log: Callable[[Sequence[Attempt]], Awaitable[None]]
+    disable: Callable[[str, str], Awaitable[bool]]
+
+    def __post_init__(self) -> None:
+        self.name = self.webhook.webhook_id
+        self.since_ms: int | None = self.webhook.created_at_ms
+        self.kinds = self.webhook.kind_list
         self._tried: list[Attempt] = []
         self._background = Background()
 
     async def send(self, logged: LoggedEvent) -> None:
-        attempt = await self._client.post(self._webhook, logged)
+        attempt = await self.client.post(self.webhook, logged)
         self._tried.append(attempt)
         if len(self._tried) == 1:
             self._background.start(self._write_log_soon(), action="log deliveries")
@@ -165,7 +161,7 @@ class WebhookSink:
 
     async def give_up(self, reason: str) -> bool:
         logger.error("a webhook is disabled: %s", reason, extra={"sink": self.name})
-        return await self._disable(self.name, reason)
+        return await self.disable(self.name, reason)
 
     async def close(self) -> None:
         await self._background.finish()
@@ -173,4 +169,4 @@ class WebhookSink:
     async def _write_log_soon(self) -> None:
         await asyncio.sleep(_LOG_SEC)
         tried, self._tried = self._tried, []
-        await self._log(tried)
+        await self.log(tried)

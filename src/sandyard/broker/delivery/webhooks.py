@@ -32,33 +32,26 @@ from sandyard.kit.changes.events import LoggedEvent, actor
 from sandyard.kit.changes.transitions import Cause, Transition, change_entity
 from sandyard.kit.clock import Clock
 from sandyard.kit.paging import Page, page_in_order
+from sandyard.kit.wired import wired
 
 Decide = Callable[[Webhook | None, Cause], Transition[Webhook] | None]
 Post = Callable[[Webhook, LoggedEvent], Awaitable[Attempt]]
 
 
+@wired
 class Webhooks:
     """`find_event` searches all logs; `post` makes one delivery attempt; `require_public` raises
     WebhookAddressError for a URL to which nothing may be sent."""
 
-    def __init__(
-        self,
-        pool: PoolStore,
-        store: DeliveryStore,
-        *,
-        clock: Clock,
-        find_event: Callable[[str], Awaitable[LoggedEvent | None]],
-        post: Post,
-        require_public: Callable[[str], None],
-        is_on: bool = True,
-    ) -> None:
-        self._pool = pool
-        self._store = store
-        self._clock = clock
-        self._find_event = find_event
-        self._post = post
-        self._require_public = require_public
-        self._is_on = is_on
+    pool: PoolStore
+    store: DeliveryStore
+    clock: Clock
+    find_event: Callable[[str], Awaitable[LoggedEvent | None]]
+    post: Post
+    require_public: Callable[[str], None]
+    is_on: bool = True
+
+    def __post_init__(self) -> None:
         self._lock = asyncio.Lock()
 
     async def create(
@@ -68,8 +61,8 @@ class Webhooks:
         UnknownEventKindError and WebhookAddressError."""
         self._require_on()
         require_known_kinds(kinds)
-        self._require_public(url)
-        cause = Cause.by(by, self._clock)
+        self.require_public(url)
+        cause = Cause.by(by, self.clock)
         webhook = Webhook(
             webhook_id=ids.resource_id("whk"),
             url=url,
@@ -79,27 +72,27 @@ class Webhooks:
             secret=_new_secret(),
         )
         transition = decide_created(webhook, cause)
-        if not await self._pool.apply_together(transition):
+        if not await self.pool.apply_together(transition):
             raise WebhookBusyError
         return transition.result
 
     async def page(self, *, limit: int, cursor: str | None) -> Page[Webhook]:
         """In the order of their ids."""
-        webhooks = await self._store.webhooks()
+        webhooks = await self.store.webhooks()
         return page_in_order(
             webhooks, lambda each: each.webhook_id, listing="webhooks", limit=limit, cursor=cursor
         )
 
     async def get(self, webhook_id: str) -> tuple[Webhook, Sequence[StreamState]]:
         """The webhook, and its position in each part's log."""
-        return await self._get(webhook_id), await self._store.streams(webhook_id)
+        return await self._get(webhook_id), await self.store.streams(webhook_id)
 
     async def change(self, webhook_id: str, *, by: str = OPERATOR, **changes: Any) -> Webhook:
         """None leaves a field unchanged. A webhook that is enabled again continues at its position.
         Raises UnknownEventKindError and WebhookAddressError."""
         require_known_kinds(filter(None, (changes.get("kinds") or "").split(",")))
         if changes.get("url") is not None:
-            self._require_public(changes["url"])
+            self.require_public(changes["url"])
         return await self._change(
             webhook_id, lambda webhook, cause: decide_changed(webhook, cause, **changes), by=by
         )
@@ -121,40 +114,40 @@ class Webhooks:
 
     async def delete(self, webhook_id: str, *, by: str = OPERATOR) -> None:
         await self._change(webhook_id, decide_removed, by=by)
-        await self._store.forget_sink(webhook_id)
+        await self.store.forget_sink(webhook_id)
 
     async def replay(self, webhook_id: str, event_id: str) -> Attempt:
         """Send one event again, once and now. Raises WebhooksOffError and EventNotFoundError."""
         self._require_on()
         webhook = await self._get(webhook_id)
-        logged = await self._find_event(event_id)
+        logged = await self.find_event(event_id)
         if logged is None:
             raise EventNotFoundError
-        attempt = await self._post(webhook, logged)
-        await self._store.log_attempts([attempt])
+        attempt = await self.post(webhook, logged)
+        await self.store.log_attempts([attempt])
         return attempt
 
     async def attempts(self, webhook_id: str, *, limit: int, cursor: str | None) -> Page[Attempt]:
         await self._get(webhook_id)
-        return await self._store.attempts(webhook_id, limit=limit, cursor=cursor)
+        return await self.store.attempts(webhook_id, limit=limit, cursor=cursor)
 
     def _require_on(self) -> None:
-        if not self._is_on:
+        if not self.is_on:
             raise WebhooksOffError
 
     async def _get(self, webhook_id: str) -> Webhook:
         webhook = None
         if ids.is_resource_id("whk", webhook_id):
-            webhook = await self._store.find_webhook(webhook_id)
+            webhook = await self.store.find_webhook(webhook_id)
         if webhook is None:
             raise WebhookNotFoundError
         return webhook
 
     async def _change(self, webhook_id: str, decide: Decide, *, by: str) -> Webhook:
         return await change_entity(
-            lambda: self._store.find_webhook(webhook_id),
-            lambda webhook: decide(webhook, Cause.by(by, self._clock)),
-            self._pool.apply_together,
+            lambda: self.store.find_webhook(webhook_id),
+            lambda webhook: decide(webhook, Cause.by(by, self.clock)),
+            self.pool.apply_together,
             busy=WebhookBusyError,
             lock=self._lock,
         )

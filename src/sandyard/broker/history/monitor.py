@@ -11,6 +11,7 @@ from sandyard.kit.circuits import CircuitState
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import Job, JobRun, JobRunner
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.wired import wired
 
 _QUEUE = "queue"
 
@@ -55,48 +56,37 @@ class ProviderFacts:
     circuit_timeout_sec: float
 
 
+@wired
 class Monitor:
-    def __init__(
-        self,
-        store: PoolStore,
-        *,
-        clock: Clock,
-        runner: JobRunner,
-        jobs: Mapping[str, Job[Any]],
-        does: Mapping[str, str],
-        provider: WatchedProvider,
-        facts: ProviderFacts,
-    ) -> None:
-        """`jobs` are the Broker's jobs by name, and `does` describes each."""
-        self._store = store
-        self._clock = clock
-        self._runner = runner
-        self._jobs = jobs
-        self._does = does
-        self._provider = provider
-        self._facts = facts
+    """`jobs` are the Broker's jobs by name, and `does` describes each."""
+
+    store: PoolStore
+    clock: Clock
+    runner: JobRunner
+    jobs: Mapping[str, Job[Any]]
+    does: Mapping[str, str]
+    provider: WatchedProvider
+    facts: ProviderFacts
 
     async def tickets(self, *, limit: int, cursor: str | None) -> Page[Ticket]:
         """Waiting tickets, in the order in which they are served."""
         after = None if cursor is None else _queue_order(decode_cursor(_QUEUE, cursor))
-        found = await self._store.tickets(limit=limit + 1, after=after)
+        found = await self.store.tickets(limit=limit + 1, after=after)
         if len(found) <= limit:
             return Page(list(found), None)
         return Page(list(found[:limit]), encode_cursor(_QUEUE, [*found[limit - 1].queue_order]))
 
     async def list_jobs(self) -> Sequence[JobStatus]:
-        now = self._clock.now()
-        runs = await self._runner.runs(list(self._jobs))
-        return [
-            self._status(job, runs.get(name, JobRun()), now) for name, job in self._jobs.items()
-        ]
+        now = self.clock.now()
+        runs = await self.runner.runs(list(self.jobs))
+        return [self._status(job, runs.get(name, JobRun()), now) for name, job in self.jobs.items()]
 
     def _status(self, job: Job[Any], run: JobRun, now: float) -> JobStatus:
         is_running = run.is_running(now)
         due_at = run.next_at(interval_sec=job.interval_sec, now=now)
         return JobStatus(
             name=job.name,
-            does=self._does[job.name],
+            does=self.does[job.name],
             interval_sec=job.interval_sec,
             is_running=is_running,
             started_at=run.started_at,
@@ -107,22 +97,22 @@ class Monitor:
     async def run_job(self, name: str) -> Mapping[str, int]:
         """Wait for a run in progress anywhere, then run the job to its end; returns its counts.
         Raises JobNotFoundError."""
-        job = self._jobs.get(name)
+        job = self.jobs.get(name)
         if job is None:
             raise JobNotFoundError
-        report = await self._runner.run(job)
+        report = await self.runner.run(job)
         return {field: int(count) for field, count in asdict(report).items()}
 
     async def get_provider(self) -> ProviderStatus:
-        circuit = await self._provider.circuit()
-        autoscaler = await self._store.find_autoscaler()
-        sync = (await self._runner.runs(["sync"])).get("sync", JobRun())
+        circuit = await self.provider.circuit()
+        autoscaler = await self.store.find_autoscaler()
+        sync = (await self.runner.runs(["sync"])).get("sync", JobRun())
         retry_at = None
         if circuit.state != "closed" and circuit.opened_at is not None:
-            retry_at = circuit.opened_at + self._facts.circuit_timeout_sec
+            retry_at = circuit.opened_at + self.facts.circuit_timeout_sec
         return ProviderStatus(
-            address=self._facts.address,
-            dialect=self._facts.dialect,
+            address=self.facts.address,
+            dialect=self.facts.dialect,
             circuit=circuit.state,
             failures=circuit.failures,
             opened_at=circuit.opened_at,

@@ -20,6 +20,7 @@ from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.tasks import for_each
+from sandyard.kit.wired import wired
 
 logger = logging.getLogger(__name__)
 
@@ -34,61 +35,51 @@ class CleanupReport:
     postponed: int = 0
 
 
+@wired
 class Cleanup:
     """Deletes released sandboxes at the provider, a bounded number at a time."""
 
-    def __init__(
-        self,
-        store: PoolStore,
-        provider: Provider,
-        *,
-        clock: Clock,
-        metrics: BrokerMetrics,
-        policy: DeletionPolicy,
-        parallel: int,
-        randomness: random.Random,
-    ) -> None:
-        self._store = store
-        self._provider = provider
-        self._clock = clock
-        self._metrics = metrics
-        self._policy = policy
-        self._parallel = parallel
-        self._random = randomness
+    store: PoolStore
+    provider: Provider
+    clock: Clock
+    metrics: BrokerMetrics
+    policy: DeletionPolicy
+    parallel: int
+    randomness: random.Random
 
     async def run(self) -> CleanupReport:
         """Try every due deletion once; stop early while the circuit is open."""
         started = time.perf_counter()
-        report, slots = CleanupReport(), asyncio.Semaphore(self._parallel)
-        now = int(self._clock.now())
-        async for due in self._store.deletable(now=now):
+        report, slots = CleanupReport(), asyncio.Semaphore(self.parallel)
+        now = int(self.clock.now())
+        async for due in self.store.deletable(now=now):
             await for_each(due, lambda sandbox: self._delete(sandbox, report), slots=slots)
             if report.postponed:
                 break
-        self._metrics.cleanup_duration.observe(time.perf_counter() - started)
+        self.metrics.cleanup_duration.observe(time.perf_counter() - started)
         return report
 
     async def _delete(self, sandbox: Sandbox, report: CleanupReport) -> None:
         try:
-            await self._provider.delete_sandbox(sandbox.external_id)
+            await self.provider.delete_sandbox(sandbox.external_id)
         except CircuitOpenError:
             report.postponed += 1
         except ProviderUnavailableError as error:
             await self._record_failure(sandbox, error, report)
         else:
-            deleted = decide_deleted(sandbox, Cause.by(_CLEANUP, self._clock))
-            if (await self._store.apply([deleted]))[0]:
+            deleted = decide_deleted(sandbox, Cause.by(_CLEANUP, self.clock))
+            if (await self.store.apply([deleted]))[0]:
                 report.deleted += 1
-                self._metrics.cleanup.labels("deleted").inc()
+                self.metrics.cleanup.labels("deleted").inc()
 
     async def _record_failure(
         self, sandbox: Sandbox, error: ProviderUnavailableError, report: CleanupReport
     ) -> None:
-        cause = Cause.by(_CLEANUP, self._clock).because(error.reason or error.message)
+        cause = Cause.by(_CLEANUP, self.clock).because(error.reason or error.message)
         failed = decide_failed_deletion(
-            sandbox, self._policy, jitter=self._random.random(), cause=cause
+            sandbox, self.policy, jitter=self.randomness.random(), cause=cause
         )
-        if not (await self._store.apply([failed]))[0]:
+        if not (await self.store.apply([failed]))[0]:
             return
         about = {
             "action": "cleanup",
@@ -99,9 +90,9 @@ class Cleanup:
         }
         if failed.result.status is Status.DELETION_FAILED:
             report.failed += 1
-            self._metrics.cleanup.labels("failed").inc()
+            self.metrics.cleanup.labels("failed").inc()
             logger.error("deletion failed permanently; an operator must act", extra=about)
         else:
             report.retried += 1
-            self._metrics.cleanup.labels("retried").inc()
+            self.metrics.cleanup.labels("retried").inc()
             logger.warning("deletion failed and will be retried", extra=about)

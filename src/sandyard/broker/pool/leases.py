@@ -29,6 +29,7 @@ from sandyard.broker.reservations.model import Reservation, decide_lost
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
+from sandyard.kit.wired import wired
 
 _PAGE = 50
 _RETRY_AFTER = 30
@@ -47,33 +48,21 @@ class CheckFree(Protocol):
         ...
 
 
+@wired
 class Leases:
-    def __init__(
-        self,
-        store: PoolStore,
-        *,
-        clock: Clock,
-        metrics: BrokerMetrics,
-        lease_max_sec: int,
-        max_replacements: int,
-        hold_sec: int,
-        assigner: SandboxAssigner,
-        reservations: ReservationCache,
-        names: KnownNames,
-        begin_check: Callable[[], CheckFree] | None = None,
-    ) -> None:
-        """`begin_check` is called for each replacement that a track requests; only sandboxes that
-        pass its check are leased."""
-        self._store = store
-        self._assigner = assigner
-        self._clock = clock
-        self._hold_sec = hold_sec
-        self._reservations = reservations
-        self._names = names
-        self._metrics = metrics
-        self._lease_max_sec = lease_max_sec
-        self._max_replacements = max_replacements
-        self._begin_check = begin_check
+    """`begin_check` is called for each replacement that a track requests; only sandboxes that
+    pass its check are leased."""
+
+    store: PoolStore
+    clock: Clock
+    metrics: BrokerMetrics
+    lease_max_sec: int
+    max_replacements: int
+    hold_sec: int
+    assigner: SandboxAssigner
+    reservations: ReservationCache
+    names: KnownNames
+    begin_check: Callable[[], CheckFree] | None = None
 
     async def extend(
         self, sandbox_id: str, extension: Extension, *, by: str | None = None
@@ -86,13 +75,13 @@ class Leases:
         """
 
         def decide(row: Sandbox | Tombstone | None, cause: Cause) -> Transition[Sandbox] | None:
-            return decide_extension(row, extension, longest_sec=self._lease_max_sec, cause=cause)
+            return decide_extension(row, extension, longest_sec=self.lease_max_sec, cause=cause)
 
-        with counting_failures(self._metrics.extended):
+        with counting_failures(self.metrics.extended):
             who = by or actor("track", extension.track_id)
-            row, changed = await self._assigner.change_lease(sandbox_id, who, decide)
+            row, changed = await self.assigner.change_lease(sandbox_id, who, decide)
         assert isinstance(row, Sandbox)  # noqa: S101 - a tombstone is not found
-        self._metrics.extended.labels("extended" if changed else "repeated").inc()
+        self.metrics.extended.labels("extended" if changed else "repeated").inc()
         return row.lease
 
     async def replace(
@@ -105,31 +94,31 @@ class Leases:
         NotSandboxOwnerError, SandboxNotFoundError, ReplacementLimitError, and ProbeDeadlineError if
         no free sandbox passes; then nothing has changed.
         """
-        if check is None and self._begin_check is not None:
-            check = self._begin_check()
-        with counting_failures(self._metrics.replaced):
+        if check is None and self.begin_check is not None:
+            check = self.begin_check()
+        with counting_failures(self.metrics.replaced):
             lease, is_new = await self._replace(sandbox_id, wanted, check)
-        self._metrics.replaced.labels("replaced" if is_new else "repeated").inc()
+        self.metrics.replaced.labels("replaced" if is_new else "repeated").inc()
         return lease
 
     async def _replace(
         self, sandbox_id: str, wanted: Replacement, check: CheckFree | None
     ) -> tuple[Lease, bool]:
         async for _ in ConflictRetries():
-            now = int(self._clock.now())
-            old = replaceable(await self._assigner.find(sandbox_id), wanted.track_id, now)
+            now = int(self.clock.now())
+            old = replaceable(await self.assigner.find(sandbox_id), wanted.track_id, now)
             if old.replaced_by is not None:
                 return await self._follow(old, wanted.track_id), False
             if wanted.unless_probed and old.probed_at is not None:
                 return old.lease, False
-            check_replacements(old, wanted, most=self._max_replacements, now=now)
+            check_replacements(old, wanted, most=self.max_replacements, now=now)
             lease = await self._swap(old, wanted, check)
             if lease is not None:
                 return lease, True
             if await self._is_same(old):
                 if check is not None and check.refused:
                     raise ProbeDeadlineError
-                await self._names.require(wanted.name_prefix, retry_after=_RETRY_AFTER)
+                await self.names.require(wanted.name_prefix, retry_after=_RETRY_AFTER)
                 raise NoSandboxesAvailableError(retry_after=_RETRY_AFTER)
         raise RowBusyError
 
@@ -154,8 +143,8 @@ class Leases:
         reservation has changed."""
         async for _ in ConflictRetries():
             by = wanted.by or actor("track", wanted.track_id)
-            cause = Cause.by(by, self._clock, reason=wanted.reason)
-            until = cause.at_ms // 1000 + self._hold_sec
+            cause = Cause.by(by, self.clock, reason=wanted.reason)
+            until = cause.at_ms // 1000 + self.hold_sec
             held, leased = decide_replacement(
                 old,
                 free,
@@ -165,7 +154,7 @@ class Leases:
                 is_probed=is_probed,
             )
             lost = await self._lost(old, free, cause)
-            if await self._store.apply_together(held, leased, *lost):
+            if await self.store.apply_together(held, leased, *lost):
                 return leased.result.lease
             if not lost or not (await self._is_same(old) and await self._is_same(free)):
                 return None
@@ -177,7 +166,7 @@ class Leases:
         """The reservation loses one sandbox if both sandboxes were reserved ones."""
         if old.reservation_id is None or free.reservation_id is None:
             return ()
-        found = await self._store.find_reservation(old.reservation_id)
+        found = await self.store.find_reservation(old.reservation_id)
         if found is None or not found.is_active(cause.at_ms // 1000):
             return ()
         return [decide_lost(found, cause)]
@@ -190,30 +179,28 @@ class Leases:
                 yield row
 
     async def _reserved(self, wanted: Replacement) -> AsyncIterator[Sandbox]:
-        claim = Claim(
-            wanted.track_id, wanted.track_id, int(self._clock.now()), client=wanted.client
-        )
-        for each in await self._reservations.of(claim):
-            for row in await self._store.reserved_for(each, limit=_PAGE):
+        claim = Claim(wanted.track_id, wanted.track_id, int(self.clock.now()), client=wanted.client)
+        for each in await self.reservations.of(claim):
+            for row in await self.store.reserved_for(each, limit=_PAGE):
                 if row.name.startswith(wanted.name_prefix):
                     yield row
 
     async def _available(self, wanted: Replacement) -> AsyncIterator[Sandbox]:
         """In random order within a page, so that concurrent callers do not try the same one."""
         where = SandboxFilter(Status.AVAILABLE, name_prefix=wanted.name_prefix)
-        async for rows in pages_of(self._store, where, size=_PAGE):
+        async for rows in pages_of(self.store, where, size=_PAGE):
             for row in random.sample(rows, len(rows)):
                 yield row
 
     async def _is_same(self, row: Sandbox) -> bool:
-        found = await self._store.find(row.sandbox_id)
+        found = await self.store.find(row.sandbox_id)
         return isinstance(found, Sandbox) and found.sequence == row.sequence
 
     async def _follow(self, old: Sandbox, track_id: str) -> Lease:
         """The lease of the sandbox that replaced this one."""
         row: Sandbox | Tombstone | None = old
         while isinstance(row, Sandbox) and row.replaced_by is not None:
-            row = await self._store.find(row.replaced_by)
+            row = await self.store.find(row.replaced_by)
         if not isinstance(row, Sandbox) or row.status is not Status.ALLOCATED:
             raise AllocationExpiredError
         if row.allocated_to_track != track_id:

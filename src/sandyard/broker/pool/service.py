@@ -42,6 +42,7 @@ from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.paging import Page
+from sandyard.kit.wired import wired
 
 logger = logging.getLogger(__name__)
 
@@ -74,35 +75,22 @@ CountCall = Callable[[str], Awaitable[int | None]]
 CheckClaimed = Callable[[Claimed, Claim], Awaitable[Claimed]]
 
 
+@wired
 class Broker:
-    def __init__(
-        self,
-        store: PoolStore,
-        *,
-        clock: Clock,
-        metrics: BrokerMetrics,
-        queue: Queue,
-        reservations: ReservationCache,
-        assigner: SandboxAssigner,
-        names: KnownNames,
-        lease_max_sec: int,
-        hold_sec: int,
-        rate_limit: CountCall | None = None,
-        check_claimed: CheckClaimed | None = None,
-    ) -> None:
-        """`check_claimed` is called for every lease before its track receives it, and may replace
-        its sandbox."""
-        self._store = store
-        self._queue = queue
-        self._reservations = reservations
-        self._assigner = assigner
-        self._lease_max_sec = lease_max_sec
-        self._hold_sec = hold_sec
-        self._clock = clock
-        self._metrics = metrics
-        self._rate_limit = rate_limit
-        self._check_claimed = check_claimed
-        self._names = names
+    """`check_claimed` is called for every lease before its track receives it, and may replace its
+    sandbox."""
+
+    store: PoolStore
+    clock: Clock
+    metrics: BrokerMetrics
+    waiting: Queue
+    reservations: ReservationCache
+    assigner: SandboxAssigner
+    names: KnownNames
+    lease_max_sec: int
+    hold_sec: int
+    rate_limit: CountCall | None = None
+    check_claimed: CheckClaimed | None = None
 
     async def allocate(
         self,
@@ -121,33 +109,33 @@ class Broker:
         """
         started = time.perf_counter()
         claim = self._claim(**request)
-        if self._rate_limit is not None:
-            await self._limit(self._rate_limit, claim.track_id)
+        if self.rate_limit is not None:
+            await self._limit(self.rate_limit, claim.track_id)
         try:
             if wait_sec is None:
-                if own := await self._reservations.of(claim):
+                if own := await self.reservations.of(claim):
                     claim = claim.within(own)
-                claimed = await self._store.claim(claim)
+                claimed = await self.store.claim(claim)
                 if claimed is None:
-                    claimed = await self._queue.claim_without_waiting(claim)
+                    claimed = await self.waiting.claim_without_waiting(claim)
             else:
                 make_claim = partial(self._claim, **request)
-                claimed = await self._queue.wait(
+                claimed = await self.waiting.wait(
                     make_claim, wait_sec=wait_sec, urgency=urgency, waiter=waiter
                 )
         except UnavailableError:
-            self._metrics.allocated["unavailable"].inc()
+            self.metrics.allocated["unavailable"].inc()
             raise
         if wait_sec is None:
-            self._metrics.allocation_latency.observe(time.perf_counter() - started)
+            self.metrics.allocation_latency.observe(time.perf_counter() - started)
         if claimed is None:
             is_gone = waiter is not None and waiter.is_gone
-            self._metrics.allocated["disconnected" if is_gone else "exhausted"].inc()
+            self.metrics.allocated["disconnected" if is_gone else "exhausted"].inc()
             retry_after = _RETRY_AFTER_EXHAUSTED if wait_sec is None else _RETRY_AFTER_WAITING
-            await self._names.require(claim.name_prefix, retry_after=retry_after)
+            await self.names.require(claim.name_prefix, retry_after=retry_after)
             raise NoSandboxesAvailableError(retry_after=retry_after)
-        if self._check_claimed is not None:
-            claimed = await self._checked(self._check_claimed, claimed, claim)
+        if self.check_claimed is not None:
+            claimed = await self._checked(self.check_claimed, claimed, claim)
         self._count(claimed)
         return claimed
 
@@ -158,20 +146,20 @@ class Broker:
         pool has no sandbox with this name at all."""
         make_claim = partial(self._claim, **request)
         claim = make_claim()
-        if self._rate_limit is not None:
-            await self._limit(self._rate_limit, claim.track_id)
-        answer = await self._queue.ask(make_claim, urgency=urgency)
+        if self.rate_limit is not None:
+            await self._limit(self.rate_limit, claim.track_id)
+        answer = await self.waiting.ask(make_claim, urgency=urgency)
         if isinstance(answer, Claimed):
-            if self._check_claimed is not None:
-                answer = await self._checked(self._check_claimed, answer, claim)
+            if self.check_claimed is not None:
+                answer = await self._checked(self.check_claimed, answer, claim)
             self._count(answer)
             return answer
-        position = await self._queue.position_of(answer)
-        return replace(position, message=await self._names.missing(claim.name_prefix))
+        position = await self.waiting.position_of(answer)
+        return replace(position, message=await self.names.missing(claim.name_prefix))
 
     async def leave_queue(self, *, track_id: str, idempotency_key: str | None) -> None:
         """Leave the queue. Raises TicketNotFoundError if there is no ticket."""
-        if not await self._queue.leave(track_id=track_id, key=idempotency_key or track_id):
+        if not await self.waiting.leave(track_id=track_id, key=idempotency_key or track_id):
             raise TicketNotFoundError
 
     def _claim(
@@ -184,31 +172,31 @@ class Broker:
         lab_minutes: int | None = None,
         client: str | None = None,
     ) -> Claim:
-        at_ms = int(self._clock.now() * 1000)
-        length = lab_minutes and lease_seconds(lab_minutes, longest_sec=self._lease_max_sec)
+        at_ms = int(self.clock.now() * 1000)
+        length = lab_minutes and lease_seconds(lab_minutes, longest_sec=self.lease_max_sec)
         whose = (track_id, idempotency_key or track_id, at_ms // 1000)
         return _make_claim(*whose, name_prefix, track_name, at_ms, length, client, ())
 
     async def _limit(self, count_call: CountCall, track_id: str) -> None:
         wait = await count_call(track_id)
         if wait is not None:
-            self._metrics.allocated["rate_limited"].inc()
+            self.metrics.allocated["rate_limited"].inc()
             raise TrackRateLimitedError(retry_after=wait)
 
     async def _checked(self, check: CheckClaimed, claimed: Claimed, claim: Claim) -> Claimed:
         try:
             return await check(claimed, claim)
         except NoSandboxesAvailableError:
-            self._metrics.allocated["exhausted"].inc()
+            self.metrics.allocated["exhausted"].inc()
             raise
         except UnavailableError:
-            self._metrics.allocated["unavailable"].inc()
+            self.metrics.allocated["unavailable"].inc()
             raise
 
     def _count(self, claimed: Claimed) -> None:
-        self._metrics.allocated["created" if claimed.is_new else "repeated"].inc()
+        self.metrics.allocated["created" if claimed.is_new else "repeated"].inc()
         if not claimed.is_new:
-            self._metrics.idempotent_hits.inc()
+            self.metrics.idempotent_hits.inc()
 
     async def mark_for_deletion(self, *, track_id: str, sandbox_id: str) -> Marked:
         """Release the sandbox, or the one that has replaced it in the track's lease. A repeat
@@ -217,10 +205,10 @@ class Broker:
         def decide(row: Sandbox | Tombstone | None, cause: Cause) -> Transition[Sandbox] | None:
             return decide_mark(row, track_id=track_id, cause=cause)
 
-        with counting_failures(self._metrics.deletion_marked):
+        with counting_failures(self.metrics.deletion_marked):
             by = actor("track", track_id)
-            row, changed = await self._assigner.change_lease(sandbox_id, by, decide)
-        self._metrics.deletion_marked.labels("marked" if changed else "repeated").inc()
+            row, changed = await self.assigner.change_lease(sandbox_id, by, decide)
+        self.metrics.deletion_marked.labels("marked" if changed else "repeated").inc()
         status = "deleted" if isinstance(row, Tombstone) else str(row.status)
         return Marked(row.sandbox_id, status, row.deletion_requested_at)
 
@@ -228,10 +216,10 @@ class Broker:
         """Release the sandbox that the track has leased with this key. A repeat returns the same,
         until the sandbox is deleted. Raises LeaseNotFoundError."""
         key = idempotency_key or track_id
-        lease = await self._store.find_lease(track_id, key)
+        lease = await self.store.find_lease(track_id, key)
         if lease is not None:
             return await self.mark_for_deletion(track_id=track_id, sandbox_id=lease.sandbox_id)
-        async for rows in pages_of(self._store, SandboxFilter(track=track_id)):
+        async for rows in pages_of(self.store, SandboxFilter(track=track_id)):
             for row in rows:
                 if row.idempotency_key == key and row.status in DELETING:
                     return Marked(row.sandbox_id, str(row.status), row.deletion_requested_at)
@@ -239,7 +227,7 @@ class Broker:
 
     async def get_sandbox(self, *, track_id: str, sandbox_id: str) -> Sandbox:
         """The sandbox, for its current or last track."""
-        return owned_by(await self._assigner.find(sandbox_id), track_id)
+        return owned_by(await self.assigner.find(sandbox_id), track_id)
 
     async def get_history(
         self, sandbox_id: str, *, limit: int, cursor: str | None
@@ -248,14 +236,14 @@ class Broker:
         if not is_sandbox_id(sandbox_id):
             raise SandboxNotFoundError
         query = EventQuery(subject=sandbox_id)
-        page = await self._store.events.page(query, limit=limit, cursor=cursor)
-        if not page.items and cursor is None and await self._assigner.find(sandbox_id) is None:
+        page = await self.store.events.page(query, limit=limit, cursor=cursor)
+        if not page.items and cursor is None and await self.assigner.find(sandbox_id) is None:
             raise SandboxNotFoundError
         return page
 
     async def inspect_sandbox(self, sandbox_id: str) -> Sandbox:
         """The sandbox, for an operator."""
-        return existing(await self._assigner.find(sandbox_id))
+        return existing(await self.assigner.find(sandbox_id))
 
     async def act(
         self,
@@ -284,10 +272,10 @@ class Broker:
         return await self._change("hold", sandbox_id, by, decide)
 
     def _hold_end(self) -> int:
-        return int(self._clock.now()) + self._hold_sec
+        return int(self.clock.now()) + self.hold_sec
 
     async def _change(self, action: str, sandbox_id: str, by: str, decide: Decide) -> Sandbox:
-        row, _ = await self._assigner.change(sandbox_id, by, decide)
+        row, _ = await self.assigner.change(sandbox_id, by, decide)
         assert isinstance(row, Sandbox)  # noqa: S101 - operators change no tombstones
         logger.info(
             "an operator changed a sandbox",
@@ -297,7 +285,7 @@ class Broker:
 
     async def stats(self) -> PoolCounts:
         """How many sandboxes are in each state, and when they were counted."""
-        counts = await self._store.counts()
+        counts = await self.store.counts()
         if counts.counted_at is None:
-            return replace(counts, counted_at=int(self._clock.now()))
+            return replace(counts, counted_at=int(self.clock.now()))
         return counts

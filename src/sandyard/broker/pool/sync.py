@@ -29,6 +29,7 @@ from sandyard.kit import ids
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
+from sandyard.kit.wired import wired
 
 logger = logging.getLogger(__name__)
 
@@ -87,25 +88,16 @@ _Compared = tuple[Sandbox, Listed | None]
 """A row and its entry in the list, if any."""
 
 
+@wired
 class Sync:
     """Brings the pool in line with the provider's list, without touching sandboxes in use."""
 
-    def __init__(
-        self,
-        store: PoolStore,
-        provider: Provider,
-        *,
-        clock: Clock,
-        metrics: BrokerMetrics,
-        lab_duration_hours: float,
-        assigner: SandboxAssigner,
-    ) -> None:
-        self._store = store
-        self._assigner = assigner
-        self._provider = provider
-        self._clock = clock
-        self._metrics = metrics
-        self._lab_duration_hours = lab_duration_hours
+    store: PoolStore
+    provider: Provider
+    clock: Clock
+    metrics: BrokerMetrics
+    lab_duration_hours: float
+    assigner: SandboxAssigner
 
     async def run(self, *, force: bool = False) -> SyncReport:
         """Compare and apply. `force` allows a suspiciously large part of the pool to become
@@ -114,19 +106,19 @@ class Sync:
         try:
             report = await self._run(force=force)
         except Exception:
-            self._metrics.sync.labels("failed").inc()
+            self.metrics.sync.labels("failed").inc()
             raise
-        self._metrics.sync.labels("held_back" if report.held_back else "succeeded").inc()
-        self._metrics.sync_duration.observe(time.perf_counter() - started)
+        self.metrics.sync.labels("held_back" if report.held_back else "succeeded").inc()
+        self.metrics.sync_duration.observe(time.perf_counter() - started)
         return report
 
     async def _run(self, *, force: bool) -> SyncReport:
-        listed = await self._provider.list_sandboxes()
-        cause = Cause.by(_SYNC, self._clock)
+        listed = await self.provider.list_sandboxes()
+        cause = Cause.by(_SYNC, self.clock)
         by_id = {ids.sandbox_id(entry.external_id): entry for entry in listed}
         comparison = _Comparison(by_id, cause)
         report = SyncReport(listed=len(by_id))
-        async for rows in self._store.everything():
+        async for rows in self.store.everything():
             for row in rows:
                 comparison.add(row)
         await self._apply(comparison, report, force=force)
@@ -138,17 +130,17 @@ class Sync:
         reservation ended."""
         if not reserved:
             return
-        is_open = {each.reservation_id for each in await self._store.open_reservations()}
-        cause = Cause.by(_SYNC, self._clock).because("its reservation has ended")
+        is_open = {each.reservation_id for each in await self.store.open_reservations()}
+        cause = Cause.by(_SYNC, self.clock).because("its reservation has ended")
         orphans = [
             row
             for row in reserved
             if row.reserved_for == row.reservation_id and row.reservation_id not in is_open
         ]
-        await self._assigner.apply([decide_unreserved(row, cause) for row in orphans])
+        await self.assigner.apply([decide_unreserved(row, cause) for row in orphans])
 
     async def _apply(self, comparison: _Comparison, report: SyncReport, *, force: bool) -> None:
-        store, now = self._store, comparison.cause.at_ms // 1000
+        store, now = self.store, comparison.cause.at_ms // 1000
         unknown = comparison.unknown
         tombstoned = await store.tombstoned(list(unknown))
         new = [each for key, each in unknown.items() if key not in tombstoned]
@@ -170,7 +162,7 @@ class Sync:
         report.unchanged = len(comparison.confirmed)
         await store.renew_tombstones(list(tombstoned), kept_until=tombstone_end(now))
         report.tombstones_listed = len(tombstoned)
-        self._metrics.tombstones_listed.inc(len(tombstoned))
+        self.metrics.tombstones_listed.inc(len(tombstoned))
         await store.drop_tombstones(now=now)
 
     async def _change(
@@ -180,14 +172,14 @@ class Sync:
         long after its timestamp."""
         changed = 0
         for start in range(0, len(subjects), _BATCH):
-            cause = Cause.by(_SYNC, self._clock)
+            cause = Cause.by(_SYNC, self.clock)
             batch = [decide(each, cause=cause) for each in subjects[start : start + _BATCH]]
             decided = [each for each in batch if each is not None]
-            changed += sum(await self._assigner.apply(decided))
+            changed += sum(await self.assigner.apply(decided))
         return changed
 
     def _discover(self, listed: Listed, *, cause: Cause) -> Transition[Sandbox]:
-        return decide_discovery(listed, lab_duration_hours=self._lab_duration_hours, cause=cause)
+        return decide_discovery(listed, lab_duration_hours=self.lab_duration_hours, cause=cause)
 
 
 def _decide_compared(compared: _Compared, *, cause: Cause) -> Transition[Sandbox] | None:

@@ -23,6 +23,7 @@ from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
+from sandyard.kit.wired import wired
 
 _LATE = "no answer in time"
 _MOST_REFUSED = 5
@@ -57,27 +58,18 @@ class CallProber:
             raise ProbeDeadlineError from None
 
 
+@wired
 class ClaimChecker:
     """A passed probe is recorded in the sandbox's row, and a lease moves to another sandbox only
     while it is not recorded. So of concurrent calls with one key, on any replica, the first to
     finish decides for all, and no call returns a sandbox that another call replaces."""
 
-    def __init__(
-        self,
-        store: PoolStore,
-        leases: Leases,
-        start_prober: Callable[[], CallProber],
-        *,
-        clock: Clock,
-        hold_sec: int,
-        assigner: SandboxAssigner,
-    ) -> None:
-        self._store = store
-        self._leases = leases
-        self._assigner = assigner
-        self._start_prober = start_prober
-        self._clock = clock
-        self._hold_sec = hold_sec
+    store: PoolStore
+    leases: Leases
+    start_prober: Callable[[], CallProber]
+    clock: Clock
+    hold_sec: int
+    assigner: SandboxAssigner
 
     async def check(self, claimed: Claimed, claim: Claim) -> Claimed:
         """Probe the sandbox; returns the lease, moved to a similar sandbox if the first fails. The
@@ -87,9 +79,9 @@ class ClaimChecker:
         or the deadline is over; the lease then ends. Raises RowBusyError if the lease ended
         meanwhile.
         """
-        if not claimed.is_new and not may_be_unprobed(claimed.lease, now=self._clock.now()):
+        if not claimed.is_new and not may_be_unprobed(claimed.lease, now=self.clock.now()):
             return claimed
-        prober = self._start_prober()
+        prober = self.start_prober()
         async for _ in ConflictRetries():
             row = await self._leased(claimed.lease.sandbox_id, claim)
             if row.probed_at is not None:
@@ -101,9 +93,9 @@ class ClaimChecker:
 
     async def _leased(self, sandbox_id: str, claim: Claim) -> Sandbox:
         """The sandbox that the claim's key has now."""
-        row = await self._store.find(sandbox_id)
+        row = await self.store.find(sandbox_id)
         while isinstance(row, Sandbox) and row.replaced_by is not None:
-            row = await self._store.find(row.replaced_by)
+            row = await self.store.find(row.replaced_by)
         if not isinstance(row, Sandbox) or not row.is_leased_to(*claim.lease_key):
             raise RowBusyError
         return row
@@ -125,22 +117,22 @@ class ClaimChecker:
         return None
 
     async def _pass(self, row: Sandbox, claim: Claim) -> Lease | None:
-        cause = Cause.by(actor("track", claim.track_id), self._clock)
+        cause = Cause.by(actor("track", claim.track_id), self.clock)
         passed = decide_passed_at_claim(row, cause)
-        [is_done] = await self._store.apply([passed])
+        [is_done] = await self.store.apply([passed])
         return passed.result.lease if is_done else None
 
     async def _replace(self, row: Sandbox, claim: Claim, reason: str, prober: CallProber) -> Lease:
         wanted = Replacement(
             claim.track_id, reason, claim.name_prefix, claim.client, unless_probed=True
         )
-        return await self._leases.replace(row.sandbox_id, wanted, check=prober)
+        return await self.leases.replace(row.sandbox_id, wanted, check=prober)
 
     async def _hold(self, row: Sandbox, reason: str) -> bool:
         """False if the row has changed since the probe."""
-        cause = Cause.by(actor("system"), self._clock, reason=reason)
-        held = decide_hold(row, cause.at_ms // 1000 + self._hold_sec, cause)
-        [is_done] = await self._assigner.apply([held])
+        cause = Cause.by(actor("system"), self.clock, reason=reason)
+        held = decide_hold(row, cause.at_ms // 1000 + self.hold_sec, cause)
+        [is_done] = await self.assigner.apply([held])
         return is_done
 
 

@@ -15,6 +15,7 @@ from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.tasks import for_each
+from sandyard.kit.wired import wired
 
 logger = logging.getLogger(__name__)
 
@@ -30,34 +31,26 @@ class ProbeReport:
     held_back: int = 0
 
 
+@wired
 class ProbeJob:
-    def __init__(
-        self,
-        store: PoolStore,
-        prober: Prober | None,
-        *,
-        clock: Clock,
-        threshold: int,
-        parallel: int,
-        assigner: SandboxAssigner,
-    ) -> None:
-        """Without a prober nothing is probed."""
-        self._store = store
-        self._prober = prober
-        self._assigner = assigner
-        self._clock = clock
-        self._threshold = threshold
-        self._parallel = parallel
+    """Without a prober nothing is probed."""
+
+    store: PoolStore
+    prober: Prober | None
+    clock: Clock
+    threshold: int
+    parallel: int
+    assigner: SandboxAssigner
 
     async def run(self) -> ProbeReport:
         """Probe every sandbox that is not leased. If most would be quarantined at once, none is: a
         prober without network is then more likely than broken sandboxes."""
         report = ProbeReport()
-        if self._prober is None:
+        if self.prober is None:
             return report
         decided: list[Transition[Sandbox]] = []
         async for rows in self._rows():
-            decided += await self._probe(self._prober, rows, report)
+            decided += await self._probe(self.prober, rows, report)
         leaving = [each for each in decided if each.result.status is Status.STALE]
         if loses_too_many(len(leaving), of=report.probed):
             report.held_back = len(leaving)
@@ -71,7 +64,7 @@ class ProbeJob:
 
     async def _rows(self) -> AsyncIterator[Sequence[Sandbox]]:
         for status in _PROBED:
-            async for rows in pages_of(self._store, SandboxFilter(status)):
+            async for rows in pages_of(self.store, SandboxFilter(status)):
                 yield [row for row in rows if is_probed(row)]
 
     async def _probe(
@@ -83,16 +76,16 @@ class ProbeJob:
             failure = await prober.check(row)
             report.probed += 1
             report.failed += failure is not None
-            cause = Cause.by(actor("job", "probe"), self._clock)
-            change = decide_probed(row, failure, threshold=self._threshold, cause=cause)
+            cause = Cause.by(actor("job", "probe"), self.clock)
+            change = decide_probed(row, failure, threshold=self.threshold, cause=cause)
             if change is not None:
                 decided.append(change)
 
-        await for_each(rows, probe, slots=asyncio.Semaphore(self._parallel))
+        await for_each(rows, probe, slots=asyncio.Semaphore(self.parallel))
         return decided
 
     async def _apply(self, decided: Sequence[Transition[Sandbox]], report: ProbeReport) -> None:
-        for change, done in zip(decided, await self._assigner.apply(decided), strict=True):
+        for change, done in zip(decided, await self.assigner.apply(decided), strict=True):
             before = change.before
             if not done or before is None or before.status is change.result.status:
                 continue

@@ -30,6 +30,7 @@ from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Transition, apply_decision
 from sandyard.kit.clock import Clock
+from sandyard.kit.wired import wired
 
 logger = logging.getLogger(__name__)
 
@@ -44,46 +45,36 @@ class PoolReport:
     adopted: int = 0
 
 
+@wired
 class PoolAutoscaler:
-    def __init__(
-        self,
-        store: PoolStore,
-        provider: Provider,
-        *,
-        clock: Clock,
-        policy: AutoscalingPolicy,
-        lab_duration_hours: float,
-        name_prefix: str = "sandyard-",
-        assigner: SandboxAssigner,
-    ) -> None:
-        self._store = store
-        self._provider = provider
-        self._assigner = assigner
-        self._clock = clock
-        self._policy = policy
-        self._lab_duration_hours = lab_duration_hours
-        self._name_prefix = name_prefix
+    store: PoolStore
+    provider: Provider
+    clock: Clock
+    policy: AutoscalingPolicy
+    lab_duration_hours: float
+    assigner: SandboxAssigner
+    name_prefix: str = "sandyard-"
 
     async def run(self) -> PoolReport:
         """Report the pool's level, adopt sandboxes whose create response was lost, and create
         missing ones."""
         report = PoolReport()
-        counted = await self._store.counts()
+        counted = await self.store.counts()
         counts = counted.by_status
         report.available = counts[Status.AVAILABLE]
         await self._report_level(report.available)
         await self._adopt_lost(report)
-        reservations = await self._store.open_reservations()
-        now = int(self._clock.now())
-        needed = lacking(reservations, now=now, lookahead_sec=self._policy.lookahead_sec)
-        report.missing = max(0, self._policy.min_available + needed - report.available)
+        reservations = await self.store.open_reservations()
+        now = int(self.clock.now())
+        needed = lacking(reservations, now=now, lookahead_sec=self.policy.lookahead_sec)
+        report.missing = max(0, self.policy.min_available + needed - report.available)
         total = sum(counts.values()) + report.adopted
         available = report.available + report.adopted
         autoscaler = await self._autoscaler()
         wanted = to_create(
-            autoscaler, self._policy, available=available, total=total, lacking=needed, now=now
+            autoscaler, self.policy, available=available, total=total, lacking=needed, now=now
         )
-        if wanted and self._provider.can_create:
+        if wanted and self.provider.can_create:
             if autoscaler.is_counted(counted.counted_at):  # else the next run decides
                 await self._create(wanted, report)
         else:
@@ -92,9 +83,9 @@ class PoolAutoscaler:
 
     async def _report_level(self, available: int) -> None:
         is_new = await self._change(
-            lambda autoscaler, cause: decide_level(autoscaler, available, self._policy, cause)
+            lambda autoscaler, cause: decide_level(autoscaler, available, self.policy, cause)
         )
-        level = level_of(available, self._policy)
+        level = level_of(available, self.policy)
         if is_new and level != "ok":
             extra = {"action": "pool", "available": available, "pool_level": level}
             logger.warning("the pool runs low", extra=extra)
@@ -105,30 +96,30 @@ class PoolAutoscaler:
         autoscaler = await self._autoscaler()
         if not autoscaler.names:
             return
-        by_name = {each.name: each for each in await self._provider.list_sandboxes()}
+        by_name = {each.name: each for each in await self.provider.list_sandboxes()}
         found = [by_name[name] for name in autoscaler.names if name in by_name]
         report.adopted += await self._adopt(found)
-        is_settled = int(self._clock.now()) >= autoscaler.asked_at + SETTLE_SEC
+        is_settled = int(self.clock.now()) >= autoscaler.asked_at + SETTLE_SEC
         known = autoscaler.names if is_settled else [each.name for each in found]
         await self._change(
             lambda autoscaler, cause: decide_settled(autoscaler or Autoscaler(), known, cause)
         )
 
     async def _adopt(self, listed: Sequence[Listed]) -> int:
-        cause = Cause.by(actor("job", "pool"), self._clock)
-        hours = self._lab_duration_hours
+        cause = Cause.by(actor("job", "pool"), self.clock)
+        hours = self.lab_duration_hours
         made = [decide_discovery(each, lab_duration_hours=hours, cause=cause) for each in listed]
-        return sum(await self._assigner.apply(made))
+        return sum(await self.assigner.apply(made))
 
     async def _create(self, wanted: int, report: PoolReport) -> None:
-        names = [f"{self._name_prefix}{secrets.token_hex(6)}" for _ in range(wanted)]
+        names = [f"{self.name_prefix}{secrets.token_hex(6)}" for _ in range(wanted)]
         if not await self._change(lambda autoscaler, cause: decide_asked(autoscaler, names, cause)):
             return
         done: list[str] = []
         failure: str | None = None
         try:
             for name in names:
-                report.created += await self._adopt([await self._provider.create_sandbox(name)])
+                report.created += await self._adopt([await self.provider.create_sandbox(name)])
                 done.append(name)
         except ProviderUnavailableError as error:
             failure = error.reason or error.message
@@ -140,7 +131,7 @@ class PoolAutoscaler:
             )
         await self._change(
             lambda autoscaler, cause: decide_answered(
-                autoscaler or Autoscaler(), done, cause, failure=failure, policy=self._policy
+                autoscaler or Autoscaler(), done, cause, failure=failure, policy=self.policy
             )
         )
 
@@ -155,9 +146,9 @@ class PoolAutoscaler:
 
     def _obstacle(self) -> str | None:
         """Why no sandbox can ever be created; None if nothing prevents it."""
-        if not self._provider.can_create:
+        if not self.provider.can_create:
             return "the provider can't create sandboxes"
-        return None if self._policy.per_hour else "POOL_CREATE_PER_HOUR allows no creation"
+        return None if self.policy.per_hour else "POOL_CREATE_PER_HOUR allows no creation"
 
     def around_sync(self, run: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
         """Wraps `run`; events report when it keeps failing and when it works again."""
@@ -177,7 +168,7 @@ class PoolAutoscaler:
         await self._change(lambda autoscaler, cause: decide_sync(autoscaler, failure, cause))
 
     async def _autoscaler(self) -> Autoscaler:
-        return await self._store.find_autoscaler() or Autoscaler()
+        return await self.store.find_autoscaler() or Autoscaler()
 
     async def _change(
         self, decide: Callable[[Autoscaler | None, Cause], Transition[Autoscaler] | None]
@@ -185,8 +176,8 @@ class PoolAutoscaler:
         """Read, decide and apply; returns whether something changed."""
 
         async def decide_now() -> Transition[Autoscaler] | None:
-            cause = Cause.by(actor("job", "pool"), self._clock)
-            return decide(await self._store.find_autoscaler(), cause)
+            cause = Cause.by(actor("job", "pool"), self.clock)
+            return decide(await self.store.find_autoscaler(), cause)
 
-        change = await apply_decision(decide_now, self._store.apply_together, busy=RowBusyError)
+        change = await apply_decision(decide_now, self.store.apply_together, busy=RowBusyError)
         return change is not None

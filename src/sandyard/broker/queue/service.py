@@ -34,6 +34,7 @@ from sandyard.kit.changes.events import EventQuery, actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import EventIds
+from sandyard.kit.wired import wired
 
 _PAGE = 100
 _RECENT_MS = 600_000
@@ -61,22 +62,16 @@ class QueueReport:
     dropped: int = 0
 
 
+@wired
 class Queue:
-    def __init__(
-        self,
-        store: PoolStore,
-        *,
-        clock: Clock,
-        ticket_ttl_sec: float,
-        assigner: SandboxAssigner,
-        reservations: ReservationCache,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._ttl_sec = ticket_ttl_sec
-        self._assigner = assigner
-        self._reservations = reservations
-        self._watch = TicketWatch(store, clock=clock, renew_sec=ticket_ttl_sec / 3)
+    store: PoolStore
+    clock: Clock
+    ticket_ttl_sec: float
+    assigner: SandboxAssigner
+    reservations: ReservationCache
+
+    def __post_init__(self) -> None:
+        self._watch = TicketWatch(self.store, clock=self.clock, renew_sec=self.ticket_ttl_sec / 3)
         self._make_id = EventIds()
         self._interval_sec: float | None = None
         self._counted_at_ms = 0
@@ -109,23 +104,23 @@ class Queue:
         otherwise its ticket, which is created if there is none."""
         async for _ in ConflictRetries():
             claim = make_claim()
-            ticket = await self._store.find_ticket(*claim.lease_key)
+            ticket = await self.store.find_ticket(*claim.lease_key)
             if ticket is None:
                 claimed = await self._claim_free(claim)
                 if claimed is not None:
                     return claimed
                 ticket_id = self._make_id(claim.cause.at_ms)
                 queued = decide_queued(claim, ticket_id=ticket_id, urgency=urgency)
-                if await self._store.apply_together(queued):
+                if await self.store.apply_together(queued):
                     await self._assign_freed_meanwhile(queued.result)
                     return queued.result
                 continue
-            lease = await self._store.find_lease(*claim.lease_key)
+            lease = await self.store.find_lease(*claim.lease_key)
             if lease is not None and lease.is_live(claim.now):
                 await self._drop(ticket, claim.cause.because(LEASED))
                 return Claimed(lease, is_new=False)
             if ticket.sandbox_id is None:
-                await self._store.renew_tickets([ticket], asked_at=claim.now)
+                await self.store.renew_tickets([ticket], asked_at=claim.now)
                 return ticket
             if lease is not None:
                 await self._end(lease.sandbox_id, claim)
@@ -137,46 +132,46 @@ class Queue:
         """For a claim that found nothing free: a lease from a reservation made since then, or of
         the sandbox reserved for its ticket. None if there is none; its ticket is renewed."""
         claimed = await self._claim_newest(claim)
-        if claimed is not None or await self._store.find_ticket(*claim.lease_key) is None:
+        if claimed is not None or await self.store.find_ticket(*claim.lease_key) is None:
             return claimed
         answer = await self.ask(lambda: claim)
         return answer if isinstance(answer, Claimed) else None
 
     async def _claim_free(self, claim: Claim) -> Claimed | None:
-        claim = claim.within(await self._reservations.of(claim))
-        return await self._store.claim(claim) or await self._claim_newest(claim)
+        claim = claim.within(await self.reservations.of(claim))
+        return await self.store.claim(claim) or await self._claim_newest(claim)
 
     async def _claim_newest(self, claim: Claim) -> Claimed | None:
-        newest = await self._reservations.with_newest(claim)
-        return None if newest is None else await self._store.claim(newest)
+        newest = await self.reservations.with_newest(claim)
+        return None if newest is None else await self.store.claim(newest)
 
     async def _assign_freed_meanwhile(self, ticket: Ticket) -> None:
         """Offer sandboxes that became free while the ticket was written to the queue."""
-        page = await self._store.page(_available_to(ticket), limit=1, cursor=None)
-        await self._assigner.assign_available(page.items)
+        page = await self.store.page(_available_to(ticket), limit=1, cursor=None)
+        await self.assigner.assign_available(page.items)
 
     async def _redeem(self, ticket: Ticket, sandbox_id: str, claim: Claim) -> Claimed | None:
         """Lease the sandbox that is reserved for the ticket; None if something has changed."""
-        reserved = await self._store.find(sandbox_id)
+        reserved = await self.store.find(sandbox_id)
         if not isinstance(reserved, Sandbox) or not ticket.has(reserved):
             await self._wait_again(ticket, claim.cause)
             return None
         leased, served = decide_served(ticket, reserved, claim)
-        if not await self._store.apply_together(leased, served):
+        if not await self.store.apply_together(leased, served):
             return None
         return Claimed(leased.result.lease, is_new=True)
 
     async def _end(self, sandbox_id: str, claim: Claim) -> None:
         """End an expired lease of the same key."""
-        row = await self._store.find(sandbox_id)
+        row = await self.store.find(sandbox_id)
         ended = decide_superseded(row, claim) if isinstance(row, Sandbox) else None
         if ended is not None:
-            await self._store.apply([ended])
+            await self.store.apply([ended])
 
     async def position_of(self, ticket: Ticket) -> QueuePosition:
         if ticket.sandbox_id is not None:
             return QueuePosition(ticket, 0, 0)
-        position = 1 + await self._store.count_waiting(before=ticket)
+        position = 1 + await self.store.count_waiting(before=ticket)
         interval_sec = await self._serving_interval()
         return QueuePosition(
             ticket, position, None if interval_sec is None else ceil(position * interval_sec)
@@ -184,10 +179,10 @@ class Queue:
 
     async def _serving_interval(self) -> float | None:
         """The average seconds between recently served tickets; None if none was served."""
-        now_ms = int(self._clock.now() * 1000)
+        now_ms = int(self.clock.now() * 1000)
         if now_ms >= self._counted_at_ms + _COUNT_EVERY_MS:
             query = EventQuery(kind="ticket.served", from_ms=now_ms - _RECENT_MS)
-            page = await self._store.events.page(query, limit=_PAGE, cursor=None)
+            page = await self.store.events.page(query, limit=_PAGE, cursor=None)
             times = [each.event.at_ms for each in page.items]
             self._interval_sec = (now_ms - min(times)) / 1000 / len(times) if times else None
             self._counted_at_ms = now_ms
@@ -195,45 +190,45 @@ class Queue:
 
     async def leave(self, *, track_id: str, key: str) -> bool:
         """Leave the queue; False if there was no ticket."""
-        ticket = await self._store.find_ticket(track_id, key)
+        ticket = await self.store.find_ticket(track_id, key)
         if ticket is None:
             return False
-        cause = Cause.by(actor("track", track_id), self._clock, reason=LEFT)
+        cause = Cause.by(actor("track", track_id), self.clock, reason=LEFT)
         return await self._drop(ticket, cause)
 
     async def dispatch(self) -> QueueReport:
         """Drop tickets that were not renewed, and reserve free sandboxes for the next ones. Freed
         sandboxes are reserved at once; this catches those that were missed."""
         report = QueueReport()
-        now = int(self._clock.now())
+        now = int(self.clock.now())
         empty: set[str] = set()
         last: QueueOrder | None = None
         while True:
-            read = Cause.by(actor("system"), self._clock)  # before the read
-            tickets = await self._store.tickets(limit=_PAGE, after=last)
+            read = Cause.by(actor("system"), self.clock)  # before the read
+            tickets = await self.store.tickets(limit=_PAGE, after=last)
             if not tickets:
                 break
             last = tickets[-1].queue_order
             for ticket in tickets:
-                if ticket.is_abandoned(ttl_sec=self._ttl_sec, now=now):
-                    dropped = Cause.by(actor("job", "queue"), self._clock, reason=ABANDONED)
+                if ticket.is_abandoned(ttl_sec=self.ticket_ttl_sec, now=now):
+                    dropped = Cause.by(actor("job", "queue"), self.clock, reason=ABANDONED)
                     report.dropped += await self._drop(ticket, dropped)
                 elif ticket.sandbox_id is not None:
                     report.ready += await self._is_still_ready(ticket)
                 else:
                     await self._find_one_for(ticket, empty, read)
-        report.waiting = await self._store.count_waiting()
+        report.waiting = await self.store.count_waiting()
         return report
 
     async def _is_still_ready(self, ticket: Ticket) -> bool:
-        reserved = await self._store.find(ticket.sandbox_id or "")
+        reserved = await self.store.find(ticket.sandbox_id or "")
         if not ticket.has(reserved):
-            await self._wait_again(ticket, Cause.by(actor("job", "queue"), self._clock))
+            await self._wait_again(ticket, Cause.by(actor("job", "queue"), self.clock))
         return ticket.has(reserved)
 
     async def _wait_again(self, ticket: Ticket, cause: Cause) -> None:
         waiting = decide_waiting(ticket, cause)
-        if await self._store.apply_together(waiting):
+        if await self.store.apply_together(waiting):
             await self._assign_freed_meanwhile(waiting.result)
 
     async def _find_one_for(self, ticket: Ticket, empty: set[str], cause: Cause) -> None:
@@ -241,27 +236,27 @@ class Queue:
         to the queue until the ticket has one; `empty` holds the prefixes with nothing free."""
         if await self._find_reserved_for(ticket, cause) or ticket.name_prefix in empty:
             return
-        async for rows in pages_of(self._store, _available_to(ticket)):
-            await self._assigner.assign_available(rows)
-            if rows and not await self._assigner.still_waits(ticket):
+        async for rows in pages_of(self.store, _available_to(ticket)):
+            await self.assigner.assign_available(rows)
+            if rows and not await self.assigner.still_waits(ticket):
                 return
         empty.add(ticket.name_prefix)
 
     async def _find_reserved_for(self, ticket: Ticket, cause: Cause) -> bool:
-        claim = Claim(ticket.track_id, ticket.key, int(self._clock.now()), client=ticket.client)
-        for reservation_id in await self._reservations.of(claim):
-            for row in await self._store.reserved_for(reservation_id, limit=_PAGE):
-                if ticket.wants(row) and await self._assigner.reserve_for(ticket, row, cause):
+        claim = Claim(ticket.track_id, ticket.key, int(self.clock.now()), client=ticket.client)
+        for reservation_id in await self.reservations.of(claim):
+            for row in await self.store.reserved_for(reservation_id, limit=_PAGE):
+                if ticket.wants(row) and await self.assigner.reserve_for(ticket, row, cause):
                     return True
         return False
 
     async def _drop(self, ticket: Ticket, cause: Cause) -> bool:
         """Remove the ticket, and in the same write offer its reserved sandbox to the next."""
         dropped = decide_dropped(ticket, cause)
-        reserved = await self._store.find(ticket.sandbox_id) if ticket.sandbox_id else None
+        reserved = await self.store.find(ticket.sandbox_id) if ticket.sandbox_id else None
         if isinstance(reserved, Sandbox) and ticket.has(reserved):
-            return await self._assigner.free(decide_unreserved(reserved, cause), dropped)
-        return await self._store.apply_together(dropped)
+            return await self.assigner.free(decide_unreserved(reserved, cause), dropped)
+        return await self.store.apply_together(dropped)
 
     def stop(self) -> None:
         """Return from all waiting calls now: the process is stopping."""

@@ -30,6 +30,7 @@ from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import EventIds
 from sandyard.kit.paging import Page
+from sandyard.kit.wired import wired
 
 logger = logging.getLogger(__name__)
 
@@ -46,23 +47,17 @@ class ReservationReport:
     ended: int = 0
 
 
+@wired
 class Reservations:
     """`pool_max_total` is the maximum size of the pool; None: it does not grow."""
 
-    def __init__(
-        self,
-        store: PoolStore,
-        *,
-        clock: Clock,
-        pool_max_total: int | None = None,
-        assigner: SandboxAssigner,
-        cache: ReservationCache,
-    ) -> None:
-        self._store = store
-        self._cache = cache
-        self._clock = clock
-        self._assigner = assigner
-        self._pool_max_total = pool_max_total
+    store: PoolStore
+    clock: Clock
+    assigner: SandboxAssigner
+    cache: ReservationCache
+    pool_max_total: int | None = None
+
+    def __post_init__(self) -> None:
         self._make_id = EventIds()
 
     async def reserve(
@@ -74,23 +69,23 @@ class Reservations:
         OverbookedError, InvalidReservationError and ReservationExistsError.
         """
         async for _ in ConflictRetries():
-            cause = Cause.by(by, self._clock)
+            cause = Cause.by(by, self.clock)
             reservation_id = self._id(key, cause)
-            if key and (earlier := await self._store.find_reservation(reservation_id)):
+            if key and (earlier := await self.store.find_reservation(reservation_id)):
                 if not earlier.is_of(booking):
                     raise ReservationExistsError
                 return earlier, False
-            calendar = await self._store.find_calendar()
+            calendar = await self.store.find_calendar()
             made = decide_reservation(
                 booking,
                 reservation_id,
-                others=await self._store.open_reservations(),
+                others=await self.store.open_reservations(),
                 capacity=await self._capacity(),
                 cause=cause,
             )
             booked = decide_booked(calendar, made.result, cause)
-            if await self._store.apply_together(made, booked):
-                self._cache.forget()
+            if await self.store.apply_together(made, booked):
+                self.cache.forget()
                 return await self._fill(made.result), True
         raise RowBusyError
 
@@ -101,11 +96,11 @@ class Reservations:
 
     async def _capacity(self) -> int:
         """How many leasable sandboxes the pool has, or may have."""
-        counts = (await self._store.counts()).by_status
-        return max(sum(counts[each] for each in _USABLE), self._pool_max_total or 0)
+        counts = (await self.store.counts()).by_status
+        return max(sum(counts[each] for each in _USABLE), self.pool_max_total or 0)
 
     async def get(self, reservation_id: str) -> Reservation:
-        found = await self._store.find_reservation(reservation_id)
+        found = await self.store.find_reservation(reservation_id)
         if found is None:
             raise ReservationNotFoundError
         return found
@@ -117,7 +112,7 @@ class Reservations:
         InvalidReservationError."""
         if to_at < from_at:
             raise InvalidReservationError(details={"field": "to"})
-        return await self._store.reservations(
+        return await self.store.reservations(
             starts_before=to_at, ends_after=from_at, limit=limit, cursor=cursor
         )
 
@@ -125,17 +120,17 @@ class Reservations:
         """End it now; sandboxes that are not leased go back. One that is over does not change."""
         async for _ in ConflictRetries():
             found = await self.get(reservation_id)
-            cancelled = decide_cancelled(found, Cause.by(by, self._clock))
+            cancelled = decide_cancelled(found, Cause.by(by, self.clock))
             if cancelled is None:
                 return found
-            if await self._store.apply_together(cancelled):
+            if await self.store.apply_together(cancelled):
                 return await self._end(cancelled.result) or cancelled.result
         raise RowBusyError
 
     async def maintain(self) -> ReservationReport:
         """Fill active reservations, in the order of their start, and end those that are over."""
         report = ReservationReport()
-        for each in in_turn(await self._store.open_reservations()):
+        for each in in_turn(await self.store.open_reservations()):
             if each.is_over(self._now()):
                 report.ended += await self._end(each) is not None
             elif each.is_active(self._now()):
@@ -150,8 +145,8 @@ class Reservations:
         if not reservation.needs_more(self._now()):
             return reservation
         where = SandboxFilter(Status.AVAILABLE, name_prefix=reservation.name_prefix)
-        async for rows in pages_of(self._store, where):
-            filled = await self._assigner.fill(reservation, rows)
+        async for rows in pages_of(self.store, where):
+            filled = await self.assigner.fill(reservation, rows)
             if filled is None:
                 return reservation
             reservation = filled
@@ -160,8 +155,8 @@ class Reservations:
         return await self._report_short(reservation)
 
     async def _report_short(self, reservation: Reservation) -> Reservation:
-        short = decide_short(reservation, Cause.by(actor("job", "reservations"), self._clock))
-        if short is None or not await self._store.apply_together(short):
+        short = decide_short(reservation, Cause.by(actor("job", "reservations"), self.clock))
+        if short is None or not await self.store.apply_together(short):
             return reservation
         logger.warning(
             "a reservation lacks sandboxes; enlarge the pool",
@@ -176,19 +171,19 @@ class Reservations:
     async def _end(self, reservation: Reservation) -> Reservation | None:
         """Unreserve its sandboxes, then record its end; None if another process is changing
         them."""
-        cause = Cause.by(actor("job", "reservations"), self._clock, reason=OVER)
+        cause = Cause.by(actor("job", "reservations"), self.clock, reason=OVER)
         async for _ in ConflictRetries():
-            while rows := await self._store.reserved_for(reservation.reservation_id, limit=_PAGE):
-                if not any(await self._assigner.apply([decide_unreserved(r, cause) for r in rows])):
+            while rows := await self.store.reserved_for(reservation.reservation_id, limit=_PAGE):
+                if not any(await self.assigner.apply([decide_unreserved(r, cause) for r in rows])):
                     return None
-            ended = decide_ended(reservation, Cause.by(actor("job", "reservations"), self._clock))
-            if ended is None or await self._store.apply_together(ended):
+            ended = decide_ended(reservation, Cause.by(actor("job", "reservations"), self.clock))
+            if ended is None or await self.store.apply_together(ended):
                 return ended.result if ended else None
-            fresh = await self._store.find_reservation(reservation.reservation_id)
+            fresh = await self.store.find_reservation(reservation.reservation_id)
             if fresh is None or fresh.ended_at is not None:
                 return fresh
             reservation = fresh
         return None
 
     def _now(self) -> int:
-        return int(self._clock.now())
+        return int(self.clock.now())

@@ -251,7 +251,7 @@ def _claims(
         rate_limit=_rate_limit(context.settings),
         lease_max_sec=lease_max_sec,
         hold_sec=hold_sec,
-        queue=queue,
+        waiting=queue,
         reservations=reservations,
         assigner=assigner,
         names=names,

@@ -16,6 +16,7 @@ from sandyard.entrypoints.server.websocket_intake import WebSocketIntake
 from sandyard.kit.http.routes import DirectRoutes
 from sandyard.kit.http.security import RawHeaders
 from sandyard.kit.observability.log import log_info
+from sandyard.kit.wired import wired
 
 logger = logging.getLogger("sandyard.access")
 
@@ -95,38 +96,30 @@ class Applications:
         return None
 
 
+@wired
 class RequestMiddleware:
     """The outermost middleware: assigns each request its id, runs direct routes, and records the
     outcome."""
 
-    def __init__(
-        self,
-        apps: Applications,
-        *,
-        metrics: RequestMetrics,
-        in_flight: InFlight,
-        make_request_id: Callable[[], str],
-        send_request_id: bool,
-    ) -> None:
-        self.apps = apps
-        self.metrics = metrics
-        self._in_flight = in_flight
-        self._make_request_id = make_request_id
-        self._send_request_id = send_request_id
+    apps: Applications
+    metrics: RequestMetrics
+    in_flight: InFlight
+    make_request_id: Callable[[], str]
+    send_request_id: bool
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            with self._in_flight.websockets.opened(scope, receive, send) as socket:
+            with self.in_flight.websockets.opened(scope, receive, send) as socket:
                 await self._answer(scope, socket.receive, socket.send)
             return
         if scope["type"] != "http":
             await self.apps.api(scope, receive, send)
             return
-        self._in_flight.count += 1
+        self.in_flight.count += 1
         try:
             await self._answer(scope, receive, send)
         finally:
-            self._in_flight.count -= 1
+            self.in_flight.count -= 1
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
@@ -139,7 +132,7 @@ class RequestMiddleware:
                 headers = message["headers"]
                 is_passed_on = hosted is not None and hosted.has_own_headers
                 headers = [*headers] if is_passed_on else with_security_headers(headers)
-                if self._send_request_id:
+                if self.send_request_id:
                     headers.append((b"x-request-id", state["request_id"].encode()))
                 message["headers"] = headers
             elif message["type"] == "websocket.accept":
@@ -174,7 +167,7 @@ class RequestMiddleware:
         scope["app"] = self.apps.root
         state: dict[str, Any] = scope.setdefault("state", {})
         state["request_id"] = self._request_id(scope)
-        state["in_flight"] = self._in_flight
+        state["in_flight"] = self.in_flight
         state["status"] = 0
         return state
 
@@ -188,7 +181,7 @@ class RequestMiddleware:
         for name, value in scope["headers"]:
             if name == b"x-request-id" and _SANE_REQUEST_ID.match(value):
                 return str(value.decode())
-        return self._make_request_id()
+        return self.make_request_id()
 
     def _measure(self, scope: Scope, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"

@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.free_ports import free_port
 from sandyard.kit.http.security import RawHeaders
+from sandyard.kit.wired import wired
 
 _STOP_SEC = 5
 _TAKE_OVER_SEC, _CLOSE_SEC = 1.0, 4.0
@@ -93,23 +94,17 @@ def _with_headers(send: Send, headers: RawHeaders) -> Send:
     return send_with_headers
 
 
+@wired
 class Listener:
     """One application on one port, from `start` to `stop`."""
 
-    def __init__(
-        self,
-        app: Any,
-        *,
-        host: str,
-        port: int,
-        keep_alive_sec: float = 75,
-        tls: Tls | None = None,
-    ) -> None:
-        self.host = host
-        self.port = port
-        self._app = app
-        self._keep_alive_sec = keep_alive_sec
-        self._tls = tls
+    app: Any
+    host: str
+    port: int
+    keep_alive_sec: float = 75
+    tls: Tls | None = None
+
+    def __post_init__(self) -> None:
         self._closer, self._server = self._new_server()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -150,18 +145,18 @@ class Listener:
         return task
 
     def _new_server(self) -> tuple[ConnectionCloser, Server]:
-        tls = self._tls
+        tls = self.tls
         if tls is not None:
             tls.require_usable()
-        closer = ConnectionCloser(self._app, () if tls is None else tls.headers)
+        closer = ConnectionCloser(self.app, () if tls is None else tls.headers)
         server = Server(
-            self._app if tls is None else closer,
+            self.app if tls is None else closer,
             address=self.host,
             port=self.port,
             interface=Interfaces.ASGINL,
             http=HTTPModes.http1,
             # The header timeout is also the idle timeout.
-            http1_settings=HTTP1Settings(header_read_timeout=int(self._keep_alive_sec * 1000)),
+            http1_settings=HTTP1Settings(header_read_timeout=int(self.keep_alive_sec * 1000)),
             websockets=True,
             backlog=_BACKLOG,
             backpressure=_UNLIMITED,

@@ -43,6 +43,7 @@ from sandyard.entrypoints.server.schedule import Schedule
 from sandyard.entrypoints.server.websocket_intake import UnfinishedMessages, WebSocketIntake
 from sandyard.entrypoints.server.welcome import ready, welcome
 from sandyard.kit.observability.metrics import new_registry
+from sandyard.kit.wired import wired
 from sandyard.settings import ServerSettings, Settings
 from sandyard.wiring.part import Part
 
@@ -66,35 +67,30 @@ async def serve_main(settings: Settings, options: ServeOptions, keeper: Keeper |
     return 0 if tenants is None else tenants.exit_code
 
 
+@wired
 class _Main:
-    def __init__(
-        self,
-        settings: Settings,
-        options: ServeOptions,
-        stack: AsyncExitStack,
-        stopping: asyncio.Event,
-        tenants: TenantsProcess | None,
-    ) -> None:
-        self._settings = settings
-        self._options = options
-        self._stack = stack
-        self._stopping = stopping
-        self._tenants = tenants
-        apart = () if tenants is None else tenant_parts(settings)
-        self._own = [spec for spec in selected_parts(settings) if spec not in apart]
-        engines = {spec.name: spec.engine_of(settings) for spec in apart}
-        self._others = None if tenants is None else OtherParts(tenants.caller, engines)
+    settings: Settings
+    options: ServeOptions
+    stack: AsyncExitStack
+    stopping: asyncio.Event
+    tenants: TenantsProcess | None
+
+    def __post_init__(self) -> None:
+        apart = () if self.tenants is None else tenant_parts(self.settings)
+        self._own = [spec for spec in selected_parts(self.settings) if spec not in apart]
+        engines = {spec.name: spec.engine_of(self.settings) for spec in apart}
+        self._others = None if self.tenants is None else OtherParts(self.tenants.caller, engines)
         self._in_flight = InFlight()
         self._registry = new_registry()
 
     async def open(self) -> None:
         """Start the parts, then open the port."""
-        settings, options, stack = self._settings, self._options, self._stack
+        settings, options, stack = self.settings, self.options, self.stack
         traced = await open_tracing(stack, settings.otel)
         closing = await stack.enter_async_context(AsyncExitStack())  # after their callers
         running = RunningParts(settings, options.data_dir, self._registry, closing)
-        if self._tenants is not None:
-            stack.push_async_callback(self._tenants.stop)
+        if self.tenants is not None:
+            stack.push_async_callback(self.tenants.stop)
         await start_parts(running, settings, options, self._own)
         self._parts = running.parts
         self._app = create_app(
@@ -121,41 +117,41 @@ class _Main:
             metrics = _metrics_app(self._parts, self._registry, self._others)
             await _listen(stack, metrics, options.host, server.metrics_port)
         if options.worker_of is not None:
-            in_background(stack, partial(_stop_with_parent, options.worker_of, self._stopping))
+            in_background(stack, partial(_stop_with_parent, options.worker_of, self.stopping))
 
     def _with_tenants(self, own: ASGIApp) -> ASGIApp:
         """The application of the port."""
-        tenants = self._tenants
+        tenants = self.tenants
         if tenants is None:
             return own
         tenants.listen(entry_of(self._app).call_inside)
         return Bulkhead(own, tenants.caller, own_requests(self._app), self._in_flight)
 
     def _renew(self, with_certificate: Listener | None) -> None:
-        listener, tenants = with_certificate, self._tenants
+        listener, tenants = with_certificate, self.tenants
         renewal = Renewal(
-            self._settings.secrets,
-            every_sec=self._settings.server.secrets_refresh_sec,
+            self.settings.secrets,
+            every_sec=self.settings.server.secrets_refresh_sec,
             registry=self._registry,
-            stop_serving=self._stopping.set,
+            stop_serving=self.stopping.set,
             reload_certificate=None if listener is None else listener.reload_certificate,
             tell_others=None if tenants is None else tenants.hang_up,
         )
-        in_background(self._stack, renewal.renew_forever)
+        in_background(self.stack, renewal.renew_forever)
 
     async def finish_start(self) -> None:
         """The rest of the start, after the server responds."""
-        schedule = start_jobs(self._stack, self._parts)
+        schedule = start_jobs(self.stack, self._parts)
         is_announced = True
-        if self._options.worker_of is None:
-            await asyncio.to_thread(warn_of_missing, self._settings, self._own)
+        if self.options.worker_of is None:
+            await asyncio.to_thread(warn_of_missing, self.settings, self._own)
             is_announced = await self._welcome(schedule)
         await prepare_on_demand(self._app)
         freeze_heap()
         while not is_announced:
             await asyncio.sleep(_READY_CHECK_SEC)
             if is_announced := not await find_troubles(self._parts, self._others):
-                print(ready(self._options.url), flush=True)  # noqa: T201 - for the person
+                print(ready(self.options.url), flush=True)  # noqa: T201 - for the person
 
     async def _welcome(self, schedule: Schedule) -> bool:
         """Print the welcome once all parts are there and the first jobs have run, or have taken too
@@ -163,17 +159,17 @@ class _Main:
         with suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_JOBS_SEC):
                 await schedule.started.wait()
-                if self._tenants is not None:
-                    await self._tenants.is_up.wait()
+                if self.tenants is not None:
+                    await self.tenants.is_up.wait()
         troubles = await find_troubles(self._parts, self._others)
         text = await asyncio.to_thread(
             welcome,
-            self._settings,
+            self.settings,
             self._parts,
             troubles={part: trouble.message for part, trouble in troubles.items()},
-            url=self._options.url,
-            host=self._options.host,
-            data_dir=self._options.data_dir,
+            url=self.options.url,
+            host=self.options.host,
+            data_dir=self.options.data_dir,
         )
         print(text, flush=True)  # noqa: T201 - for the person
         return not troubles
@@ -181,15 +177,15 @@ class _Main:
     async def drain(self) -> None:
         """Report not ready, give load balancers time to notice, and let requests in progress
         finish."""
-        if self._tenants is not None and self._tenants.exit_code:
+        if self.tenants is not None and self.tenants.exit_code:
             return
         for part in self._parts:
             part.drain()
         self._in_flight.draining = True
-        if self._tenants is not None:
-            await self._tenants.drain()
+        if self.tenants is not None:
+            await self.tenants.drain()
         logger.info("stopping", extra={"in_flight": self._in_flight.count})
-        drain_sec = self._settings.server.drain_sec
+        drain_sec = self.settings.server.drain_sec
         await asyncio.sleep(drain_sec)
         await finish_requests(self._in_flight, _FINISH_REQUESTS_SEC - min(drain_sec, 5))
 

@@ -6,12 +6,15 @@ from contextlib import suppress
 from math import ceil
 from typing import Generic, TypeVar
 
+from sandyard.kit.wired import wired
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Key = TypeVar("Key", bound=Hashable)
 Found = TypeVar("Found")
 
 
+@wired
 class Batcher(Generic[Item, Result]):
     """Collects items submitted while earlier batches run, and runs them together.
 
@@ -21,26 +24,18 @@ class Batcher(Generic[Item, Result]):
     within a batch they are in order of arrival. If a caller is cancelled, its item stays in the
     batch. `run` returns a result or an exception for each item, so one caller's failure does not
     affect another.
-    """
 
-    def __init__(
-        self,
-        run: Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]],
-        *,
-        key: Callable[[Item], Hashable],
-        parallel: int,
-        max_size: int,
-        pause_sec: float = 0,
-        is_spread: bool = False,
-    ) -> None:
-        """`is_spread`: divide waiting items evenly among the free workers instead of filling one
-        batch."""
-        self._run = run
-        self._key = key
-        self._parallel = parallel
-        self._max_size = max_size
-        self._pause_sec = pause_sec
-        self._is_spread = is_spread
+    `is_spread`: divide waiting items evenly among the free workers instead of filling one
+    batch."""
+
+    run: Callable[[Sequence[Item]], Awaitable[Sequence[Result | Exception]]]
+    key: Callable[[Item], Hashable]
+    parallel: int
+    max_size: int
+    pause_sec: float = 0
+    is_spread: bool = False
+
+    def __post_init__(self) -> None:
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._keys_under_way: set[Hashable] = set()
         self._under_way = 0
@@ -66,7 +61,7 @@ class Batcher(Generic[Item, Result]):
     def _start_worker(self) -> None:
         """Start one worker at a time: it takes the items waiting when it runs, and starts another
         for the rest."""
-        if self._is_starting or not self._waiting or self._at_work == self._parallel:
+        if self._is_starting or not self._waiting or self._at_work == self.parallel:
             return
         self._is_starting = True
         self._at_work += 1
@@ -78,11 +73,11 @@ class Batcher(Generic[Item, Result]):
         self._is_starting = False
         while batch := self._take():
             self._start_worker()
-            keys = {self._key(item) for item, _ in batch}
+            keys = {self.key(item) for item, _ in batch}
             self._keys_under_way |= keys
             self._under_way += 1
             try:
-                results = await self._run([item for item, _ in batch])
+                results = await self.run([item for item, _ in batch])
             except Exception as error:
                 results = [error] * len(batch)
             finally:
@@ -90,7 +85,7 @@ class Batcher(Generic[Item, Result]):
                 self._under_way -= 1
             for (_, future), result in zip(batch, results, strict=True):
                 _resolve(future, result)
-            if len(batch) > 1 and self._pause_sec:
+            if len(batch) > 1 and self.pause_sec:
                 await self._wait_for_callers(len(batch))
         self._at_work -= 1  # no await since `_take` found nothing, so no item is missed
 
@@ -100,21 +95,21 @@ class Batcher(Generic[Item, Result]):
         self._expected = number
         self._are_back.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._pause_sec * number):
+            async with asyncio.timeout(self.pause_sec * number):
                 await self._are_back.wait()
         self._expected = 0
 
     def _take(self) -> list[tuple[Item, asyncio.Future[Result]]]:
-        most = self._max_size
-        if self._is_spread:
-            most = min(most, ceil(len(self._waiting) / (self._parallel - self._under_way)))
+        most = self.max_size
+        if self.is_spread:
+            most = min(most, ceil(len(self._waiting) / (self.parallel - self._under_way)))
         if len(self._waiting) <= most and not self._keys_under_way:
             batch, self._waiting = self._waiting, []
             return batch
         batch = []
         left: list[tuple[Item, asyncio.Future[Result]]] = []
         for entry in self._waiting:
-            fits = len(batch) < most and self._key(entry[0]) not in self._keys_under_way
+            fits = len(batch) < most and self.key(entry[0]) not in self._keys_under_way
             (batch if fits else left).append(entry)
         self._waiting = left
         return batch

@@ -8,45 +8,39 @@ from sandyard.kit.dynamo.client import TransactionRefusedError
 from sandyard.kit.dynamo.event_items import EventItems
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
+from sandyard.kit.wired import wired
 
 
+@wired
 class DynamoTransitions:
     """Transitions of entities that are one item each."""
 
-    def __init__(
-        self,
-        table: Table,
-        events: EventItems,
-        *,
-        key: str,
-        item_of: Callable[[Any], Item],
-    ) -> None:
-        self._table = table
-        self._events = events
-        self._key = key
-        self._item_of = item_of
+    table: Table
+    events: EventItems
+    key: str
+    item_of: Callable[[Any], Item]
 
     async def apply(self, transition: Transition[E]) -> bool:
         """False if the item has changed since the decision. A write whose response was lost is
         retried and then refused too: the caller, deciding again, finds it already done."""
-        events = [self._events.put_action(event) for event in transition.events]
+        events = [self.events.put_action(event) for event in transition.events]
         try:
-            await self._table.transact(self._action(transition), *events)
+            await self.table.transact(self._action(transition), *events)
         except TransactionRefusedError:
             return False
         return True
 
     def _action(self, transition: Transition[E]) -> dict[str, Any]:
         if transition.after is None and transition.before is not None:
-            item = self._item_of(transition.before)
-            return self._table.delete_action(
-                {self._key: item[self._key]}, condition="#sequence = :sequence", values=item
+            item = self.item_of(transition.before)
+            return self.table.delete_action(
+                {self.key: item[self.key]}, condition="#sequence = :sequence", values=item
             )
-        after = self._item_of(transition.result)
+        after = self.item_of(transition.result)
         if transition.before is None:
-            return self._table.put_action(after, condition=f"attribute_not_exists({self._key})")
-        before = self._item_of(transition.before)
-        return change_action(self._table, {self._key: after[self._key]}, before, after)
+            return self.table.put_action(after, condition=f"attribute_not_exists({self.key})")
+        before = self.item_of(transition.before)
+        return change_action(self.table, {self.key: after[self.key]}, before, after)
 
 
 def change_action(table: Table, key: Item, before: Item, after: Item) -> dict[str, Any]:

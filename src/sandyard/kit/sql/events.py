@@ -23,6 +23,7 @@ from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_
 from sandyard.kit.sql.batches import BatchInsert
 from sandyard.kit.sql.column_types import BIG_ID
 from sandyard.kit.sql.database import Database
+from sandyard.kit.wired import wired
 
 _BATCH = 1000
 _OF_ENGINE = ("position", "xid")
@@ -86,21 +87,14 @@ def _row(event_id: str, event: Event) -> tuple[Any, ...]:
     )
 
 
+@wired
 class SqlEventLog:
     """`subjects` are the columns with the ids of live subjects."""
 
-    def __init__(
-        self,
-        database: Database,
-        table: sa.Table,
-        *,
-        part: str,
-        subjects: Sequence[sa.Column[Any]],
-    ) -> None:
-        self.part = part
-        self._database = database
-        self._table = table
-        self._subjects = subjects
+    database: Database
+    table: sa.Table
+    part: str
+    subjects: Sequence[sa.Column[Any]]
 
     async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
         listing = f"events {self.part} {query}"
@@ -112,8 +106,8 @@ class SqlEventLog:
         """The newest events with their keys, starting at key `before` if given. A subject's events
         are in the order of its changes, all others in order of id. InvalidCursorError if the key
         does not fit this log."""
-        order = self._table.c["event_id" if query.subject is None else "position"]
-        statement = sa.select(self._table).where(*self._matching(query))
+        order = self.table.c["event_id" if query.subject is None else "position"]
+        statement = sa.select(self.table).where(*self._matching(query))
         if before is not None:
             if type(before) is not order.type.python_type:
                 raise InvalidCursorError
@@ -122,9 +116,9 @@ class SqlEventLog:
         return [(getattr(row, order.name), self._logged(row)) for row in rows]
 
     async def state_events(self, subjects: Sequence[str]) -> Mapping[str, Sequence[Event]]:
-        column = self._table.c
+        column = self.table.c
         statement = (
-            sa.select(self._table)
+            sa.select(self.table)
             .where(
                 column.subject_key.in_([subject_key(each) for each in subjects]),
                 column.subject.in_(subjects),
@@ -140,7 +134,7 @@ class SqlEventLog:
         return found
 
     async def gone(self) -> AsyncIterator[Sequence[str]]:
-        column = self._table.c
+        column = self.table.c
         here = sa.tuple_(column.subject_key, column.subject)
         last: tuple[int, str] = (-1, "")
         while True:
@@ -158,11 +152,11 @@ class SqlEventLog:
             yield [row.subject for row in rows]
 
     async def between(self, *, from_ms: int, to_ms: int) -> AsyncIterator[Sequence[LoggedEvent]]:
-        column = self._table.c
+        column = self.table.c
         last, end = first_event_id(from_ms), first_event_id(to_ms)
         while True:
             statement = (
-                sa.select(self._table)
+                sa.select(self.table)
                 .where(column.event_id > last, column.event_id < end)
                 .order_by(column.event_id)
                 .limit(_BATCH)
@@ -182,7 +176,7 @@ class SqlEventLog:
         self, position: str | None, *, limit: int
     ) -> tuple[Sequence[LoggedEvent], str | None]:
         xid, last = (int(each) for each in (position or "0.0").split("."))
-        rows = await self._database.read(
+        rows = await self.database.read(
             lambda connection: connection.execute(self._next(connection, xid, last, limit)).all()
         )
         if not rows:
@@ -192,7 +186,7 @@ class SqlEventLog:
     async def position_before(self, at_ms: int) -> str | None:
         """The position of the last event that had settled by then: transactions of later ones began
         after it."""
-        column = self._table.c
+        column = self.table.c
         statement = (
             sa.select(column.xid, column.position)
             .where(column.event_id < first_event_id(at_ms - SETTLED_MS))
@@ -203,9 +197,9 @@ class SqlEventLog:
         return f"{rows[0].xid or 0}.{rows[0].position}" if rows else None
 
     async def everything(self) -> AsyncIterator[Sequence[LoggedEvent]]:
-        position, last = self._table.c.position, 0
+        position, last = self.table.c.position, 0
         while True:
-            statement = sa.select(self._table).where(position > last).order_by(position)
+            statement = sa.select(self.table).where(position > last).order_by(position)
             rows = await self._rows(statement.limit(_BATCH))
             if not rows:
                 return
@@ -214,8 +208,8 @@ class SqlEventLog:
 
     async def restore(self, events: Sequence[LoggedEvent]) -> None:
         ids = [each.event_id for each in events]
-        there = sa.select(self._table.c.event_id).where(self._table.c.event_id.in_(ids))
-        insert = EventWriter(self._table).insert
+        there = sa.select(self.table.c.event_id).where(self.table.c.event_id.in_(ids))
+        insert = EventWriter(self.table).insert
 
         def work(connection: sa.Connection) -> None:
             known = set(connection.scalars(there))
@@ -225,13 +219,13 @@ class SqlEventLog:
             if rows:
                 insert.execute(connection, rows)
 
-        await self._database.write(work)
+        await self.database.write(work)
 
     async def finish_restore(self) -> None:
-        await self._database.write(partial(order_by_ids, table=self._table))
+        await self.database.write(partial(order_by_ids, table=self.table))
 
     async def first_id_after(self, position: str) -> str | None:
-        column = self._table.c
+        column = self.table.c
         xid, last = (int(each) for each in position.split("."))
         here = sa.tuple_(sa.func.coalesce(column.xid, 0), column.position)
         follows = here > sa.tuple_(xid, last) if xid else column.position > last
@@ -240,7 +234,7 @@ class SqlEventLog:
         return found
 
     async def position_at(self, event_id: str | None) -> str | None:
-        column = self._table.c
+        column = self.table.c
         columns = sa.select(column.xid, column.position).limit(1)
         if event_id is not None:
             first = columns.where(column.event_id >= event_id).order_by(column.position)
@@ -250,7 +244,7 @@ class SqlEventLog:
         return f"{rows[0].xid or 0}.{rows[0].position}" if rows else None
 
     async def prune(self, *, before_ms: int, after: str | None) -> Pruned:
-        column = self._table.c
+        column = self.table.c
         batch = (
             sa.select(column.position, column.event_id, self._is_needed().label("is_needed"))
             .where(column.event_id < first_event_id(before_ms), column.event_id > (after or ""))
@@ -261,13 +255,13 @@ class SqlEventLog:
         rows = await self._rows(batch)
         unneeded = [row.position for row in rows if not row.is_needed]
         if unneeded:  # they can't become needed again, so a later delete is safe
-            statement = self._table.delete().where(column.position.in_(unneeded))
-            await self._database.write(lambda connection: connection.execute(statement))
+            statement = self.table.delete().where(column.position.in_(unneeded))
+            await self.database.write(lambda connection: connection.execute(statement))
         return Pruned(len(unneeded), rows[-1].event_id if len(rows) == _BATCH else None)
 
     def _is_needed(self) -> sa.ColumnElement[bool]:
         """Whether the state of a live subject depends on the event."""
-        column, later = self._table.c, self._table.alias("later")
+        column, later = self.table.c, self.table.alias("later")
         superseded = sa.exists().where(
             later.c.subject_key == column.subject_key,
             later.c.subject == column.subject,
@@ -277,11 +271,11 @@ class SqlEventLog:
         return sa.and_(column.effect != Effect.NONE, self._is_alive(), sa.not_(superseded))
 
     def _is_alive(self) -> sa.ColumnElement[bool]:
-        subject = self._table.c.subject
-        return sa.or_(*(sa.exists().where(each == subject) for each in self._subjects))
+        subject = self.table.c.subject
+        return sa.or_(*(sa.exists().where(each == subject) for each in self.subjects))
 
     def _matching(self, query: EventQuery) -> list[sa.ColumnElement[bool]]:
-        column = self._table.c
+        column = self.table.c
         named = {
             column.subject: query.subject,
             column.actor: query.actor,
@@ -304,8 +298,8 @@ class SqlEventLog:
     def _next(
         self, connection: sa.Connection, xid: int, position: int, limit: int
     ) -> sa.Select[Any]:
-        column = self._table.c
-        statement = sa.select(self._table).limit(limit)
+        column = self.table.c
+        statement = sa.select(self.table).limit(limit)
         if connection.dialect.name == "sqlite":  # one writer: positions are in commit order
             return statement.where(column.position > position).order_by(column.position)
         oldest_running = sa.literal_column(
@@ -318,7 +312,7 @@ class SqlEventLog:
         )
 
     async def _rows(self, statement: sa.Select[Any]) -> Sequence[Any]:
-        return await self._database.read(lambda connection: connection.execute(statement).all())
+        return await self.database.read(lambda connection: connection.execute(statement).all())
 
     def _logged(self, row: Any) -> LoggedEvent:
         event = Event.of_stored(row._mapping)  # noqa: SLF001 - SQLAlchemy's public mapping

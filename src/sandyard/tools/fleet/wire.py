@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.wired import wired
 
 CONNECTIONS = 50
 _TIMEOUT_SEC = 10
@@ -82,29 +83,26 @@ def wait_before_retry(failures: int, rng: Random) -> float:
     return rng.uniform(longest / 2, longest)
 
 
+@wired
 class Pace:
-    """Limits the rate of readings; 0 is unlimited."""
+    """Limits the rate of readings; 0 is unlimited.
 
-    def __init__(
-        self,
-        readings_per_sec: float,
-        *,
-        now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        """`now` and `sleep` are in seconds of one clock."""
-        self._rate = readings_per_sec
-        self._now = now
-        self._sleep = sleep
+    `now` and `sleep` are in seconds of one clock."""
+
+    readings_per_sec: float
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def __post_init__(self) -> None:
         self._next_at = 0.0
 
     async def wait(self, readings: int) -> None:
-        if not self._rate:
+        if not self.readings_per_sec:
             return
-        now = self._now()
+        now = self.now()
         starts_at = max(now, self._next_at)
-        self._next_at = starts_at + readings / self._rate
-        await self._sleep(starts_at - now)
+        self._next_at = starts_at + readings / self.readings_per_sec
+        await self.sleep(starts_at - now)
 
 
 class _BrokenOffError(Exception):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sandyard.broker.pool.model import Sandbox
 from sandyard.broker.pool.stores.index_scan import Found
+from sandyard.kit.wired import wired
 
 _REMEMBER_SEC = 120.0
 _SCAN_AGAIN_SEC = 0.05
@@ -24,6 +25,7 @@ class _Waiter:
     answer: asyncio.Future[Sandbox | None]
 
 
+@wired
 class CandidatePrefetch:
     """Free rows that this process may try.
 
@@ -33,16 +35,11 @@ class CandidatePrefetch:
     whole index that began after the call, and that found no row handed to another request.
     """
 
-    def __init__(
-        self,
-        scan: Scan,
-        *,
-        still_free: Callable[[Collection[str]], Awaitable[set[str]]],
-        size: int,
-    ) -> None:
-        self._scan = scan
-        self._still_free = still_free
-        self._size = size
+    scan: Scan
+    still_free: Callable[[Collection[str]], Awaitable[set[str]]]
+    size: int
+
+    def __post_init__(self) -> None:
         self._ready: dict[str, Sandbox] = {}
         self._waiters: deque[_Waiter] = deque()
         self._handed_out: set[str] = set()
@@ -148,17 +145,17 @@ class CandidatePrefetch:
         found_ids: set[str] = set()
         doubtful: dict[str, Sandbox] = {}
         is_complete = True
-        async for found in self._scan(max(self._size, len(self._waiters))):
+        async for found in self.scan(max(self.size, len(self._waiters))):
             for candidate in found.rows:
                 if not found.is_own and len(self._ready) >= len(self._waiters):
                     break
                 self._sort_in(candidate, found_ids, doubtful)
             self._serve()
-            if not self._waiters and (len(self._ready) >= self._size or not found.is_own):
+            if not self._waiters and (len(self._ready) >= self.size or not found.is_own):
                 is_complete = False
                 break
         if self._waiters and doubtful:
-            for sandbox_id in await self._still_free(doubtful.keys()):
+            for sandbox_id in await self.still_free(doubtful.keys()):
                 self._lost.pop(sandbox_id, None)
                 self._ready[sandbox_id] = doubtful[sandbox_id]
                 found_ids.add(sandbox_id)

@@ -23,6 +23,7 @@ from sandyard.entrypoints.server.bulkhead.channel import (
 )
 from sandyard.entrypoints.server.bulkhead.frames import Connection
 from sandyard.entrypoints.server.bulkhead.keeper import Keeper
+from sandyard.kit.wired import wired
 
 logger = logging.getLogger(__name__)
 
@@ -32,21 +33,17 @@ _HAND_OVER_SEC = 10.0
 process is stalled; without an end, requests whose clients have left would pile up here."""
 
 
+@wired
 class TenantsProcess:
     """`on_end` is called if it ends without being told to: it could not start, or its keeper was
     killed."""
 
-    def __init__(
-        self,
-        keeper: Keeper,
-        *,
-        on_end: Callable[[], None],
-        hand_over_sec: float = _HAND_OVER_SEC,
-    ) -> None:
-        self._keeper = keeper
-        self._hand_over_sec = hand_over_sec
-        self._channel = Channel(keeper.end)
-        self._on_end = on_end
+    keeper: Keeper
+    on_end: Callable[[], None]
+    hand_over_sec: float = _HAND_OVER_SEC
+
+    def __post_init__(self) -> None:
+        self._channel = Channel(self.keeper.end)
         self._is_down = False
         self._is_stopping = self._has_ended = False
         self.is_up = asyncio.Event()
@@ -64,7 +61,7 @@ class TenantsProcess:
         if self._is_down:
             raise ProcessAwayError(retry_after=1)
         try:
-            async with asyncio.timeout(self._hand_over_sec):
+            async with asyncio.timeout(self.hand_over_sec):
                 return await self._channel.connect()
         except OSError as error:  # also TimeoutError
             raise ProcessAwayError(retry_after=1) from error
@@ -77,11 +74,11 @@ class TenantsProcess:
             self._is_down = True
         elif word == ENDED and not self._is_stopping:
             self._is_down = self._has_ended = True
-            code = self._keeper.wait()
+            code = self.keeper.wait()
             if code < 0:
                 logger.error("the keeper of the tenants' process was killed: the server stops")
             self.exit_code = 1 if code < 0 else code
-            self._on_end()
+            self.on_end()
 
     def hang_up(self) -> None:
         """Have it reread its secrets."""
@@ -104,44 +101,38 @@ class TenantsProcess:
         await self._tell(STOP)
         try:
             async with asyncio.timeout(_STOP_SEC):
-                await asyncio.to_thread(self._keeper.wait)
+                await asyncio.to_thread(self.keeper.wait)
         except TimeoutError:
-            os.kill(self._keeper.pid, signal.SIGKILL)
+            os.kill(self.keeper.pid, signal.SIGKILL)
 
 
+@wired
 class Bulkhead:
     """The application of the port: requests for the tenants' process are passed on, all others are
     answered here."""
 
-    def __init__(
-        self,
-        own: ASGIApp,
-        tenants: ASGIApp,
-        is_own: Callable[[Scope], bool],
-        in_flight: InFlight,
-    ) -> None:
-        self._own = own
-        self._tenants = tenants
-        self._is_own = is_own
-        self._in_flight = in_flight
+    own: ASGIApp
+    tenants: ASGIApp
+    is_own: Callable[[Scope], bool]
+    in_flight: InFlight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._is_own(scope):
-            await self._own(scope, receive, send)
+        if self.is_own(scope):
+            await self.own(scope, receive, send)
             return
         try:
             await self._pass_on(scope, receive, send)
         except ProcessAwayError as error:
             note_away(scope, error)
-            await self._own(scope, receive, send)
+            await self.own(scope, receive, send)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            with self._in_flight.websockets.opened(scope, receive, send) as socket:
-                await self._tenants(scope, socket.receive, socket.send)
+            with self.in_flight.websockets.opened(scope, receive, send) as socket:
+                await self.tenants(scope, socket.receive, socket.send)
             return
-        self._in_flight.count += 1
+        self.in_flight.count += 1
         try:
-            await self._tenants(scope, receive, send)
+            await self.tenants(scope, receive, send)
         finally:
-            self._in_flight.count -= 1
+            self.in_flight.count -= 1
