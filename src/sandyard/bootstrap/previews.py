@@ -9,10 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sandyard.bootstrap.addresses import (
-    access_tokens,
-    sandbox_domain,
-)
+from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.page_access import PageAccess
 from sandyard.kit.changes.events import EventLog
@@ -47,13 +44,7 @@ from sandyard.runtime.model import Limits
 from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import E2bSettings, PreviewSettings, Settings
 from sandyard.wiring.addresses import PROGRAM_PORT
-from sandyard.wiring.engines import (
-    SqlEngine,
-    e2b_key,
-    open_for_command,
-    prune_job,
-    verification_of,
-)
+from sandyard.wiring.engines import SqlEngine, e2b_key, open_for_command, prune_job, verification_of
 from sandyard.wiring.job_specs import PreviewsJobSpecs as Specs
 from sandyard.wiring.part import Part
 from sandyard.wiring.spec import Counting, Verification

@@ -26,11 +26,9 @@ class CircuitStore(Protocol):
 
     async def find(self, circuit: str) -> CircuitState:
         """The last committed state; closed if there is none."""
-        ...
 
     async def move(self, circuit: str, state: str, opened_at: float | None) -> CircuitState:
         """Open, half-open or close it."""
-        ...
 
     async def count_failure(self, circuit: str) -> CircuitState: ...
 

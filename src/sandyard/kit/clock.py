@@ -8,7 +8,6 @@ from typing import Protocol
 class Clock(Protocol):
     def now(self) -> float:
         """Unix time in seconds."""
-        ...
 
 
 class SystemClock:

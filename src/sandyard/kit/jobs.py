@@ -55,23 +55,18 @@ class JobLeases(Protocol):
     ) -> bool:
         """Acquire the job if it is free at `now` and was not started after `unless_started_after`.
         If its holder died, it is acquired regardless of when it started."""
-        ...
 
     async def renew(self, job: str, *, holder: str, held_until: float) -> bool:
         """Extend the lease; False if this holder no longer has it."""
-        ...
 
     async def release(self, job: str, *, holder: str, finished_at: float | None) -> None:
         """Release the job; `finished_at` is stored as its last success if it completed."""
-        ...
 
     async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRun]:
         """Runs of those jobs that were ever acquired, as last committed."""
-        ...
 
     async def touch(self, *, now: float) -> None:
         """Write an entry that belongs to no job; returns when it is durable."""
-        ...
 
 
 class JobLostError(UnavailableError):

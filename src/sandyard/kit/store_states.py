@@ -60,15 +60,12 @@ class StoreStates(Protocol):
 
     async def read(self) -> StoreState | None:
         """None if it was never set: the store is open."""
-        ...
 
     async def change(self, before: StoreState | None, after: StoreState) -> None:
         """Replace the state that was read as `before`; MoveConflictError if it is another now."""
-        ...
 
     async def is_empty(self) -> bool:
         """Whether the store has no event, and so nothing that ever changed."""
-        ...
 
 
 class StoreMovingError(UnavailableError):

@@ -1,11 +1,6 @@
 """What can go wrong with a call of a device or an operator, each with a stable code."""
 
-from sandyard.kit.errors import (
-    InvalidError,
-    NotFoundError,
-    UnauthorizedError,
-    UnavailableError,
-)
+from sandyard.kit.errors import InvalidError, NotFoundError, UnauthorizedError, UnavailableError
 
 
 class InvalidApiKeyError(UnauthorizedError):

@@ -3,11 +3,7 @@
 from collections.abc import Callable
 
 from sandyard.kit.changes.events import EventLog
-from sandyard.kit.changes.verification import (
-    HistoryReport,
-    verify_gone,
-    verify_history,
-)
+from sandyard.kit.changes.verification import HistoryReport, verify_gone, verify_history
 from sandyard.telemetry.model import ApiKey, Device
 from sandyard.telemetry.ports import KeyStore, TelemetryStore
 

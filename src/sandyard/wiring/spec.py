@@ -96,22 +96,18 @@ class Tables(Protocol):
     @property
     def definitions(self) -> Sequence[dict[str, Any]]:
         """Each in the form of `CreateTable`."""
-        ...
 
     async def create(
         self, billed: Callable[[dict[str, Any]], dict[str, Any]], /
     ) -> Mapping[str, str]:
         """Create missing tables and indexes; returns what was created, by table name. `billed` sets
         the billing mode of a definition."""
-        ...
 
     async def check(self) -> None:
         """Raise unless each has the required layout."""
-        ...
 
     async def empty(self) -> None:
         """Delete everything but the store's state."""
-        ...
 
     async def close(self) -> None: ...
 

@@ -12,13 +12,7 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.database import Database, open_database
 from sandyard.kit.sql.postgres_login import PostgresLogin
 from sandyard.kit.sql.store_states import SqlStoreStates
-from sandyard.kit.store_states import (
-    RIGHT_SEC,
-    Phase,
-    StoreElsewhereError,
-    StoreStates,
-    WriteRight,
-)
+from sandyard.kit.store_states import RIGHT_SEC, Phase, StoreElsewhereError, StoreStates, WriteRight
 from sandyard.settings import ProviderSettings, Settings
 
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it

@@ -70,7 +70,6 @@ class AccessTokens(Protocol):
     async def caller(self, token: str) -> Caller:
         """The caller with this token. Raises UnauthorizedError, or IssuerUnavailableError if the
         token can't be verified now."""
-        ...
 
 
 class RateLimit(Protocol):

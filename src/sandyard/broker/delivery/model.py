@@ -82,30 +82,24 @@ class Sink(Protocol):
     @property
     def name(self) -> str:
         """Its id, the same in every process and after restarts."""
-        ...
 
     @property
     def since_ms(self) -> int | None:
         """The start of its events; None: when the sink is first seen."""
-        ...
 
     @property
     def kinds(self) -> Sequence[str]:
         """The filter; empty accepts all."""
-        ...
 
     @property
     def parallel(self) -> int:
         """How many events of different subjects may be sent concurrently."""
-        ...
 
     async def send(self, logged: LoggedEvent) -> None:
         """Return once the sink has the event. Raises SinkError if that is not certain."""
-        ...
 
     async def give_up(self, reason: str) -> bool:
         """The sink has failed for too long. Returns whether sending stops."""
-        ...
 
     async def close(self) -> None: ...
 

@@ -12,9 +12,7 @@ class HistoryStore(Protocol):
 
     async def samples(self, *, since: int) -> Sequence[PoolSample]:
         """Samples from this minute on, oldest first, as last committed."""
-        ...
 
     async def record(self, sample: PoolSample, *, kept_from: int) -> None:
         """Store the sample, replacing any other of its minute. Samples before `kept_from` may be
         removed: at most a day of them is read or stored."""
-        ...

@@ -4,10 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sandyard.broker.pool.errors import (
-    AlreadyLeasedError,
-    TransitionNotAllowedError,
-)
+from sandyard.broker.pool.errors import AlreadyLeasedError, TransitionNotAllowedError
 from sandyard.broker.pool.model import (
     FREE,
     Sandbox,

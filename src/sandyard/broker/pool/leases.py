@@ -41,11 +41,9 @@ class CheckFree(Protocol):
     @property
     def refused(self) -> int:
         """How many have failed so far."""
-        ...
 
     async def __call__(self, free: Sandbox) -> bool:
         """Whether the sandbox passes. Raises ProbeDeadlineError when no more are to be tried."""
-        ...
 
 
 @wired

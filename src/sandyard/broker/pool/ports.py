@@ -87,11 +87,9 @@ class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
     @property
     def events(self) -> EventLog:
         """The events of the pool's sandboxes."""
-        ...
 
     async def start(self) -> None:
         """Prepare for claims. For a process that serves many; succeeds even without the engine."""
-        ...
 
     async def claim(self, claim: Claim) -> Claimed | None:
         """Lease a free sandbox to (track, key), or find their existing lease.
@@ -107,15 +105,12 @@ class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
         - None only if there was no such sandbox: neither contention nor a lock held by another
           claim counts as an empty pool.
         """
-        ...
 
     async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
         """The row or its tombstone, as last committed."""
-        ...
 
     async def find_lease(self, track_id: str, key: str) -> Lease | None:
         """The lease of this track and key, live or past its end, as last committed."""
-        ...
 
     async def apply(self, transitions: Sequence[PoolTransition]) -> Sequence[bool]:
         """Apply each transition whose row still has `before`'s sequence; returns which were
@@ -127,66 +122,52 @@ class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
         - Leaving `allocated` ends the lease in the same write.
         - A transition that lost changes nothing and does not block the others.
         """
-        ...
 
     async def apply_together(self, *transitions: Transition[Any]) -> bool:
         """Apply all transitions with their events in one write; or nothing, and return False, if an
         entity has changed since its transition was decided, or a new one already exists. They may
         concern sandboxes and any other entity of the pool. One may end the lease that another
         begins, for the same track and key."""
-        ...
 
     async def confirm_listed(self, sandbox_ids: Sequence[str], *, now: int) -> None:
         """Record that the provider still lists these `available` or `stale` rows."""
-        ...
 
     async def renew_tombstones(self, sandbox_ids: Sequence[str], *, kept_until: int) -> None:
         """Extend these tombstones until then."""
-        ...
 
     async def drop_tombstones(self, *, now: int) -> None:
         """Remove expired tombstones."""
-        ...
 
     async def tombstoned(self, sandbox_ids: Sequence[str]) -> set[str]:
         """The ids that have a tombstone."""
-        ...
 
     def everything(self) -> AsyncIterator[Sequence[Sandbox]]:
         """All rows, in pages. Only for `sync`."""
-        ...
 
     def audit(self) -> AsyncIterator[Sequence[Sandbox | HeldLease | Tombstone]]:
         """All stored entries, as last written, in pages. Only for `verification`."""
-        ...
 
     async def page(self, where: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
         """Rows that match, in the order of `sort`, except for a search; a store that has no such
         index sorts each page. For `search` a store may match only whole ids and tracks, but never
         reads all rows for them. A page before the last may be short or empty."""
-        ...
 
     def overdue(self, *, ended_by: int, size: int = _PAGE) -> AsyncIterator[Sequence[Sandbox]]:
         """Allocated rows that end at or before `ended_by`, in pages; each once, also while the
         reader changes them."""
-        ...
 
     def deletable(self, *, now: int, size: int = _PAGE) -> AsyncIterator[Sequence[Sandbox]]:
         """Rows in `pending_deletion` whose next attempt is due, in pages; each once, also while the
         reader changes them."""
-        ...
 
     async def counts(self) -> PoolCounts:
         """How many rows are in each state, now or up to 15 seconds ago."""
-        ...
 
     async def reserved_for(self, holder: str, *, limit: int) -> Sequence[Sandbox]:
         """Some of the rows reserved for this ticket or reservation, as last written."""
-        ...
 
     async def check(self) -> None:
         """Return if the engine responds and has the schema that this code needs."""
-        ...
 
     async def close(self) -> None: ...
 

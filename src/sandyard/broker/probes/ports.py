@@ -11,6 +11,5 @@ class Prober(Protocol):
     async def check(self, sandbox: Sandbox) -> str | None:
         """None if it is; otherwise what is wrong, in a few words. Never raises for a failed
         probe."""
-        ...
 
     async def close(self) -> None: ...

@@ -8,12 +8,7 @@ from typing import Any
 from sandyard.broker.pool.errors import RowBusyError
 from sandyard.broker.pool.model import Sandbox, Tombstone, decide_reserved, is_sandbox_id
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.queue.model import (
-    Ticket,
-    becomes_free,
-    decide_ready,
-    first_who_wants,
-)
+from sandyard.broker.queue.model import Ticket, becomes_free, decide_ready, first_who_wants
 from sandyard.broker.queue.ports import ticket_pages
 from sandyard.broker.reservations.model import (
     Reservation,

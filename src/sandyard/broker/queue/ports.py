@@ -13,23 +13,18 @@ class TicketStore(Protocol):
 
     async def find_ticket(self, track_id: str, key: str) -> Ticket | None:
         """The ticket of this track and key, as last committed."""
-        ...
 
     async def find_tickets(self, keys: Sequence[tuple[str, str]]) -> Sequence[Ticket]:
         """The existing tickets of these tracks and keys, as last committed, in no order."""
-        ...
 
     async def tickets(self, *, limit: int, after: QueueOrder | None) -> Sequence[Ticket]:
         """Tickets in queue order, after `after`, as last committed."""
-        ...
 
     async def count_waiting(self, *, before: Ticket | None = None) -> int:
         """How many tickets wait for a sandbox: all, or those ahead of `before`."""
-        ...
 
     async def renew_tickets(self, tickets: Sequence[Ticket], *, asked_at: int) -> None:
         """Record that their holders still wait; removed tickets stay removed."""
-        ...
 
 
 async def ticket_pages(store: TicketStore) -> AsyncIterator[Sequence[Ticket]]:

@@ -12,20 +12,16 @@ class ReservationStore(Protocol):
 
     async def open_reservations(self) -> Sequence[Reservation]:
         """Reservations that have not ended, as last committed, in no order."""
-        ...
 
     async def find_reservation(self, reservation_id: str) -> Reservation | None:
         """The reservation, even after its end, as last committed."""
-        ...
 
     async def reservations(
         self, *, starts_before: int, ends_after: int, limit: int, cursor: str | None
     ) -> Page[Reservation]:
         """Reservations that overlap this time, ordered by their ends. A page before the last may be
         short or empty."""
-        ...
 
     async def find_calendar(self) -> Calendar | None:
         """The calendar, which every new reservation changes, as last committed; None before the
         first."""
-        ...

@@ -99,7 +99,6 @@ class Pruned:
 class EventListing(Protocol):
     async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
         """Newest first; for one subject, the last change first."""
-        ...
 
 
 class EventLog(EventListing, Protocol):
@@ -113,21 +112,17 @@ class EventLog(EventListing, Protocol):
 
     async def state_events(self, subjects: Sequence[str]) -> Mapping[str, Sequence[Event]]:
         """Each subject's events since its last full state, in order, as last committed."""
-        ...
 
     def gone(self) -> AsyncIterator[Sequence[str]]:
         """All subjects that have events but do not exist (any more), in batches. For full
         checks."""
-        ...
 
     def between(self, *, from_ms: int, to_ms: int) -> AsyncIterator[Sequence[LoggedEvent]]:
         """All events written in that period, oldest first, in batches. For exports: no event is
         added to a period that ended a minute ago."""
-        ...
 
     async def count(self, kind: str, *, from_ms: int, to_ms: int) -> int:
         """The number of events of this kind written in that period, as far as visible."""
-        ...
 
     async def read_after(
         self, position: str | None, *, limit: int
@@ -138,41 +133,33 @@ class EventLog(EventListing, Protocol):
         event of a transaction that began earlier and committed later. A subject's events come in
         order.
         """
-        ...
 
     async def position_before(self, at_ms: int) -> str | None:
         """A position for `read_after` that precedes every event written from then on. Some older
         events may follow it too."""
-        ...
 
     def everything(self) -> AsyncIterator[Sequence[LoggedEvent]]:
         """All events in batches, each subject's in order. For moves."""
-        ...
 
     async def restore(self, events: Sequence[LoggedEvent]) -> None:
         """Add events of another log, which keep their ids; those that are there stay as they are.
         For moves: call `finish_restore` after the last ones."""
-        ...
 
     async def finish_restore(self) -> None:
         """Bring restored events into the order of their ids, except that a subject's events stay in
         the order of its changes."""
-        ...
 
     async def first_id_after(self, position: str) -> str | None:
         """No event after this position has a smaller id; None if no event follows it. For moves:
         while nothing is written."""
-        ...
 
     async def position_at(self, event_id: str | None) -> str | None:
         """A position that precedes all events with this id or a greater one; without an id, the end
         of the log. For moves, likewise."""
-        ...
 
     async def prune(self, *, before_ms: int, after: str | None) -> Pruned:
         """Remove unneeded events from a batch of events older than this. Unneeded are all events of
         a removed subject, and those before a live subject's last full state."""
-        ...
 
 
 def actor(kind: ActorKind, name: str | None = None) -> str:

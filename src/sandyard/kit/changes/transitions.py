@@ -52,7 +52,6 @@ class Entity(Protocol):
     @property
     def sequence(self) -> int:
         """The number of its changes, which a compare-and-set checks."""
-        ...
 
 
 E = TypeVar("E", bound=Entity)

@@ -6,13 +6,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from sandyard.kit.changes.events import Event, EventLog, State, fold
-from sandyard.kit.changes.transitions import (
-    Entity,
-    recorded,
-    state_fields,
-    state_of,
-    subject_of,
-)
+from sandyard.kit.changes.transitions import Entity, recorded, state_fields, state_of, subject_of
 
 _LOOKS = 5
 _BETWEEN_LOOKS_SEC = 0.2

@@ -66,15 +66,12 @@ class About:
 class Tracing(Protocol):
     def port(self, port: T, about: About) -> T:
         """The port, with a span around each call made inside a trace."""
-        ...
 
     def job(self, name: str, run: Callable[[], Awaitable[R]]) -> Callable[[], Awaitable[R]]:
         """The job; each sampled run starts a trace."""
-        ...
 
     def request_hooks(self) -> Sequence[Hook]:
         """Called with each outgoing `httpx` request, to add `traceparent`."""
-        ...
 
 
 class _Process:

@@ -68,37 +68,30 @@ class Database(Protocol):
     @property
     def folder(self) -> Path | None:
         """The directory of its files; None if they are not on this machine."""
-        ...
 
     async def read(self, work: Work[T]) -> T:
         """Run `work` on a consistent snapshot; never blocks a writer, never waits for one."""
-        ...
 
     async def write(self, work: Work[T]) -> T:
         """Run `work` in a transaction; it is durable before this returns.
 
         `work` may be run again after a deadlock, so it must have no effects outside the connection.
         """
-        ...
 
     async def run_statement(self, work: Work[T]) -> T:
         """Run `work`, a single statement and thus its own transaction; it is durable before this
         returns. On PostgreSQL that is one round trip; `write` takes two more."""
-        ...
 
     async def hold(self, work: Work[T], then: Callable[[T], Awaitable[R]]) -> R:
         """Run `work`, then `then` with its result before the transaction ends, so that rows stay
         locked. SQLite locks nothing; its only process uses its own locks."""
-        ...
 
     async def check(self) -> None:
         """Return if the engine responds."""
-        ...
 
     async def erase_deleted(self) -> None:
         """Make deleted data unreadable in SQLite's files; if a reader prevented it, call this again
         later. PostgreSQL does so on its own in time."""
-        ...
 
     async def close(self) -> None: ...
 

@@ -19,21 +19,17 @@ class Workload(Protocol):
     @property
     def elapsed(self) -> float:
         """Seconds since the load began."""
-        ...
 
     async def prepare(self) -> None:
         """Before the load: accounts, keys, devices."""
-        ...
 
     async def run(self, per_second: int, ending: asyncio.Event) -> None: ...
 
     async def audit(self) -> Sequence[Violation]:
         """After the load: what broke a guarantee, as callers see it."""
-        ...
 
     async def close(self) -> None:
         """End what would outlive the servers, however the game day went."""
-        ...
 
 
 class Callers:

@@ -44,11 +44,7 @@ from sandyard.broker.pool.track_events import TrackEvents
 from sandyard.broker.provider.ports import Provider
 from sandyard.kit.http.events import EventAnswer, EventFilter, EventPage
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import (
-    Cursor,
-    Limit,
-    inline,
-)
+from sandyard.kit.http.schemas import Cursor, Limit, inline
 from sandyard.kit.http.security import secured_by
 from sandyard.kit.jobs import Job, JobRunner
 from sandyard.kit.paging import DEFAULT_LIMIT

@@ -13,13 +13,7 @@ from sandyard.entrypoints.cli.sandboxes.copy_files import copy
 from sandyard.entrypoints.cli.sandboxes.names import id_of
 from sandyard.entrypoints.cli.sandboxes.run_command import exec_command
 from sandyard.entrypoints.cli.sandboxes.shell import shell
-from sandyard.entrypoints.cli.showing import (
-    Column,
-    View,
-    field,
-    local_iso,
-    show_lines,
-)
+from sandyard.entrypoints.cli.showing import Column, View, field, local_iso, show_lines
 
 if TYPE_CHECKING:
     from sandyard_client import Client

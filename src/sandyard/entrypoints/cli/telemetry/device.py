@@ -13,13 +13,7 @@ from sandyard.entrypoints.cli.connecting import ServerChoice, ServerCommands, co
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.outputs import open_output
 from sandyard.entrypoints.cli.progress import transferring, while_working
-from sandyard.entrypoints.cli.showing import (
-    Column,
-    View,
-    field,
-    local_iso,
-    local_time,
-)
+from sandyard.entrypoints.cli.showing import Column, View, field, local_iso, local_time
 
 if TYPE_CHECKING:
     from sandyard_client import Client, Delivery, Device, Request
