@@ -50,7 +50,6 @@ async def open_provider(
 
 
 def provider_check(settings: ProviderSettings) -> "ProviderCheck":
-    """The conformance check of the configured provider."""
     from sandyard.tools.provider.check import ProviderCheck
 
     return ProviderCheck(

@@ -62,7 +62,6 @@ def job_names() -> tuple[str, ...]:
 
 
 def job_lines() -> Iterator[tuple[str, str]]:
-    """Each job's name and description, with its part."""
     for spec in PARTS:
         for job in spec.jobs:
             yield job.name, f"{spec.name}: {job.does}"

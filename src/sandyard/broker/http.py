@@ -93,7 +93,6 @@ def read_wait(headers: RawHeaders, *, longest_sec: float) -> float | None:
 
 
 def _by_name(headers: RawHeaders) -> Sent:
-    """The headers of tracks, in one pass."""
     sent: dict[bytes, list[bytes]] = {}
     for name, value in headers:
         if name in _OF_TRACKS:
@@ -112,7 +111,6 @@ def _track_id_of(sent: Sent) -> str:
 
 
 def _urgency_of(sent: Sent) -> int:
-    """The urgency of `Priority` (RFC 9218)."""
     values = sent.get(b"priority")
     if not values:
         return URGENCY
@@ -181,7 +179,6 @@ NameFilter = Annotated[str | None, Query(pattern=PRINTABLE, description="Prefix 
 def operator_routes(
     path: str, check: Check, *, statuses: tuple[int, ...] = (401, 403, 503)
 ) -> GuardedRoutes:
-    """For endpoints of operators below this path."""
     return GuardedRoutes(
         prefix=path,
         tag="operators",

@@ -219,7 +219,6 @@ def _owner(row: Sandbox | Tombstone | None) -> tuple[str, str] | None:
 
 
 def _attributes(row: Sandbox) -> str | None:
-    """Which attribute is wrong for the row's state; None if none."""
     free = row.status in UNUSED
     if free and (row.allocated_at or row.allocated_to_track):
         return f"is {row.status} and has an owner"

@@ -21,7 +21,6 @@ def rfc3339(at: float) -> str:
 
 
 def now_ms(clock: Clock) -> int:
-    """Unix time in whole milliseconds."""
     return int(clock.now() * 1000)
 
 
@@ -35,5 +34,4 @@ def ms_from_rfc3339(text: str) -> int:
 
 
 def utc_time(at: float) -> datetime:
-    """The same instant as a timezone-aware `datetime`."""
     return datetime.fromtimestamp(at, UTC)

@@ -106,7 +106,6 @@ def token_id() -> str:
 
 
 def mail_token() -> str:
-    """A token sent by email to prove ownership of the address."""
     return secrets.token_urlsafe(32)
 
 

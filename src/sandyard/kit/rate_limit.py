@@ -38,5 +38,4 @@ class RateLimit:
         return max(1, math.ceil(window.reset_time - time.time()))
 
     async def reset(self, key: str) -> None:
-        """Clear the attempts of this key."""
         await self._limiter.clear(self._rate, *self._name, key)

@@ -111,5 +111,4 @@ class AnyOf(_Values):
 
 
 def as_secret(values: Sequence[str]) -> Secret:
-    """The secret itself, or a secret of constant values."""
     return values if isinstance(values, Secret) else Secret(values)

@@ -134,13 +134,11 @@ class WriteRight:
         await asyncio.shield(self._begin_renewal())
 
     async def end(self) -> None:
-        """Stop renewing."""
         if self._renewal is not None and not self._renewal.done():
             self._renewal.cancel()
             await asyncio.wait([self._renewal])
 
     def _begin_renewal(self) -> "asyncio.Task[None]":
-        """The renewal in progress, or a new one."""
         loop, renewal = asyncio.get_running_loop(), self._renewal
         if renewal is None or renewal.done() or renewal.get_loop() is not loop:
             renewal = self._renewal = loop.create_task(self._renew())

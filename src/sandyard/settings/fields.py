@@ -95,5 +95,4 @@ def tokens(value: SecretStr | None) -> tuple[str, ...]:
 
 
 def words(text: str) -> list[str]:
-    """The items of a comma-separated setting."""
     return [each.strip() for each in text.split(",") if each.strip()]

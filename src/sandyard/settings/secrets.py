@@ -88,7 +88,6 @@ class Secrets:
         return tuple(self._watched)
 
     def of(self, setting: str, value: SecretStr | None) -> Secret:
-        """The secret of this setting, whose current value is `value`."""
         if setting in self._watched:
             return self._watched[setting].secret
         values = _values(setting, value)

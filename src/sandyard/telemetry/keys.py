@@ -124,7 +124,6 @@ class ApiKeys:
         return await self._used(key, read_at + CACHED_SEC)
 
     async def _used(self, key: ApiKey, good_until: float) -> ApiKey:
-        """Record the use, at most every five minutes."""
         used_at = now_ms(self.clock)
         due_at = used_at - LAST_USED_EVERY_MS
         if key.last_used_at is None or key.last_used_at <= due_at:

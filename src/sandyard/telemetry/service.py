@@ -123,8 +123,6 @@ class Telemetry:
         limit: int,
         cursor: str | None,
     ) -> Page[Device]:
-        """Most recently seen first, or longest silent first; `search` is a part of the name or
-        hardware id."""
         return await self.store.page_of_devices(
             order=order, search=search, limit=limit, cursor=cursor
         )

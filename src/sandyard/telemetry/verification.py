@@ -15,8 +15,6 @@ async def verify(
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> HistoryReport:
-    """Compare every device and key with its events, under traffic."""
-
     async def find_device(hardware_id: str) -> Device | None:
         return (await store.find_devices([hardware_id])).get(hardware_id)
 

@@ -9,5 +9,4 @@ _LOCAL_URL = "http://localhost:8080"
 
 
 def public_url(settings: Settings) -> str:
-    """This server's public URL."""
     return (settings.platform.public_url or _LOCAL_URL).rstrip("/")

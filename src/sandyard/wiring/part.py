@@ -98,7 +98,6 @@ class Part(ABC):
         return {"sandyard_job_interval_seconds": (about, Labelled(_JOB_LABELS, every))}
 
     def _disk_gauges(self) -> Gauges:
-        """Gauges of the embedded engine's disk."""
         folder = None if self.embedded is None else self.embedded.database.folder
         if folder is None:
             return {}

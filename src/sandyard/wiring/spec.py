@@ -113,7 +113,6 @@ class Tables(Protocol):
 
 
 def imported(path: str) -> Any:
-    """The object `module:name`, imported now."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
@@ -186,7 +185,6 @@ class PartSpec:
         return settings.server.database_url is None and not self.is_on_dynamodb(settings)
 
     def engine_of(self, settings: "Settings") -> str:
-        """The name of the engine that these settings select."""
         if self.is_on_dynamodb(settings):
             return "dynamodb"
         return "sqlite" if self.is_embedded(settings) else "postgresql"
@@ -196,7 +194,6 @@ class PartSpec:
         return not self.is_embedded(settings) or (data_dir / self.database_file).exists()
 
     def own_settings(self, settings: "Settings") -> "Section":
-        """The section with its secrets."""
         section: Section = getattr(settings, self.settings[0])
         return section
 

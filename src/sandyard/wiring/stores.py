@@ -36,7 +36,6 @@ class Store:
     engine: str
 
     def on(self, engine: str) -> "Store":
-        """The same part on another engine."""
         return replace(self, settings=on_engine(self.settings, engine), engine=engine)
 
     @property
@@ -197,7 +196,6 @@ def dynamo_policy(settings: ProviderSettings) -> "DynamoPolicy":
 
 
 def event_table(settings: Settings, part: str) -> str:
-    """The name of the part's event table on DynamoDB."""
     if part == "telemetry":
         return f"{settings.telemetry.telemetry_table_prefix}telemetry_events"
     dynamo = settings.dynamo

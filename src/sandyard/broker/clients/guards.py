@@ -52,7 +52,6 @@ class TrackGuard(Guard):
             await self.access.check_track(caller, track_id)
 
     async def track(self, request: Request) -> str:
-        """The calling track, if the caller may act as it."""
         caller = await self.caller(request, ClientScope.ALLOCATE)
         track_id = read_track_id(request.scope["headers"])
         await self.check_track(caller, track_id)

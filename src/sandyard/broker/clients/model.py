@@ -83,12 +83,10 @@ def held_sandbox(key: str) -> str | None:
 
 
 def hour_of(at_ms: int) -> int:
-    """The hour of the clock, for budgets."""
     return at_ms // _HOUR_MS
 
 
 def hour_left_sec(at_ms: int) -> int:
-    """How long this hour still lasts."""
     return -(-(_HOUR_MS - at_ms % _HOUR_MS) // 1000)
 
 
@@ -108,7 +106,6 @@ class Caller:
 
     @property
     def client(self) -> str | None:
-        """The client's name, if the caller is a named client."""
         return None if self.name == BOOTSTRAP else self.name
 
     def may_call_as(self, track_id: str) -> bool:
@@ -177,7 +174,6 @@ class Limits:
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """The client's fields that they determine."""
         return asdict(self) | {"scopes": ",".join(dict.fromkeys(self.scopes))}
 
 

@@ -76,7 +76,6 @@ class Clients:
     async def add_token(
         self, name: str, *, expires_at: int | None, by: str = OPERATOR
     ) -> SentToken:
-        """Add a token, so that an old one can be replaced and then revoked."""
         token = SentToken(name, ids.token_id(), secrets.token_urlsafe(32))
         await self._change(
             name, by, lambda client, cause: decide_token_added(client, token, expires_at, cause)
@@ -94,13 +93,11 @@ class Clients:
         await self._change(name, by, decide_deleted)
 
     async def list(self) -> Sequence[tuple[Client, Sequence[TokenUse]]]:
-        """All of them, in the order of their names."""
         return await self._with_uses(await self._store.clients())
 
     async def page(
         self, *, limit: int, cursor: str | None
     ) -> Page[tuple[Client, Sequence[TokenUse]]]:
-        """In the order of their names."""
         clients = await self._store.clients()
         page = page_in_order(
             clients, lambda client: client.name, listing="clients", limit=limit, cursor=cursor

@@ -143,7 +143,6 @@ class AwsSink:
 
 
 def message_of(logged: LoggedEvent) -> str:
-    """The event as in the API."""
     return EventAnswer.of(logged).model_dump_json()
 
 

@@ -49,7 +49,6 @@ class Logs:
         return self._open[part]
 
     async def find(self, event_id: str) -> LoggedEvent | None:
-        """The event with this id, in any log."""
         at_ms = int(event_id[:12], 16)
         async for log in self._available():
             async for events in log.between(from_ms=at_ms, to_ms=at_ms + 1):
@@ -114,7 +113,6 @@ class Dispatcher:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Deliver until stopped, for a server process."""
         if self._task is None:
             self._task = asyncio.create_task(self._supervise())
 

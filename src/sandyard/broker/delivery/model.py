@@ -33,7 +33,6 @@ class RetryPolicy:
     give_up_sec: float = 24 * 3600
 
     def delay(self, failures: int, chance: float) -> float:
-        """Seconds until the next attempt; `chance` between 0 and 1 spreads retries."""
         longest: float = min(self.longest_sec, self.first_sec * 2 ** min(failures - 1, 30))
         return longest * (0.5 + chance / 2)
 
@@ -129,7 +128,6 @@ class Webhook:
         return [each for each in self.kinds.split(",") if each]
 
     def secrets_at(self, now_ms: int) -> Sequence[str]:
-        """The secrets that sign now, newest first."""
         if self.old_secret is None or now_ms >= (self.old_secret_until_ms or 0):
             return [self.secret]
         return [self.secret, self.old_secret]

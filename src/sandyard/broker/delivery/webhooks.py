@@ -77,14 +77,12 @@ class Webhooks:
         return transition.result
 
     async def page(self, *, limit: int, cursor: str | None) -> Page[Webhook]:
-        """In the order of their ids."""
         webhooks = await self.store.webhooks()
         return page_in_order(
             webhooks, lambda each: each.webhook_id, listing="webhooks", limit=limit, cursor=cursor
         )
 
     async def get(self, webhook_id: str) -> tuple[Webhook, Sequence[StreamState]]:
-        """The webhook, and its position in each part's log."""
         return await self._get(webhook_id), await self.store.streams(webhook_id)
 
     async def change(self, webhook_id: str, *, by: str = OPERATOR, **changes: Any) -> Webhook:

@@ -58,7 +58,6 @@ class History:
         )
 
     async def read(self, *, hours: int, step_sec: int) -> PoolHistory:
-        """The last hours in steps, and the pool's outlook."""
         now = int(self._clock.now())
         since = minute_of(now) - max(hours * 3600, RATE_SEC)
         samples = await self._history.samples(since=since)

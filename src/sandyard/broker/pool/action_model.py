@@ -119,7 +119,6 @@ class BulkFilter:
 
     @property
     def prefixes(self) -> list[str]:
-        """The name prefixes to list."""
         if self.names is None:
             return [self.name_prefix]
         return sorted(each for each in self.names if each.startswith(self.name_prefix))

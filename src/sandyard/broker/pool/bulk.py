@@ -85,8 +85,6 @@ class BulkChanges:
         hold_until: int | None = None,
         by: str = OPERATOR,
     ) -> BulkReport:
-        """Quarantine matching sandboxes, or hold them until `hold_until`."""
-
         def decide(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
             if hold_until is None:
                 return decide_action(row, Action.QUARANTINE, cause)

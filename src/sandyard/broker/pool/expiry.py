@@ -12,6 +12,7 @@ from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock
+from sandyard.kit.wired import wired
 
 logger = logging.getLogger(__name__)
 
@@ -24,32 +25,30 @@ class ExpiryReport:
     expired: int = 0
 
 
+@wired
 class Expiry:
     """Ends leases that tracks did not release, after the lab and the grace period are over."""
 
-    def __init__(
-        self, store: PoolStore, *, clock: Clock, metrics: BrokerMetrics, grace_sec: int
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._metrics = metrics
-        self._grace_sec = grace_sec
+    store: PoolStore
+    clock: Clock
+    metrics: BrokerMetrics
+    grace_sec: int
 
     async def run(self) -> ExpiryReport:
         report = ExpiryReport()
-        ended_by = int(self._clock.now()) - self._grace_sec
-        async for rows in self._store.overdue(ended_by=ended_by):
-            cause = Cause.by(_EXPIRY, self._clock)
-            decided = [decide_expiry(row, grace_sec=self._grace_sec, cause=cause) for row in rows]
+        ended_by = int(self.clock.now()) - self.grace_sec
+        async for rows in self.store.overdue(ended_by=ended_by):
+            cause = Cause.by(_EXPIRY, self.clock)
+            decided = [decide_expiry(row, grace_sec=self.grace_sec, cause=cause) for row in rows]
             due = [each for each in decided if each is not None]
-            for each, done in zip(due, await self._store.apply(due), strict=True):
+            for each, done in zip(due, await self.store.apply(due), strict=True):
                 if done:
                     report.expired += 1
                     self._warn(each.result)
         return report
 
     def _warn(self, row: Sandbox) -> None:
-        self._metrics.expiry.inc()
+        self.metrics.expiry.inc()
         logger.warning(
             "a track did not release its sandbox in time",
             extra={
@@ -67,32 +66,29 @@ class HoldReport:
     restored: int = 0
 
 
+@wired
 class Holds:
-    def __init__(
-        self, store: PoolStore, *, clock: Clock, metrics: BrokerMetrics, assigner: SandboxAssigner
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._metrics = metrics
-        self._assigner = assigner
+    store: PoolStore
+    clock: Clock
+    metrics: BrokerMetrics
+    assigner: SandboxAssigner
 
     async def run(self) -> HoldReport:
-        """End every hold whose time is over."""
         report = HoldReport()
-        async for rows in pages_of(self._store, SandboxFilter(Status.HELD)):
+        async for rows in pages_of(self.store, SandboxFilter(Status.HELD)):
             for row in rows:
                 report.held += 1
                 await self._end(row, report)
         return report
 
     async def _end(self, row: Sandbox, report: HoldReport) -> None:
-        ended = decide_hold_end(row, Cause.by(_HOLDS, self._clock))
-        if ended is None or not (await self._assigner.apply([ended]))[0]:
+        ended = decide_hold_end(row, Cause.by(_HOLDS, self.clock))
+        if ended is None or not (await self.assigner.apply([ended]))[0]:
             return
         is_deleted = ended.result.status is Status.PENDING_DELETION
         report.deleted += is_deleted
         report.restored += not is_deleted
-        self._metrics.holds_overdue.inc()
+        self.metrics.holds_overdue.inc()
         logger.warning(
             "a hold has ended by itself; its sandbox is %s",
             "deleted" if is_deleted else "restored",

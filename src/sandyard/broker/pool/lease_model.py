@@ -29,7 +29,6 @@ class Extension:
 
 
 def lease_seconds(minutes: int, *, longest_sec: int) -> int:
-    """The length of the lease that a track requests."""
     if minutes * 60 > longest_sec:
         raise InvalidLabMinutesError(details={"longest_minutes": longest_sec // 60})
     return minutes * 60

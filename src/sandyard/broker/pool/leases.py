@@ -195,7 +195,6 @@ class Leases:
         return isinstance(found, Sandbox) and found.sequence == row.sequence
 
     async def _follow(self, old: Sandbox, track_id: str) -> Lease:
-        """The lease of the sandbox that replaced this one."""
         row: Sandbox | Tombstone | None = old
         while isinstance(row, Sandbox) and row.replaced_by is not None:
             row = await self.store.find(row.replaced_by)

@@ -69,7 +69,6 @@ class Lease:
 
     @property
     def collected_at(self) -> int:
-        """When it may be garbage-collected."""
         return self.expires_at + LEASE_GARBAGE_SECONDS
 
 
@@ -108,7 +107,6 @@ class Claim:
         return self.track_id, self.key
 
     def within(self, reservations: tuple[str, ...]) -> Self:
-        """The claim of a track that has these reservations."""
         return quick_replace(self, {"reservations": reservations})
 
     @property
@@ -272,7 +270,6 @@ class Listed:
 
 
 def is_sandbox_id(text: str) -> bool:
-    """Whether a sandbox could have this id."""
     return bool(_SANDBOX_ID.match(text))
 
 
@@ -281,12 +278,10 @@ def lab_seconds(hours: float) -> int:
 
 
 def tombstone_end(now: int) -> int:
-    """When a tombstone that is created or renewed now expires."""
     return now + TOMBSTONE_SECONDS
 
 
 def decide_claim(free: Sandbox, claim: Claim) -> Transition[Sandbox]:
-    """Lease a free sandbox."""
     length = claim.lease_sec or lab_seconds(free.lab_duration_hours)
     lease = {
         "status": Status.ALLOCATED,
@@ -317,7 +312,6 @@ def decide_reserved(
 
 
 def decide_unreserved(reserved: Sandbox, cause: Cause) -> Transition[Sandbox]:
-    """End its reservation: any track may lease it."""
     after = reserved.made_available(seconds_of(cause))
     return changed(reserved, after, "sandbox.unreserved", cause)
 
@@ -361,7 +355,6 @@ def owned_by(row: Sandbox | Tombstone | None, track_id: str) -> Sandbox:
 
 
 def is_overdue(sandbox: Sandbox, *, grace_sec: int, now: int) -> bool:
-    """Whether it is still allocated after its lab and grace period."""
     end = sandbox.expires_at
     return sandbox.status is Status.ALLOCATED and end is not None and end + grace_sec <= now
 

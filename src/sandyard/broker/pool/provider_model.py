@@ -22,7 +22,6 @@ def loses_too_many(missing: int, *, of: int) -> bool:
 
 
 def is_confirmed(row: Sandbox, listed: Listed | None) -> bool:
-    """Whether the list confirms that an unused sandbox still exists."""
     return listed is not None and row.status in UNUSED
 
 

@@ -232,7 +232,6 @@ class Broker:
     async def get_history(
         self, sandbox_id: str, *, limit: int, cursor: str | None
     ) -> Page[LoggedEvent]:
-        """The sandbox's events, newest first, even after its deletion."""
         if not is_sandbox_id(sandbox_id):
             raise SandboxNotFoundError
         query = EventQuery(subject=sandbox_id)
@@ -242,7 +241,6 @@ class Broker:
         return page
 
     async def inspect_sandbox(self, sandbox_id: str) -> Sandbox:
-        """The sandbox, for an operator."""
         return existing(await self.assigner.find(sandbox_id))
 
     async def act(
@@ -284,7 +282,6 @@ class Broker:
         return row
 
     async def stats(self) -> PoolCounts:
-        """How many sandboxes are in each state, and when they were counted."""
         counts = await self.store.counts()
         if counts.counted_at is None:
             return replace(counts, counted_at=int(self.clock.now()))

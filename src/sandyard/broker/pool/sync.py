@@ -80,7 +80,6 @@ class _Comparison:
 
     @property
     def unknown(self) -> Mapping[str, Listed]:
-        """Listed sandboxes that are not in the pool."""
         return {each: self.listed[each] for each in self.listed.keys() - self.known}
 
 

@@ -23,7 +23,6 @@ class TrackEvents:
         self._actor = actor("track", track_id)
 
     async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
-        """Newest first."""
         listing = f"track {self._track_id} {query}"
         before = None if cursor is None else _event_id(decode_cursor(listing, cursor))
         found = [each for each in await self._all() if _matches(query, each)]

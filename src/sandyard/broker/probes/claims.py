@@ -92,7 +92,6 @@ class ClaimChecker:
         raise RowBusyError
 
     async def _leased(self, sandbox_id: str, claim: Claim) -> Sandbox:
-        """The sandbox that the claim's key has now."""
         row = await self.store.find(sandbox_id)
         while isinstance(row, Sandbox) and row.replaced_by is not None:
             row = await self.store.find(row.replaced_by)

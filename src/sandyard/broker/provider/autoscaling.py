@@ -173,8 +173,6 @@ class PoolAutoscaler:
     async def _change(
         self, decide: Callable[[Autoscaler | None, Cause], Transition[Autoscaler] | None]
     ) -> bool:
-        """Read, decide and apply; returns whether something changed."""
-
         async def decide_now() -> Transition[Autoscaler] | None:
             cause = Cause.by(actor("job", "pool"), self.clock)
             return decide(await self.store.find_autoscaler(), cause)

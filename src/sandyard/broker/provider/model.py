@@ -50,7 +50,6 @@ def require_same_provider(bound: ProviderBinding, configured: str) -> None:
 
 
 def decide_first_provider(configured: str, *, cause: Cause) -> Transition[ProviderBinding]:
-    """Bind a new pool to this provider."""
     return created(ProviderBinding(configured), "pool.provider_set", cause)
 
 

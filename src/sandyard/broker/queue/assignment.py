@@ -185,7 +185,6 @@ class SandboxAssigner:
         return is_free
 
     async def reserve_for(self, ticket: Ticket, free: Sandbox, cause: Cause) -> bool:
-        """Reserve a free sandbox for the ticket."""
         ready = decide_ready(ticket, free, cause, reservation_id=free.reservation_id)
         return await self._store.apply_together(*ready)
 
@@ -339,7 +338,6 @@ class SandboxAssigner:
         return _Demand(waiting, in_turn(wanting), cause)
 
     async def _keep_fresh(self, demand: _Demand) -> None:
-        """Read the demand again if it is outdated."""
         if self._clock.now() * 1000 > demand.cause.at_ms + _MAX_AGE_MS:
             fresh = await self._demand()
             demand.waiting, demand.reservations = fresh.waiting, fresh.reservations

@@ -57,11 +57,9 @@ class Ticket:
         return self.asked_at + ttl_sec <= now
 
     def wants(self, row: Sandbox) -> bool:
-        """Whether it waits for a sandbox like this one."""
         return self.sandbox_id is None and row.name.startswith(self.name_prefix)
 
     def has(self, row: Sandbox | Tombstone | None) -> bool:
-        """Whether this sandbox is reserved for it."""
         return isinstance(row, Sandbox) and row.reserved_for == self.ticket_id
 
 
@@ -97,7 +95,6 @@ def decide_waiting(ticket: Ticket, cause: Cause) -> Transition[Ticket]:
 def decide_served(
     ticket: Ticket, reserved: Sandbox, claim: Claim
 ) -> tuple[Transition[Sandbox], Transition[Ticket]]:
-    """Its track leases the sandbox reserved for it."""
     return decide_claim(reserved, claim), removed(ticket, "ticket.served", claim.cause)
 
 
@@ -106,7 +103,6 @@ def decide_dropped(ticket: Ticket, cause: Cause) -> Transition[Ticket]:
 
 
 def first_who_wants(row: Sandbox, tickets: Iterable[Ticket]) -> Ticket | None:
-    """The first ticket that wants the sandbox; the tickets are in queue order."""
     return next((each for each in tickets if each.wants(row)), None)
 
 

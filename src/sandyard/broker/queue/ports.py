@@ -28,7 +28,6 @@ class TicketStore(Protocol):
 
 
 async def ticket_pages(store: TicketStore) -> AsyncIterator[Sequence[Ticket]]:
-    """All tickets, in queue order."""
     last: QueueOrder | None = None
     while tickets := await store.tickets(limit=_PAGE, after=last):
         yield tickets

@@ -151,7 +151,6 @@ class Queue:
         await self.assigner.assign_available(page.items)
 
     async def _redeem(self, ticket: Ticket, sandbox_id: str, claim: Claim) -> Claimed | None:
-        """Lease the sandbox that is reserved for the ticket; None if something has changed."""
         reserved = await self.store.find(sandbox_id)
         if not isinstance(reserved, Sandbox) or not ticket.has(reserved):
             await self._wait_again(ticket, claim.cause)
@@ -178,7 +177,6 @@ class Queue:
         )
 
     async def _serving_interval(self) -> float | None:
-        """The average seconds between recently served tickets; None if none was served."""
         now_ms = int(self.clock.now() * 1000)
         if now_ms >= self._counted_at_ms + _COUNT_EVERY_MS:
             query = EventQuery(kind="ticket.served", from_ms=now_ms - _RECENT_MS)
@@ -189,7 +187,6 @@ class Queue:
         return self._interval_sec
 
     async def leave(self, *, track_id: str, key: str) -> bool:
-        """Leave the queue; False if there was no ticket."""
         ticket = await self.store.find_ticket(track_id, key)
         if ticket is None:
             return False

@@ -52,7 +52,6 @@ class TicketWatch:
             self._leave(ticket.lease_key, waiter)
 
     def stop(self) -> None:
-        """Wake all waiters now."""
         self.is_stopping = True
         self._wake(list(self._waiters))
 

@@ -68,7 +68,6 @@ class Reservation:
         return max(0, self.count - self.kept)
 
     def is_of(self, booking: Booking) -> bool:
-        """Whether it matches this request."""
         starts_at = self.created_at if booking.starts_at is None else booking.starts_at
         wanted = asdict(replace(booking, starts_at=starts_at))
         return all(getattr(self, name) == value for name, value in wanted.items())
@@ -83,20 +82,17 @@ class Reservation:
         return ReservationStatus.PENDING if self.missing else ReservationStatus.FILLED
 
     def is_active(self, now: int) -> bool:
-        """Whether sandboxes are reserved for it now."""
         return self.status(now) in (ReservationStatus.PENDING, ReservationStatus.FILLED)
 
     def is_over(self, now: int) -> bool:
         return self.status(now) in (ReservationStatus.ENDED, ReservationStatus.CANCELLED)
 
     def admits(self, track_id: str, client: str | None) -> bool:
-        """Whether the track may lease sandboxes reserved for it."""
         if self.client is not None:
             return client == self.client
         return track_id.startswith(self.track_prefix or "")
 
     def wants(self, row: Sandbox, now: int) -> bool:
-        """Whether it lacks a sandbox like this one now."""
         return self.needs_more(now) and row.name.startswith(self.name_prefix)
 
     def needs_more(self, now: int) -> bool:
@@ -161,7 +157,6 @@ def _require_sane(booking: Booking, starts_at: int, now: int) -> None:
 def decide_booked(
     calendar: Calendar | None, reservation: Reservation, cause: Cause
 ) -> Transition[Calendar]:
-    """The change of the calendar for a new reservation."""
     last = reservation.reservation_id
     if calendar is None:
         return created(Calendar(last), "calendar.changed", cause)
@@ -171,14 +166,12 @@ def decide_booked(
 def decide_kept(
     reservation: Reservation, free: Sequence[Sandbox], cause: Cause
 ) -> tuple[Sequence[Transition[Sandbox]], Transition[Reservation]]:
-    """Reserve these sandboxes for it."""
     own = reservation.reservation_id
     rows = [decide_reserved(each, own, cause, reservation_id=own) for each in free]
     return rows, decide_counted(reservation, len(free), cause)
 
 
 def decide_counted(reservation: Reservation, more: int, cause: Cause) -> Transition[Reservation]:
-    """Count this many more sandboxes for it."""
     after = replace(reservation, kept=reservation.kept + more)
     if after.missing:
         return changed(reservation, after, "reservation.kept", cause)
@@ -186,7 +179,6 @@ def decide_counted(reservation: Reservation, more: int, cause: Cause) -> Transit
 
 
 def decide_lost(reservation: Reservation, cause: Cause) -> Transition[Reservation]:
-    """A sandbox that was reserved for it can't be used any more."""
     after = replace(reservation, kept=max(0, reservation.kept - 1))
     return changed(reservation, after, "reservation.lost", cause)
 

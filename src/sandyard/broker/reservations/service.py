@@ -141,7 +141,6 @@ class Reservations:
         return report
 
     async def _fill(self, reservation: Reservation) -> Reservation:
-        """Reserve free sandboxes for it, as many as it lacks."""
         if not reservation.needs_more(self._now()):
             return reservation
         where = SandboxFilter(Status.AVAILABLE, name_prefix=reservation.name_prefix)

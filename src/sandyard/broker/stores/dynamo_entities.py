@@ -99,7 +99,6 @@ def calendar_key(reservation: Reservation) -> Item:
 def entity_actions(
     table: Table, transition: Transition[Any], write_id: str
 ) -> list[dict[str, Any]]:
-    """Write an entity that is one item, on condition that it has not changed."""
     before: Any = transition.before
     after: Any = transition.after
     beside = _beside(table, before, after)
@@ -118,7 +117,6 @@ def entity_actions(
 
 
 def _beside(table: Table, before: Any, after: Any) -> list[dict[str, Any]]:
-    """Writes for the entity's lookup items."""
     match before or after:
         case Ticket() as ticket:
             return _ticket_actions(table, ticket, before, after)

@@ -79,7 +79,6 @@ class PoolTable:
         return [spec.definition for spec in table_specs(self.names)]
 
     async def create(self, billed: Billed = on_demand) -> Mapping[str, str]:
-        """Create missing tables and indexes; returns what was created, by table."""
         made = {
             spec.name: await create_table(self.table.engine, billed(spec.definition), ttl=spec.ttl)
             for spec in table_specs(self.names)
@@ -102,12 +101,10 @@ class PoolTable:
             await self.mark_layout()
 
     async def empty(self) -> None:
-        """Delete everything but the store's state."""
         await self.table.delete_all(keep=LAYOUT_KEY)
         await self.events.table.delete_all(keep=STATE_KEY)
 
     def change_action(self, transition: Transition[Sandbox], write_id: str) -> dict[str, Any]:
-        """Change a sandbox, on condition that it has not changed since the decision."""
         before, after = transition.before, transition.result
         if before is None:
             raise ValueError("there is nothing to change")

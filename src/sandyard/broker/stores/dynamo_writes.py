@@ -28,7 +28,6 @@ class DynamoWrites:
         self._table = pool.table
 
     async def apply(self, *transitions: Transition[Any]) -> bool:
-        """All of them or none."""
         write_id = new_write_id()
         moves = _lease_moves(transitions)
         actions = [

@@ -93,7 +93,6 @@ def _open_dynamo_pool(
 
 
 def open_pool_table(settings: Settings, data_dir: Path | None = None) -> "PoolTable":
-    """The configured DynamoDB table, whether it exists or not."""
     from sandyard.broker.stores.dynamo_table import PoolTable, TableNames
 
     dynamo = settings.dynamo

@@ -83,7 +83,6 @@ class ArchiveWriter:
         self._tar.addfile(info, BytesIO(encoded))
 
     def advance(self, count: int) -> None:
-        """Count bytes as done, including work before anything is added."""
         self._done += count
         self._on_progress(self._done)
 

@@ -44,12 +44,10 @@ def link_all(data_dir: Path, names: tuple[str, ...], to: Path) -> None:
 
 
 def linked_files(folder: Path) -> list[tuple[str, Path]]:
-    """The files below the folder, with their names in the backup."""
     return [(path.relative_to(folder).as_posix(), path) for path in sorted(_files(folder))]
 
 
 def has_secrets(names: Iterable[str]) -> bool:
-    """Whether the files of a backup include generated tokens and keys."""
     return any(name.startswith(tuple(f"{each}/" for each in SECRETS)) for name in names)
 
 
@@ -59,7 +57,6 @@ def is_of_node(name: str) -> bool:
 
 
 def is_known(name: str, databases: tuple[str, ...]) -> bool:
-    """Whether a backup may contain a file of this name."""
     folders = (each for each in (*RECORDS, *RUNS, *SECRETS, *MAILS) if each not in FILES)
     return name in (*databases, *FILES) or name.startswith(tuple(f"{each}/" for each in folders))
 

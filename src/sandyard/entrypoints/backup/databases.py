@@ -73,7 +73,6 @@ def require_sound(path: Path, *, schema: str | None) -> None:
 
 
 def schema_version(database: sqlite3.Connection) -> str | None:
-    """Its schema version; None if it has none yet."""
     with _translated():
         if not database.execute(_HAS_VERSION).fetchone():
             return None

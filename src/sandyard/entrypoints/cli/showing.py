@@ -102,7 +102,6 @@ def unix_time(title: str, name: str, *, is_wide: bool = False) -> Column:
 
 
 def local_time(seconds: float | None) -> str | None:
-    """In the local time zone."""
     if not seconds:
         return None
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

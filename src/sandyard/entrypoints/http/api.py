@@ -97,7 +97,6 @@ def _routes(
 
 
 def _api(app: FastAPI, routes: Sequence[BaseRoute], settings: ServerSettings) -> Applications:
-    """Adds the routes and their middleware to the application."""
     app.add_middleware(ErrorResponses, limits=_body_limits(settings, routes))
     if settings.allowed_origins:
         app.add_middleware(CORSMiddleware, allow_origins=settings.allowed_origins, **_CORS)

@@ -168,7 +168,6 @@ _INTERNAL_ERROR = 1011
 
 
 async def deny(response: Response, send: Send) -> None:
-    """Refuse a handshake with an HTTP response."""
     start = {"status": response.status_code, "headers": response.raw_headers}
     await send({"type": "websocket.http.response.start", **start})
     await send({"type": "websocket.http.response.body", "body": response.body})

@@ -52,7 +52,6 @@ _TITLES: dict[type[SandyardError], str] = {
 
 
 def names_host_below(domain: SandboxDomain, scope: Scope) -> bool:
-    """Whether the request is for a sandbox's host."""
     return any(domain.has(host) for host in values_of(scope["headers"], b"host"))
 
 

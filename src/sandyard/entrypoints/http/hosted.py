@@ -42,7 +42,6 @@ class HostedApps:
             self.routers = (tokens,)
 
     def have_host_of(self, scope: Scope) -> bool:
-        """Whether the request names a host of E2B's API or of a sandbox."""
         return self._e2b_hosts.accepts(scope) or self._is_for_sandbox(scope)
 
     def apps(self, api: ASGIApp) -> Sequence[HostedApp]:

@@ -81,7 +81,6 @@ class Applications:
     """The first that accepts a request gets it; other requests go to the API."""
 
     def app_for(self, scope: Scope) -> ASGIApp:
-        """The application for a request to the API itself."""
         if scope["type"] == "websocket":
             return self.websockets
         return self.direct_api if self.direct.matches(scope) else self.api

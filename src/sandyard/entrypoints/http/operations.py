@@ -177,7 +177,6 @@ async def read_gauges(parts: Sequence[Part], *, within_sec: float = _CHECK_SEC) 
 async def find_troubles(
     parts: Sequence[Part], others: OtherParts | None = None
 ) -> dict[str, UnavailableError]:
-    """The parts that are not ready, and why."""
     found, elsewhere = await asyncio.gather(
         asyncio.gather(*map(find_trouble, parts)), others.find_troubles() if others else _none()
     )

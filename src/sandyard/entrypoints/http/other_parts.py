@@ -29,7 +29,6 @@ class OtherParts:
         """Answers the requests that could not be passed on."""
 
     async def find_troubles(self) -> Mapping[str, UnavailableError]:
-        """The parts that are not ready, and why."""
         try:
             async with asyncio.timeout(_CHECK_SEC):
                 status, body = await get(self.app, "/readyz")
@@ -54,7 +53,6 @@ class OtherParts:
             return b""
 
     async def document(self) -> dict[str, Any]:
-        """Their OpenAPI document."""
         _, body = await get(self.app, "/openapi.json")
         document: dict[str, Any] = await asyncio.to_thread(orjson.loads, body)
         return document

@@ -85,13 +85,11 @@ class PartMove:
             await self.empty_target()
 
     async def upgrade_target(self) -> None:
-        """Bring SQL tables to the newest schema."""
         if self.target.engine != "dynamodb":
             async with self.target.sql() as database:
                 await self.spec.migrations().upgrade(database)
 
     async def empty_target(self) -> None:
-        """Remove everything but the state."""
         if self.target.engine == "dynamodb":
             async with self._target_tables() as tables:
                 await tables.empty()

@@ -94,12 +94,10 @@ class SqlCopy:
         self._states.write(connection, after)
 
     async def empty(self) -> None:
-        """Remove all rows of the target's tables."""
         for table in reversed(await self.tables()):
             await self._target.write(partial(_delete_all, table=table))
 
     async def compare(self, progress: Progress) -> tuple[dict[str, int], list[str]]:
-        """The rows by table, and the tables that differ."""
         counts: dict[str, int] = {}
         problems: list[str] = []
         read = 0

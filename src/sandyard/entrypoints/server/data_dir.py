@@ -41,7 +41,6 @@ RESTORING = "restore"
 
 
 def locked_if(is_embedded: object, data_dir: Path) -> AbstractContextManager[None]:
-    """Lock the data dir if it has data of an embedded engine."""
     return locked(data_dir) if is_embedded else nullcontext()
 
 
@@ -125,7 +124,6 @@ def _with_stored_secrets(
 
 
 def secret_tokens(settings: Settings, setting: str) -> tuple[str, ...]:
-    """The valid tokens for this secret."""
     return next(
         _tokens(settings, part, setting)
         for part in selected_parts(settings)

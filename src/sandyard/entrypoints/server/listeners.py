@@ -109,7 +109,6 @@ class Listener:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Listen; returns when connections are accepted."""
         task = self._serve()
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         while not task.done():

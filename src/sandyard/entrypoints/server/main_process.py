@@ -84,7 +84,6 @@ class _Main:
         self._registry = new_registry()
 
     async def open(self) -> None:
-        """Start the parts, then open the port."""
         settings, options, stack = self.settings, self.options, self.stack
         traced = await open_tracing(stack, settings.otel)
         closing = await stack.enter_async_context(AsyncExitStack())  # after their callers
@@ -120,7 +119,6 @@ class _Main:
             in_background(stack, partial(_stop_with_parent, options.worker_of, self.stopping))
 
     def _with_tenants(self, own: ASGIApp) -> ASGIApp:
-        """The application of the port."""
         tenants = self.tenants
         if tenants is None:
             return own

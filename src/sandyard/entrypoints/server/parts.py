@@ -48,7 +48,6 @@ class RunningParts:
 async def running_parts(
     settings: Settings, data_dir: Path, registry: CollectorRegistry
 ) -> AsyncIterator[Sequence[Part]]:
-    """Every part that PARTS selects."""
     async with AsyncExitStack() as stack:
         running = RunningParts(settings, data_dir, registry, stack)
         for spec in selected_parts(settings):

@@ -11,6 +11,7 @@ from contextlib import suppress
 from prometheus_client import CollectorRegistry, Counter
 
 from sandyard.entrypoints.server.listeners import TlsFilesError
+from sandyard.kit.wired import wired
 from sandyard.settings.secrets import Secrets
 
 logger = logging.getLogger(__name__)
@@ -33,38 +34,32 @@ class Terminal:
         return False
 
 
+@wired
 class Renewal:
     """Rereads the secrets every `every_sec`, and everything that can be reread on SIGHUP."""
 
-    def __init__(
-        self,
-        secrets: Secrets,
-        *,
-        every_sec: float,
-        registry: CollectorRegistry,
-        stop_serving: Callable[[], None],
-        reload_certificate: Callable[[], Awaitable[None]] | None = None,
-        tell_others: Callable[[], None] | None = None,
-    ) -> None:
-        self._secrets = secrets
-        self._every_sec = every_sec
-        self._reload_certificate = reload_certificate
-        self._stop_serving = stop_serving
-        self._tell_others = tell_others
+    secrets: Secrets
+    every_sec: float
+    registry: CollectorRegistry
+    stop_serving: Callable[[], None]
+    reload_certificate: Callable[[], Awaitable[None]] | None = None
+    tell_others: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
         self._terminal = Terminal()
         self._reads = Counter(
             "sandyard_secret_reads_total",
             "Secrets that were read again",
             ("setting", "outcome"),
-            registry=registry,
+            registry=self.registry,
         )
         self._hung_up = asyncio.Event()
 
     def hang_up(self) -> None:
         if self._terminal.is_closed():
-            self._stop_serving()
-        if self._tell_others is not None:
-            self._tell_others()
+            self.stop_serving()
+        if self.tell_others is not None:
+            self.tell_others()
         self._hung_up.set()
 
     async def renew_forever(self) -> None:
@@ -72,20 +67,20 @@ class Renewal:
         while True:
             await self._read_secrets()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hung_up.wait(), self._every_sec)
+                await asyncio.wait_for(self._hung_up.wait(), self.every_sec)
             if self._hung_up.is_set():
                 self._hung_up.clear()
                 await self._renew_certificate()
 
     async def _read_secrets(self) -> None:
-        for setting, is_read in (await self._secrets.refresh()).items():
+        for setting, is_read in (await self.secrets.refresh()).items():
             self._reads.labels(setting.upper(), "read" if is_read else "failed").inc()
 
     async def _renew_certificate(self) -> None:
-        if self._reload_certificate is None:
+        if self.reload_certificate is None:
             return
         try:
-            await self._reload_certificate()
+            await self.reload_certificate()
         except TlsFilesError as error:  # the old one stays in use
             logger.error(  # noqa: TRY400 - one clear line, no traceback
                 "the certificate was not reloaded: %s", error.message, extra={"action": "reload"}

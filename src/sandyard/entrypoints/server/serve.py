@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 
 def run(settings: Settings, options: ServeOptions) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code."""
     import uvloop
 
     require_writable(options.data_dir)

@@ -69,7 +69,6 @@ class _Tenants:
         self.stopping = asyncio.Event()
 
     async def open(self) -> None:
-        """Start the parts, then answer what the main process passes on."""
         settings, stack = self._settings, self._stack
         _leave_signals_to_main()
         raise_descriptor_limit(settings.server.max_connections)

@@ -44,7 +44,6 @@ def ready(url: str) -> str:
 
 
 def local_url(host: str, port: int, *, scheme: str = "http") -> str:
-    """The server's URL for use on this machine."""
     host = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 

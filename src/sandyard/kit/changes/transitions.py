@@ -93,7 +93,6 @@ class Cause:
 
     @property
     def at(self) -> datetime:
-        """The same time, in UTC."""
         return utc_time(self.at_ms / 1000)
 
     def because(self, reason: str | None) -> "Cause":
@@ -297,7 +296,6 @@ def recorded(value: Any) -> Any:
 
 
 def json_value(value: Any) -> Any:
-    """The canonical JSON form of a value."""
     if type(value) in _PLAIN:
         return value
     match value:

@@ -54,7 +54,6 @@ class Batcher(Generic[Item, Result]):
         return await future
 
     async def drain(self) -> None:
-        """Wait until all submitted items are done."""
         while self._workers:  # one may start another
             await asyncio.gather(*self._workers)
 

@@ -51,7 +51,6 @@ class Background:
         self._under_way: set[asyncio.Task[None]] = set()
 
     def start(self, work: Coroutine[Any, Any, Any], *, action: str) -> None:
-        """Start the task; failures are logged."""
         task = asyncio.create_task(self._logged(work, action))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
@@ -94,7 +93,6 @@ class SingleFlight(Generic[T]):
         return await asyncio.shield(task)
 
     async def stop(self) -> None:
-        """Cancel all runs."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

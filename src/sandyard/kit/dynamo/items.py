@@ -54,7 +54,6 @@ class Table:
     async def update(
         self, key: Item, expression: str, values: Item, *, condition: str | None = None
     ) -> Item:
-        """Return the updated item."""
         action = self.update_action(key, expression, values, condition=condition)["Update"]
         answer = await self.engine.call("UpdateItem", {**action, "ReturnValues": "ALL_NEW"})
         return plain(answer.get("Attributes", {}))
@@ -154,7 +153,6 @@ class Table:
         return items, plain_or_none(answer.get("LastEvaluatedKey")), answer["Count"]
 
     async def pages(self, **query: Any) -> AsyncIterator[list[Item]]:
-        """All pages of a query, to its end."""
         start: Item | None = query.pop("start", None)
         while True:
             items, start, _ = await self.query(**query, start=start)

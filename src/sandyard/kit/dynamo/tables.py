@@ -66,7 +66,6 @@ def table_definition(
 
 
 def on_demand(definition: Definition) -> Definition:
-    """The table as defined: on-demand billing."""
     return definition
 
 

@@ -56,5 +56,4 @@ MEANINGS: Mapping[int, str] = {
 
 
 def status_of(error: SandyardError, statuses: Mapping[type[SandyardError], int] = STATUS) -> int:
-    """The status of the most specific category of the error."""
     return next(statuses[kind] for kind in type(error).__mro__ if kind in statuses)

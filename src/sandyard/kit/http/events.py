@@ -126,7 +126,6 @@ async def history_of(
     cursor: str | None,
     account_id: str | None = None,
 ) -> EventPage:
-    """What happened to one subject, the newest first."""
     query = EventQuery(subject=subject, account_id=account_id)
     return EventPage.of(await log.page(query, limit=limit, cursor=cursor), EventAnswer.of)
 

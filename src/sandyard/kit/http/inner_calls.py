@@ -11,7 +11,6 @@ INNER = "sandyard.inner"
 
 
 async def get(app: ASGIApp, path: str) -> tuple[int, bytes]:
-    """The status and the body."""
     status, body = 0, bytearray()
     messages: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 

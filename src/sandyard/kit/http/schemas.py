@@ -24,7 +24,6 @@ null values."""
 
 
 def example(**values: Any) -> ConfigDict:
-    """Configuration for a model with this example in OpenAPI."""
     return ConfigDict(json_schema_extra={EXAMPLE: orjson.dumps(values).decode()})
 
 

@@ -116,7 +116,6 @@ def bearer_token(request: Request) -> bytes:
 
 
 def _bearer_of(value: bytes) -> bytes | None:
-    """The token of an `Authorization` header; None if its scheme is a different one."""
     scheme, _, token = value.partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" else None
 

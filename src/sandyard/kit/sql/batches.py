@@ -79,7 +79,6 @@ class Batch(ABC):
         return self._from_arrays(self.arrays(dialect, first=first))
 
     def arrays(self, dialect: sa.Dialect, *, first: int = 1) -> str:
-        """The rows in PostgreSQL's form."""
         arrays = ", ".join(
             f"${number}::{self._table.c[name].type.compile(dialect)}[]"
             for number, name in enumerate(self.columns, first)
@@ -183,7 +182,6 @@ class CombinedBatches:
 
 
 def arrays_of(rows: Sequence[Sequence[Any]]) -> tuple[list[Any], ...]:
-    """The values of each column."""
     return tuple(list(column) for column in zip(*rows))  # noqa: B905 - rows are of one length
 
 

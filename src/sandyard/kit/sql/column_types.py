@@ -181,7 +181,6 @@ def _text(utc: datetime) -> str:
 
 
 def unix_seconds(connection: sa.Connection, time: sa.Column[datetime]) -> sa.ColumnElement[int]:
-    """The whole seconds of a UtcTime."""
     if connection.dialect.name == "sqlite":  # it would round fractional seconds
         to_second = sa.func.substr(time, 1, 19, type_=sa.String)
         return sa.cast(sa.func.strftime("%s", to_second, type_=sa.String), sa.BigInteger)

@@ -330,13 +330,11 @@ def upsert(connection: sa.Connection, table: sa.Table) -> Any:
 def insert_or_update(
     connection: sa.Connection, table: sa.Table, row: Mapping[str, Any], *, key: Sequence[str]
 ) -> None:
-    """Insert the row, or overwrite the one with the same key."""
     insert = upsert(connection, table).values(row)
     connection.execute(insert.on_conflict_do_update(index_elements=key, set_=row))
 
 
 def insert_or_ignore(connection: sa.Connection, table: sa.Table) -> Any:
-    """An INSERT that skips rows whose key exists."""
     return upsert(connection, table).on_conflict_do_nothing()
 
 

@@ -159,7 +159,6 @@ def _value(value: Any, column: sa.ColumnElement[Any]) -> Any:
 def rows_by_key(
     table: sa.Table, columns: Sequence[sa.Column[Any]], *, after: Sequence[Any] | None, limit: int
 ) -> sa.Select[Any]:
-    """The next rows in the order of the table's key."""
     key = [*table.primary_key]
     statement = sa.select(*columns).order_by(*key).limit(limit)
     if after is None:

@@ -31,7 +31,6 @@ class SchemaVersion:
     oldest_code: str | None = None
 
     def is_served_by(self, code: str) -> bool:
-        """Whether code of version `code` may use this schema."""
         if self.current is None or self.current <= code:
             return self.current == code
         return self.oldest_code is not None and self.oldest_code <= code
@@ -73,7 +72,6 @@ class Migrations:
             )
 
     def steps(self, after: str | None) -> Sequence[Step]:
-        """The steps of an upgrade from this version."""
         from alembic.script import ScriptDirectory
 
         scripts = ScriptDirectory(str(self.scripts), version_locations=[str(self.scripts)])

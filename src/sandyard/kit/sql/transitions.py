@@ -45,7 +45,6 @@ class EntityTable(Generic[E]):
         return self.column(entity.SUBJECT) == subject_of(entity)
 
     def column(self, name: str) -> sa.Column[Any]:
-        """The column of this field."""
         return self.table.c[self.renamed.get(name, name)]
 
     def row(self, entity: Entity) -> dict[str, Any]:

@@ -46,7 +46,6 @@ HardwareId = Annotated[str, Path(pattern=HARDWARE_ID, description="MAC in upper 
 
 
 def operator_routes(guard: BearerGuard, *, prefix: str) -> GuardedRoutes:
-    """Endpoints that require an operator's token."""
     return GuardedRoutes(
         prefix=prefix,
         tag="telemetry",

@@ -26,7 +26,6 @@ class ParquetSink:
         self._writer = pq.ParquetWriter(self._buffer, _SCHEMA, compression="zstd")
 
     def add(self, readings: Sequence[Reading]) -> bytes:
-        """Write the readings as a row group; returns the bytes written."""
         if readings:
             self._writer.write_table(pa.table(_columns(readings), schema=_SCHEMA))
         return self._buffer.take()

@@ -25,7 +25,6 @@ TTL_ATTRIBUTE = "expiration_time"
 
 
 def definitions(prefix: str = "") -> Mapping[str, Definition]:
-    """The `CreateTable` definitions by plain name."""
     by_activity = {"gsi1": ("gsi1pk", "gsi1sk")}
     return {
         "devices": table_definition(f"{prefix}devices", ("hardware_id",), by_activity),
@@ -71,7 +70,6 @@ class TelemetryTables:
         return [spec.definition for spec in self._specs]
 
     async def create(self, billed: Billed = on_demand) -> Mapping[str, str]:
-        """Create missing tables and indexes; returns what was created, by table."""
         return {
             spec.name: await create_table(self.engine, billed(spec.definition), ttl=spec.ttl)
             for spec in self._specs
@@ -82,7 +80,6 @@ class TelemetryTables:
             await check_table(self.engine, definition)
 
     async def empty(self) -> None:
-        """Delete everything but the store's state."""
         for name in self.table_names:
             await Table(self.engine, name).delete_all(keep=STATE_KEY)
 

@@ -99,7 +99,6 @@ class SqlIntake:
         return request.all_new()
 
     async def drain(self) -> None:
-        """Return when all submitted requests are done."""
         await self._waiting.drain()
 
     def _request(
@@ -183,7 +182,6 @@ def _insert_missing(
 
 
 def _readings_there(connection: sa.Connection, rows: Sequence[_Row]) -> dict[str, Stored]:
-    """The stored readings with the same keys."""
     columns = sa.tuple_(_reading.hardware_id, _reading.timestamp_ms, _reading.batch_id)
     keys = [(*row[:2], row[_BATCH_ID]) for row in rows]
     statement = sa.select(device_readings).where(columns.in_(keys))

@@ -165,7 +165,6 @@ def _open_on_sql(settings: Settings, data_dir: Path, clock: Clock) -> TelemetryS
 
 @asynccontextmanager
 async def opened_stores(settings: Settings, data_dir: Path) -> AsyncIterator[TelemetryStores]:
-    """The stores, for a command."""
     stores = open_stores(settings, data_dir, clock=SystemClock())
     try:
         await stores.store.check()
@@ -199,7 +198,6 @@ def _routers(
 
 
 def open_telemetry_tables(settings: Settings, data_dir: Path | None = None) -> "TelemetryTables":
-    """The configured DynamoDB tables, whether they exist or not."""
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
     return TelemetryTables(

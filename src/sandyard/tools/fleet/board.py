@@ -213,7 +213,6 @@ class Board:
         return sorted(positions, key=lambda batch_id: positions[batch_id])
 
     def next_batch(self) -> Batch | None:
-        """What to send now; None if nothing is left."""
         if not self._waiting:
             return None
         size = min(self._size(), len(self._waiting))

@@ -71,7 +71,6 @@ class Scenario:
 
     @property
     def is_skewed(self) -> bool:
-        """Whether one server has a skewed clock."""
         return self.fault is Fault.CLOCK_SKEW
 
 

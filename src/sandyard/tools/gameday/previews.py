@@ -76,7 +76,6 @@ class Projects(Callers):
             await asyncio.sleep(RETRY_SEC)
 
     async def _at_provider(self) -> Counter[str]:
-        """How many sandboxes each project has there."""
         return Counter(each["metadata"]["project_id"] for each in await self._sandboxes())
 
     async def _sandboxes(self) -> Any:

@@ -67,7 +67,6 @@ class Program:
         raise GameDayError(f"{self.name} did not start: {self._log_end()}")
 
     async def kill(self) -> None:
-        """Like `kill -9`."""
         if self.process is not None and self.process.returncode is None:
             self.process.kill()
             await self.process.wait()
@@ -156,7 +155,6 @@ def _configuration(targets: Sequence[str]) -> dict[str, object]:
 
 
 async def firing_alerts(client: httpx.AsyncClient, url: str) -> frozenset[str]:
-    """Names of the alerts firing now; empty while Prometheus does not respond in time."""
     try:
         answer = (await client.get(f"{url}/api/v1/alerts")).raise_for_status().json()
     except httpx.HTTPError:

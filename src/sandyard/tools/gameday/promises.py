@@ -48,7 +48,6 @@ class Violation:
 
 
 def violations(calls: Sequence[Call], supplies: Sequence[Supply]) -> list[Violation]:
-    """All violations that the responses show, guarantee by guarantee."""
     return [
         *_two_owners(calls),
         *_false_empty(calls, supplies),

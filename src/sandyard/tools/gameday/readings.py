@@ -82,7 +82,6 @@ class Devices(Callers):
         }
 
     async def audit(self) -> Sequence[Violation]:
-        """Compares what the devices have sent with what is stored."""
         found = [*other_errors(self.calls, _TOLD_WELL)]
         for what, batch_ids in (("acknowledged", self.unclear), ("accepted", self.rejected)):
             broken = (f"{each} was not {what}" for each in batch_ids)

@@ -60,10 +60,8 @@ def lines(outcome: Outcome) -> Iterator[str]:
     scenario = outcome.scenario
     yield f"Game day {scenario.name} on {outcome.engine}: {scenario.summary}"
     yield ""
-    is_broker = scenario.part is Part.BROKER
-    yield _HEADER if is_broker else _OTHERS_HEADER
-    for second in sorted(outcome.phases):
-        yield _second(outcome, second) if is_broker else _second_of_others(outcome, second)
+    yield _HEADER if scenario.part is Part.BROKER else _OTHERS_HEADER
+    yield from (_second(outcome, second) for second in sorted(outcome.phases))
     yield ""
     for promise in scenario.promises:
         yield from _promise(promise, [v for v in outcome.violations if v.promise == promise])
@@ -72,31 +70,30 @@ def lines(outcome: Outcome) -> Iterator[str]:
     yield f"Verdict: {'passed' if outcome.has_passed else 'FAILED'}"
 
 
-def _second_of_others(outcome: Outcome, second: int) -> str:
-    calls = [each for each in outcome.calls if not each.is_audit and int(each.ended_at) == second]
-    all_of = Counter(each.status for each in calls)
-    done = sum(count for status, count in all_of.items() if 200 <= status < 300)
-    rest = len(calls) - done - all_of[503] - all_of[NO_ANSWER]
-    slowest = max((each.ended_at - each.started_at for each in calls), default=0.0)
-    alerts = " ".join(sorted(outcome.firing.get(second, ())))
-    return (
-        f"{second:>6}  {outcome.phases[second]:8} {done:>6} {rest:>6} {all_of[503]:>5}"
-        f" {all_of[NO_ANSWER]:>5} {slowest * 1000:>5.0f} ms  {alerts}"
-    ).rstrip()
-
-
 def _second(outcome: Outcome, second: int) -> str:
     calls = [each for each in outcome.calls if not each.is_audit and int(each.ended_at) == second]
+    slowest = max((each.ended_at - each.started_at for each in calls), default=0.0)
+    alerts = " ".join(sorted(outcome.firing.get(second, ())))
+    counts = _of_broker(calls) if outcome.scenario.part is Part.BROKER else _of_others(calls)
+    line = f"{second:>6}  {outcome.phases[second]:8} {counts} {slowest * 1000:>5.0f} ms  {alerts}"
+    return line.rstrip()
+
+
+def _of_broker(calls: Sequence[Call]) -> str:
     claims = Counter(each.status for each in calls if each.kind == "claim")
     marked = sum(each.kind == "mark" and each.status == 200 for each in calls)
     all_of = Counter(each.status for each in calls)
-    slowest = max((each.ended_at - each.started_at for each in calls), default=0.0)
-    alerts = " ".join(sorted(outcome.firing.get(second, ())))
     return (
-        f"{second:>6}  {outcome.phases[second]:8} {claims[201]:>6} {claims[200]:>6} {marked:>6}"
-        f" {all_of[409]:>5} {all_of[503]:>5} {all_of[NO_ANSWER]:>5} {slowest * 1000:>5.0f} ms"
-        f"  {alerts}"
-    ).rstrip()
+        f"{claims[201]:>6} {claims[200]:>6} {marked:>6} {all_of[409]:>5} {all_of[503]:>5}"
+        f" {all_of[NO_ANSWER]:>5}"
+    )
+
+
+def _of_others(calls: Sequence[Call]) -> str:
+    all_of = Counter(each.status for each in calls)
+    done = sum(count for status, count in all_of.items() if 200 <= status < 300)
+    rest = len(calls) - done - all_of[503] - all_of[NO_ANSWER]
+    return f"{done:>6} {rest:>6} {all_of[503]:>5} {all_of[NO_ANSWER]:>5}"
 
 
 def _promise(promise: Promise, broken: Sequence[Violation]) -> Iterator[str]:

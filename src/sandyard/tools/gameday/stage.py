@@ -98,7 +98,6 @@ class Stage:
         return await self.client.request(method, url, headers=headers)
 
     async def counts(self) -> Mapping[str, int]:
-        """Sandboxes by status, as currently in the pool."""
         counts: dict[str, int] = (await self.admin("GET", "stats")).raise_for_status().json()
         return counts
 
@@ -111,7 +110,6 @@ class Stage:
         return count
 
     async def await_pool(self, total: int) -> None:
-        """Wait until the pool has this many."""
         for _ in range(START_SEC * 5):
             with contextlib.suppress(httpx.HTTPError):
                 if (await self.counts())["total"] >= total:

@@ -188,7 +188,6 @@ class ProviderCheck:
         return Finding(call, *(("failed", answer) if isinstance(answer, str) else judge(answer)))
 
     async def _send(self, method: str, path: str, **options: Any) -> httpx.Response | str:
-        """The response, or why there is none."""
         try:
             return await self._http.request(method, path, **options)
         except httpx.TimeoutException:
@@ -218,7 +217,6 @@ def _wrong_list(dialect: str, body: Any) -> str | None:
 
 
 def _judge_creation(answer: httpx.Response | str, made: str | None) -> tuple[Verdict, str]:
-    """The verdict on the response to a creation."""
     if isinstance(answer, str):
         return "failed", answer
     if made is not None:

@@ -13,7 +13,7 @@ from sandyard.kit.changes.event_kinds import (
 )
 
 ROOT = Path(__file__).parents[4]
-NO_EVENTS = {"html", "csv", "py", "svg", "md"}
+NO_EVENTS = {"html", "csv", "json", "py", "svg", "md"}
 """What follows the point in names of files."""
 
 

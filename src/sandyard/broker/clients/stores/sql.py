@@ -117,7 +117,6 @@ def _is(client: str, lease_key: tuple[str, str]) -> list[sa.ColumnElement[bool]]
 def _count_one(
     connection: sa.Connection, client: str, most: int, per_hour: int | None, hour: int
 ) -> bool:
-    """Count one more lease, within the limits."""
     connection.execute(insert_or_ignore(connection, client_counts).values(client=client, leases=0))
     conditions = [_count.client == client, _count.leases < most]
     if per_hour is not None:

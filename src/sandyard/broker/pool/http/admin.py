@@ -72,7 +72,6 @@ def create_admin_router(
     *,
     prefix: str,
 ) -> APIRouter:
-    """`jobs` are the Broker's jobs by name."""
     routes = operator_routes(f"{prefix}/admin", guard.require)
 
     @routes.get("/sandboxes", "List sandboxes")

@@ -35,7 +35,6 @@ _NO_LEASE = "attribute_not_exists(PK)"
 
 
 def new_write_id() -> str:
-    """An id for one write, to distinguish its repetition from another write."""
     return uuid.uuid4().hex
 
 

@@ -53,7 +53,6 @@ class CandidatePrefetch:
 
     @property
     def was_empty_recently(self) -> bool:
-        """Whether a scan within the last second found nothing."""
         return self.was_empty and _now() - self._scanned_at < _RECENT_SEC
 
     async def take(self) -> Sandbox | None:

@@ -79,7 +79,6 @@ class Found:
 
 
 def shares(count: int) -> list[Share]:
-    """The index in this many even shares, in order."""
     borders = [str(uuid.UUID(int=_IDS * n // count)) for n in range(1, count)]
     return [
         Share(first, past) for first, past in zip([None, *borders], [*borders, None], strict=True)
@@ -117,7 +116,6 @@ class IndexScan:
                 yield Found(rows, is_own=False)
 
     def _take_shares(self) -> list[Share]:
-        """Update this process's share; returns the others."""
         others = shares(self._replicas.count)
         own = others.pop(self._replicas.rank)
         if own != self._own:

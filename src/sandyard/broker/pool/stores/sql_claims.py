@@ -227,6 +227,5 @@ _WRITE = CombinedBatches(CLAIM, EVENTS.insert, COUNT_LINES)
 
 
 def claimed_values(claimed: Sandbox) -> tuple[Any, ...]:
-    """The written values of a claimed row, in the order of the columns."""
     values: tuple[Any, ...] = _read_values(claimed)
     return (*values, claimed.status.value)

@@ -79,7 +79,6 @@ def _value(row: Sandbox, column: str) -> Any:
 
 
 def name_range(prefix: str) -> list[sa.ColumnElement[bool]]:
-    """The names with this prefix, as a range of the index."""
     return [_column.name >= prefix, _column.name < past(prefix)] if prefix else []
 
 

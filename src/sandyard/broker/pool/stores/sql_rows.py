@@ -57,7 +57,6 @@ class SqlReads:
 
 
 def chunks(items: Sequence[T]) -> Iterable[Sequence[T]]:
-    """The items in lists that one statement may have."""
     return (items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK))
 
 

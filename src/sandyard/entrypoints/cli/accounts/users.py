@@ -59,7 +59,6 @@ def _password(from_stdin: bool) -> str:
 async def _create(
     email: str, username: str, password: str, data_dir: Path
 ) -> tuple["Account", str]:
-    """The account, and where it is stored."""
     from sandyard.bootstrap.addresses import sandbox_domain
     from sandyard.platform.wiring.part import build_platform
     from sandyard.settings import load_settings

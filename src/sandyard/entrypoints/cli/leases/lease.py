@@ -50,7 +50,6 @@ _KEY = click.option(
 
 
 def _of_one_lease(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A lease by its sandbox, or by track and key."""
     return click.argument("sandbox_id", required=False)(_TRACK(_KEY(function)))
 
 
@@ -124,7 +123,6 @@ def _change(
     track: str,
     key: str | None,
 ) -> None:
-    """Run the flow on the lease, and show the lease after it."""
     with connected(target) as client:
         chosen = sandbox_id or _found(client, track, key).lease.sandbox_id
         state = client.run(flow(client.calls, track, chosen, *values))

@@ -90,7 +90,6 @@ def _is_at_terminal() -> bool:
 
 
 def wish_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a lease, and how long to wait for it."""
     options = (
         click.option(
             "--wait",

@@ -85,7 +85,6 @@ def command(
 
 
 def _side(settings: "Settings", engine: str) -> "tuple[str, Settings]":
-    """An engine's name, and the settings that select it."""
     from sandyard.settings import SettingsError, at_database
     from sandyard.wiring.stores import ENGINES, on_engine
 
