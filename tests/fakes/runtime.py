@@ -32,6 +32,7 @@ class FakeRuntime:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._archives = ArchiveFolder(folder / "archives")
+        self._snapshots = ArchiveFolder(folder / "snapshots")
         self._runs: dict[RunId, RunState] = {}
         self._machines: dict[RunId, FakeMachine] = {}
         self.programs: dict[str, Program] = {}
@@ -56,8 +57,10 @@ class FakeRuntime:
         until = now + limits.max_running_sec
         running = Running(run_id, 8080, now, until, state, isolation=isolation)
         self._machines[run_id] = FakeMachine(self._folder / str(run_id))
-        if program.archive_id is not None and program.snapshot_id is None:
-            files = (await self._machines[run_id].connect()).files
+        files = (await self._machines[run_id].connect()).files
+        if program.snapshot_id is not None:
+            await files.write_tar(WORKSPACE, self._snapshots.read(program.snapshot_id))
+        elif program.archive_id is not None:
             await files.write_tar(WORKSPACE, self._archives.read(program.archive_id))
         self._runs[run_id] = running
         self.programs[run_id.id] = program
@@ -81,8 +84,11 @@ class FakeRuntime:
         state = self._get(run_id)
         if isinstance(state, Ended):
             return state
+        files = (await self._machines[run_id].connect()).files
+        snapshot = await self._snapshots.write(str(run_id), files.read_tar(WORKSPACE))
         await self._machines[run_id].end()
-        ended = Ended(run_id, "stopped", time.time(), started_at=time.time())
+        now = time.time()
+        ended = Ended(run_id, "stopped", now, started_at=now, snapshot=snapshot)
         self._runs[run_id] = ended
         return ended
 
@@ -149,17 +155,18 @@ class FakeRuntime:
     async def delete_archive(self, archive_id: str) -> None:
         await self._archives.delete(archive_id)
 
-    async def has_snapshot(self, snapshot_id: str) -> bool:  # noqa: ARG002
-        return False
+    async def has_snapshot(self, snapshot_id: str) -> bool:
+        return await self._snapshots.find(snapshot_id) is not None
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
-        return []
+        return await self._snapshots.list_all()
 
     async def store_snapshot(
         self, snapshot_id: str, *, timeout_sec: float | None = None
     ) -> None: ...
 
-    async def delete_snapshot(self, snapshot_id: str) -> None: ...
+    async def delete_snapshot(self, snapshot_id: str) -> None:
+        await self._snapshots.delete(snapshot_id)
 
     async def end_all(self) -> None:
         for machine in self._machines.values():

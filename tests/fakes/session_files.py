@@ -173,7 +173,8 @@ class FakeFiles:
 
     async def write_tar(self, path: str, content: AsyncIterator[bytes]) -> None:
         with self._told(), TemporaryFile() as packed:
-            folder = self._changeable(self._resolve(path))
+            inside = self._resolve(path)
+            folder = self._folder if inside == WORKSPACE else self._changeable(inside)
             folder.mkdir(parents=True, exist_ok=True)
             async for chunk in content:
                 packed.write(chunk)

@@ -11,8 +11,9 @@ from sandyard.runtime.errors import InvalidRunIdError, UnsafePathError
 from sandyard.runtime.guest.program import ProgramPolicy, ProgramState
 from sandyard.runtime.network_model import NO_RULES, EgressRules, Network
 
-Kind = Literal["sandbox", "preview", "warm"]
-"""What a run belongs to; a warm one has no owner yet."""
+Kind = Literal["sandbox", "preview", "warm", "files"]
+"""What a run belongs to; a warm one has no owner yet, and `files` is for one call about those of a
+stopped sandbox."""
 EndReason = Literal[
     "stopped",
     "terminated",

@@ -192,10 +192,10 @@ async def test_an_unknown_command_is_not_found(box: Box) -> None:
 async def test_nothing_runs_in_a_sandbox_that_does_not(box: Box) -> None:
     never = await add_sandbox(box.api, box.owner)
     await act(box.api, box.owner, box.sandbox, "stop")
-    for path in (f"/sandboxes/{never['sandbox_id']}", box.path):
-        for method, below in (("GET", "/commands"), ("GET", "/files/list")):
-            answer = await box.api.call(method, f"{path}{below}", box.owner)
-            assert code_of(answer) == (409, "NOT_RUNNING")
+    path = f"/sandboxes/{never['sandbox_id']}"
+    for each in (f"{path}/commands", f"{path}/files/list", f"{box.path}/commands"):
+        answer = await box.api.call("GET", each, box.owner)
+        assert code_of(answer) == (409, "NOT_RUNNING")
 
 
 async def test_who_follows_a_command_is_told_that_its_sandbox_has_ended(box: Box) -> None:

@@ -1,15 +1,21 @@
 """Files over HTTP."""
 
+import asyncio
 import io
+import os
 import socket
 import tarfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
 
+from sandyard.kit.changes.transitions import Cause, created
+from sandyard.kit.ids import resource_id
+from sandyard.kit.sizes import GIGABYTE
 from tests.integration.sessions.boxes import Box
 from tests.support.platform.in_process import code_of
 from tests.support.servers.connections import connected
@@ -174,3 +180,63 @@ async def test_a_query_that_is_wrong_is_told_beside_any_body(box: Box) -> None:
     assert code_of(answer) == (400, "INVALID_REQUEST")
     [mistake] = answer.json()["error"]["details"]["mistakes"]
     assert (mistake["in"], mistake["field"]) == ("query", "mode")
+
+
+async def test_those_of_a_stopped_sandbox_are_read_written_and_downloaded(box: Box) -> None:
+    await box.write("kept", b"before")
+    await box.api.post(f"{box.path}/stop", box.owner)
+    assert await box.read("kept") == b"before"
+    assert await box.read("kept", Range="bytes=2-3") == b"fo"
+    missing = await box.call("GET", "/files", params={"path": "missing"})
+    assert code_of(missing) == (404, "FILE_NOT_FOUND")
+    await box.write("kept", b"repaired")
+    names = [each["name"] for each in (await box.ask("GET", "/files/list"))["files"]]
+    assert "kept" in names
+    answer = await box.call("GET", "/files/tar")
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+        assert any(name.endswith("kept") for name in archive.getnames())
+    stopped = await box.api.get(box.path, box.owner)
+    assert stopped["status"] == "stopped"
+    async with asyncio.timeout(60):
+        while await box.api.part.wired.runtime.run_ids("files"):
+            await asyncio.sleep(0.01)
+    assert len(await box.api.part.wired.runtime.list_snapshots()) == 1
+    await box.api.post(f"{box.path}/start", box.owner)
+    assert await box.read("kept") == b"repaired"
+
+
+async def test_a_start_during_a_write_refuses_the_write(box: Box) -> None:
+    await box.write("kept", b"before")
+    await box.api.post(f"{box.path}/stop", box.owner)
+    is_started = asyncio.Event()
+
+    async def content() -> AsyncIterator[bytes]:
+        yield b"late"
+        await is_started.wait()
+
+    write = box.call("PUT", "/files", params={"path": "kept"}, content=content())
+    writing = asyncio.create_task(write)
+    while not await box.api.part.wired.runtime.run_ids("files"):
+        await asyncio.sleep(0.01)
+    await box.api.post(f"{box.path}/start", box.owner)
+    is_started.set()
+    assert code_of(await writing) == (409, "SANDBOX_CHANGED")
+    assert await box.read("kept") == b"before"
+    assert await box.api.part.wired.runtime.run_ids("files") == []
+
+
+async def test_what_exceeds_the_quota_is_not_written_to_a_stopped_sandbox(box: Box) -> None:
+    await box.write("kept", b"before")
+    await box.api.post(f"{box.path}/stop", box.owner)
+    wired = box.api.part.wired
+    sandbox = await wired.store.find(box.sandbox["sandbox_id"])
+    assert sandbox is not None
+    quota = await wired.storage.quota(sandbox.owner_account_id)
+    assert quota.limit is not None
+    size = int(quota.limit * GIGABYTE)
+    filled = replace(sandbox, sandbox_id=resource_id("sbx"), name="full", snapshot_bytes=size)
+    cause = Cause.by("operator", box.api.clock)
+    assert await wired.store.apply(created(filled, "sandbox.created", cause))
+    answer = await box.call("PUT", "/files", params={"path": "kept"}, content=os.urandom(1 << 20))
+    assert code_of(answer) == (409, "QUOTA_EXCEEDED")
+    assert await box.read("kept") == b"before"

@@ -29,7 +29,8 @@ sandbox.recycling_requested sandbox.released sandbox.renamed sandbox.reserved sa
 sandbox.start_failed sandbox.started sandbox.starting sandbox.stopped sandbox.timed_out
 sandbox.unreserved sandbox.updated
 signup.created signup.expired signup.renewed signup.verified snapshot.dropped
-snapshot.expiry_warned snapshot.recovered snapshot.storage_counted sync.failed sync.failing
+snapshot.expiry_warned snapshot.recovered snapshot.replaced snapshot.storage_counted sync.failed
+sync.failing
 sync.recovered sync.succeeded template.created template.deleted template.storage_counted
 template.updated ticket.created ticket.dropped ticket.ready ticket.served ticket.waiting
 usage.billed usage.capped usage.closed usage.deadline_moved usage.opened usage.recorded

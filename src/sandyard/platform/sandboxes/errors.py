@@ -1,6 +1,6 @@
 """What can go wrong with a sandbox, each with the code that callers rely on."""
 
-from sandyard.kit.errors import ConflictError, InvalidError, NotFoundError
+from sandyard.kit.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
 from sandyard.kit.node import ElsewhereError
 
 
@@ -59,6 +59,15 @@ class SandboxesLimitError(ConflictError):
 
 class NeverStartedError(ConflictError):
     """The sandbox has not run yet, so there is nothing to show. Start it first."""
+
+
+class FilesNotStoredError(UnavailableError):
+    """The changed files could not be stored; they are as before. Try again shortly."""
+
+
+class FilesBusyError(ConflictError):
+    """Another call uses the files of a stopped sandbox of yours. Try again when it has ended, or
+    start the sandbox."""
 
 
 class NoProgramError(ConflictError):

@@ -41,6 +41,7 @@ from sandyard.platform.sandboxes.sql.store import SqlSandboxStore
 from sandyard.platform.sessions.commands.http import create_commands_router
 from sandyard.platform.sessions.commands.service import Commands
 from sandyard.platform.sessions.files.http import create_files_router
+from sandyard.platform.sessions.files.service import SandboxFiles
 from sandyard.platform.sessions.listening_ports.http import create_ports_router
 from sandyard.platform.sessions.service import Sessions
 from sandyard.platform.sessions.terminals.http import TerminalTokens, create_terminal_router
@@ -158,7 +159,9 @@ def build_sandboxes(
             create_sandboxes_router(sandboxes, programs, deadlines, guard, prefix=PREFIX),
             create_admin_sandboxes_router(sandboxes, guard, prefix=PREFIX),
             create_sandbox_env_router(variables, ParentSandboxes(node), guard, prefix=PREFIX),
-            *_session_routers(platform, sessions, variables),
+            *_session_routers(
+                platform, sessions, SandboxFiles(node, sessions, recorder, storage), variables
+            ),
             create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=PREFIX),
             *_billing_routers(platform, node.prices, billing_store, billing_job),
         ),
@@ -229,13 +232,13 @@ def _billing_routers(
 
 
 def _session_routers(
-    platform: Shared, sessions: Sessions, variables: Variables
+    platform: Shared, sessions: Sessions, files: SandboxFiles, variables: Variables
 ) -> Sequence[APIRouter]:
     guard = platform.guard
     commands = Commands(sessions, variables)
     return (
         create_commands_router(commands, guard, prefix=PREFIX),
-        create_files_router(sessions, guard, prefix=PREFIX),
+        create_files_router(files, guard, prefix=PREFIX),
         create_ports_router(sessions, guard, url_of=platform.url_of, prefix=PREFIX),
         create_terminal_router(
             sessions,

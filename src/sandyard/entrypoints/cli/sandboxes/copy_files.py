@@ -28,7 +28,8 @@ _STREAM = "-"
 @click.argument("source")
 @click.argument("target_path", metavar="TARGET")
 def copy(target: ServerChoice, source: str, target_path: str) -> None:
-    """Copy a file, or a folder with its contents, into or out of a running sandbox.
+    """Copy a file, or a folder with its contents, into or out of a sandbox, running
+    or stopped.
 
     SANDBOX:PATH is a path in a sandbox, default /workspace. A file is copied into an existing
     folder; of a folder, the contents are copied. A file is written completely or not at all. Links

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from sandyard.kit.changes.events import actor
+from sandyard.kit.clock import utc_time
 from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
@@ -27,6 +28,9 @@ _STORE_SEC = 0.2
 """How long an end waits for the store; other ends must not wait for a large upload."""
 _BEGINNING = timedelta(seconds=15)
 """How long the runtime may not yet list a sandbox that is starting."""
+
+_FILES_FOR = timedelta(minutes=10)
+"""How long the record of a machine for files is left to its call."""
 
 
 @dataclass(slots=True)
@@ -63,6 +67,10 @@ class Reconcile:
             with retried_later("reconcile", run_id.id):
                 if (run := await self._runtime.refresh(run_id)) is not None:
                     await self._check_run(run, report)
+        for run in await self._runtime.list_runs("files"):  # of calls that were lost with a server
+            if isinstance(run, Ended) and self._node.now() - utc_time(run.ended_at) > _FILES_FOR:
+                with retried_later("reconcile", run.run_id.id):
+                    await self._runtime.forget(run.run_id)
         return report
 
     async def collect_ends(self) -> ReconcileReport:

@@ -156,9 +156,11 @@ def recover_snapshot(
     cause: Cause,
 ) -> Transitions | None:
     """The files of its last run, which were found on this node after its end was recorded without
-    them; they cost from now on, and its owner is notified. None if they are known, expired or given
-    up."""
+    them; they cost from now on, and its owner is notified. None if they are known, were changed
+    since, expired or given up."""
     if sandbox.is_active or not is_last_run(run, sandbox):
+        return None
+    if sandbox.snapshot_taken_at is not None and sandbox.snapshot_taken_at > taken_at:
         return None
     if sandbox.latest_snapshot_id == snapshot.id or snapshot.expires_at <= cause.at:
         return None

@@ -10,19 +10,21 @@ from sandyard.kit.changes.transitions import apply_decision
 from sandyard.kit.clock import utc_time
 from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.errors import SandyardError
-from sandyard.platform.sandboxes.errors import SandboxChangedError
+from sandyard.platform.sandboxes.errors import FilesNotStoredError, SandboxChangedError
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.end_model import (
     SYSTEM,
     End,
+    StoredSnapshot,
     end_of,
     ended_by,
     failed_start,
     needs_files,
     stored_snapshot,
 )
+from sandyard.platform.sandboxes.runs.files_model import store_files
 from sandyard.platform.sandboxes.runs.lost_model import (
     cap_unreported,
     end_lost,
@@ -128,6 +130,21 @@ class RunRecorder:
                 lines = await self._runtime.tail_logs(running.run_id, lines=SHOWN_LINES)
         return program_record(state, lines)
 
+    async def record_files(self, sandbox: Sandbox, ended: Ended, *, actor: str) -> None:
+        """Record the files that were changed while it does not run, once they are stored. Raises
+        SandboxChangedError, FilesNotStoredError, StoreUnavailableError."""
+        snapshot = stored_snapshot(ended, retention=self._node.snapshot_retention)
+        if snapshot is None:
+            raise FilesNotStoredError(reason=ended.snapshot_error)
+        await self._runtime.store_snapshot(snapshot.id)
+        inputs, replaces = self._inputs(actor), sandbox.latest_snapshot_id
+
+        def decide(now: Sandbox, _: Usage | None) -> Transitions:
+            return store_files(now, snapshot, replaces=replaces, node=self._node.name, **inputs)
+
+        await self._change(sandbox.sandbox_id, decide)
+        await self._delete_replaced(sandbox.sandbox_id, replaces, snapshot)
+
     async def record_failed_start(
         self, sandbox_id: str, attempt: int, error: SandyardError
     ) -> bool:
@@ -226,7 +243,7 @@ class RunRecorder:
                 "reason": end.reason,
             },
         )
-        await self._delete_replaced(sandbox_id, before.latest_snapshot_id, end)
+        await self._delete_replaced(sandbox_id, before.latest_snapshot_id, end.snapshot)
         return True
 
     async def _change(
@@ -246,8 +263,10 @@ class RunRecorder:
             )
         return None if made is None else made[0]
 
-    async def _delete_replaced(self, sandbox_id: str, snapshot_id: str | None, end: End) -> None:
-        if snapshot_id is None or end.snapshot is None or end.snapshot.id == snapshot_id:
+    async def _delete_replaced(
+        self, sandbox_id: str, snapshot_id: str | None, by: StoredSnapshot | None
+    ) -> None:
+        if snapshot_id is None or by is None or by.id == snapshot_id:
             return
         with retried_later("snapshots", sandbox_id):
             await self._runtime.delete_snapshot(snapshot_id)

@@ -2,12 +2,14 @@
 
 import posixpath
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import datetime
 from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field, StrictStr
+from starlette.types import Receive, Scope, Send
 
 from sandyard.kit.clock import utc_time
 from sandyard.kit.http.byte_ranges import parse_range
@@ -19,7 +21,7 @@ from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, inside_routes
 from sandyard.platform.http.fields import Answer, RequestBody
 from sandyard.platform.sandboxes.http import SandboxId
-from sandyard.platform.sessions.service import Sessions
+from sandyard.platform.sessions.files.service import SandboxFiles
 from sandyard.runtime.errors import FileRefusedError
 from sandyard.runtime.sessions.model import WORKSPACE, FileInfo, FileKind, FileSelection
 from sandyard.runtime.sessions.ports import Files
@@ -104,16 +106,16 @@ _BYTES, _TAR = "application/octet-stream", "application/x-tar"
 _MOST_LINKS = 40
 
 
-def create_files_router(sessions: Sessions, guard: AccessGuard, *, prefix: str) -> APIRouter:
+def create_files_router(stored: SandboxFiles, guard: AccessGuard, *, prefix: str) -> APIRouter:
     path = f"{prefix}/sandboxes/{{sandbox_id}}/files"
     routes = inside_routes(guard, prefix=path, tag="files")
-    _add_contents(routes, sessions)
-    _add_archives(routes, sessions)
-    _add_names(routes, sessions)
+    _add_contents(routes, stored)
+    _add_archives(routes, stored)
+    _add_names(routes, stored)
     return routes.router
 
 
-def _add_contents(routes: GuardedRoutes, sessions: Sessions) -> None:
+def _add_contents(routes: GuardedRoutes, stored: SandboxFiles) -> None:
     @routes.get(
         "",
         "Read a file",
@@ -130,15 +132,17 @@ def _add_contents(routes: GuardedRoutes, sessions: Sessions) -> None:
         ] = None,
     ) -> Response:
         """The file's bytes, of any size. `Range: bytes=…` returns a part."""
-        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
-        wanted = None
-        if range is not None:
-            wanted = parse_range(range, size=(await _followed(files, path)).size_bytes)
-        if wanted is None:
-            return await _stream(files.read(path), _BYTES, {"Accept-Ranges": "bytes"})
-        content = files.read(path, offset=wanted.offset, limit=wanted.length)
-        headers = {"Content-Range": wanted.content_range}
-        return await _stream(content, _BYTES, headers, status=206)
+        async with AsyncExitStack() as opened:
+            files = await opened.enter_async_context(stored.open(sandbox_id, by=caller))
+            wanted = None
+            if range is not None:
+                wanted = parse_range(range, size=(await _followed(files, path)).size_bytes)
+            if wanted is None:
+                headers = {"Accept-Ranges": "bytes"}
+                return await _stream(opened, files.read(path), _BYTES, headers)
+            content = files.read(path, offset=wanted.offset, limit=wanted.length)
+            headers = {"Content-Range": wanted.content_range}
+            return await _stream(opened, content, _BYTES, headers, status=206)
 
     @routes.put("", "Write a file", 404, 409, described=_binary_body(_BYTES), is_streamed=True)
     async def write_file(
@@ -150,18 +154,18 @@ def _add_contents(routes: GuardedRoutes, sessions: Sessions) -> None:
     ) -> FileAnswer:
         """The body is the content, up to MAX_UPLOAD_BYTES. The file is written completely or not at
         all; missing parent folders are created. A replaced file keeps its permissions."""
-        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
-        bits = None if mode is None else int(mode, 8)
-        return FileAnswer.of(await files.write(path, request.stream(), mode=bits))
+        async with stored.open(sandbox_id, by=caller, writes=True) as files:
+            bits = None if mode is None else int(mode, 8)
+            return FileAnswer.of(await files.write(path, request.stream(), mode=bits))
 
     @routes.delete("", "Remove a file or a folder", 404, 409, status_code=204)
     async def remove_file(caller: Caller, sandbox_id: SandboxId, path: FilePath) -> None:
         """A folder is removed with its contents. A link is removed itself."""
-        session = await sessions.open(sandbox_id, account_id=caller.account_id)
-        await session.files.remove(path)
+        async with stored.open(sandbox_id, by=caller, writes=True) as files:
+            await files.remove(path)
 
 
-def _add_archives(routes: GuardedRoutes, sessions: Sessions) -> None:
+def _add_archives(routes: GuardedRoutes, stored: SandboxFiles) -> None:
     @routes.get(
         "/tar",
         "Read a folder as a tar archive",
@@ -173,8 +177,9 @@ def _add_archives(routes: GuardedRoutes, sessions: Sessions) -> None:
         caller: Caller, sandbox_id: SandboxId, path: FilePath = WORKSPACE
     ) -> Response:
         """Names are relative to the folder."""
-        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
-        return await _stream(files.read_tar(path), _TAR, {})
+        async with AsyncExitStack() as opened:
+            files = await opened.enter_async_context(stored.open(sandbox_id, by=caller))
+            return await _stream(opened, files.read_tar(path), _TAR, {})
 
     @routes.put(
         "/tar",
@@ -189,11 +194,11 @@ def _add_archives(routes: GuardedRoutes, sessions: Sessions) -> None:
     ) -> None:
         """Creates the folder if it is missing. Entries can't leave it. Files that were unpacked
         before an error stay."""
-        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
-        await files.write_tar(path, request.stream())
+        async with stored.open(sandbox_id, by=caller, writes=True) as files:
+            await files.write_tar(path, request.stream())
 
 
-def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
+def _add_names(routes: GuardedRoutes, stored: SandboxFiles) -> None:
     @routes.get("/list", "List a folder", 404, 409)
     async def list_folder(
         caller: Caller,
@@ -204,10 +209,10 @@ def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
         cursor: ListCursor = None,
     ) -> FileList:
         """Sorted by path. Includes subfolders, up to `depth`. Links are not followed."""
-        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
-        listing = f"files of {sandbox_id} at {path} to {depth}"
-        wanted = FileSelection(_last_path(listing, cursor), limit + 1)
-        found = await files.list(path, depth=depth, selection=wanted)
+        async with stored.open(sandbox_id, by=caller) as files:
+            listing = f"files of {sandbox_id} at {path} to {depth}"
+            wanted = FileSelection(_last_path(listing, cursor), limit + 1)
+            found = await files.list(path, depth=depth, selection=wanted)
         shown, is_last = found[:limit], len(found) <= limit
         following = None if is_last else encode_cursor(listing, [shown[-1].path])
         return FileList(files=[FileAnswer.of(each) for each in shown], next_cursor=following)
@@ -215,21 +220,21 @@ def _add_names(routes: GuardedRoutes, sessions: Sessions) -> None:
     @routes.get("/stat", "Get a file's attributes", 404, 409)
     async def stat_file(caller: Caller, sandbox_id: SandboxId, path: FilePath) -> FileAnswer:
         """Also of a folder, or of a link itself."""
-        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
-        return FileAnswer.of(await files.stat(path))
+        async with stored.open(sandbox_id, by=caller) as files:
+            return FileAnswer.of(await files.stat(path))
 
     @routes.post("/move", "Move a file or a folder", 404, 409)
     async def move_file(caller: Caller, sandbox_id: SandboxId, body: MoveBody) -> FileAnswer:
         """A file at the target is replaced; a folder at the target must be empty."""
-        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
-        return FileAnswer.of(await files.move(body.source, body.target))
+        async with stored.open(sandbox_id, by=caller, writes=True) as files:
+            return FileAnswer.of(await files.move(body.source, body.target))
 
     @routes.post("/mkdir", "Create a folder", 404, 409)
     async def make_folder(caller: Caller, sandbox_id: SandboxId, body: FolderBody) -> FileAnswer:
         """Also creates missing parents. An existing folder does not change."""
-        files = (await sessions.open(sandbox_id, account_id=caller.account_id)).files
-        await files.make_folder(body.path)
-        return FileAnswer.of(await files.stat(body.path))
+        async with stored.open(sandbox_id, by=caller, writes=True) as files:
+            await files.make_folder(body.path)
+            return FileAnswer.of(await files.stat(body.path))
 
 
 def _last_path(listing: str, cursor: str | None) -> str | None:
@@ -251,8 +256,23 @@ async def _followed(files: Files, path: str) -> FileInfo:
     raise FileRefusedError
 
 
+class _FilesResponse(StreamingResponse):
+    """Closes the files when it was sent, or its caller has gone."""
+
+    opened: AsyncExitStack
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self.opened:
+            await super().__call__(scope, receive, send)
+
+
 async def _stream(
-    content: AsyncIterator[bytes], media_type: str, headers: dict[str, str], *, status: int = 200
+    opened: AsyncExitStack,
+    content: AsyncIterator[bytes],
+    media_type: str,
+    headers: dict[str, str],
+    *,
+    status: int = 200,
 ) -> Response:
     """The answer begins with the first bytes, so that earlier errors still get a status."""
     first = await anext(content, b"")
@@ -262,7 +282,9 @@ async def _stream(
         async for piece in content:
             yield piece
 
-    return StreamingResponse(pieces(), status, media_type=media_type, headers=headers)
+    response = _FilesResponse(pieces(), status, media_type=media_type, headers=headers)
+    response.opened = opened.pop_all()
+    return response
 
 
 def _binary(media_type: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.model import IsolationMode, Kind, Limits, RunId, Up
@@ -21,7 +21,6 @@ SOCKET = "session"
 """The supervisor's socket, in the run's folder."""
 LOCK, START_PIPE = 3, 4
 """The supervisor's descriptors; the second is closed when the outcome of the start is recorded."""
-_KINDS: tuple[Kind, ...] = ("sandbox", "preview", "warm")
 VolumeKind = Literal["image", "tmpfs", "folder"]
 """Where a workspace's files are stored."""
 
@@ -146,7 +145,7 @@ def _version(path: Path) -> tuple[int, int] | None:
 def specs_in_use(runtime_folder: Path) -> Iterator[Spec]:
     """The specs of machines that have not ended."""
     runs = RunFolders(runtime_folder)
-    for run_id in (run_id for kind in _KINDS for run_id in runs.run_ids(kind)):
+    for run_id in (run_id for kind in get_args(Kind) for run_id in runs.run_ids(kind)):
         folder = LocalRunFolder(runs.path_of(run_id))
         if folder.ended() is None and (spec := folder.spec()) is not None:
             yield spec

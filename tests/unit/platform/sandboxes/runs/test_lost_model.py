@@ -299,6 +299,11 @@ def test_files_that_come_to_light_are_kept_and_cost_from_then_on() -> None:
         assert_told(each)
 
 
+def test_files_that_were_changed_after_the_run_are_not_replaced_by_those_of_the_run() -> None:
+    later = replace(STOPPED, latest_snapshot_id="snap-3", snapshot_taken_at=NOW + MINUTE)
+    assert recovered(later) is None
+
+
 def test_attempts_that_only_failed_do_not_hinder_that_files_are_recovered() -> None:
     for failed in (replace(STOPPED, attempt=4), replace(STOPPED, attempt=4, started_at=None)):
         assert kinds(recovered(failed)) == ["snapshot.recovered", "notification.created"]
