@@ -15,7 +15,7 @@ from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import utc_time
 from sandyard.kit.ids import resource_id
 from sandyard.platform.billing.jobs import BillingReport, MakeBills
-from sandyard.platform.billing.sql.store import SqlBillingStore
+from sandyard.platform.billing.sql import SqlBillingStore
 from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.quotas.model import CountQuota, QuotaRequest, ResourceKind, Resources
 from sandyard.platform.sandboxes.archives.usage import ArchiveUsage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandyard.console.gaps import Strip, strip
+from sandyard.console.screens.devices import Strip, strip
 
 HOUR_MS = 3_600_000
 

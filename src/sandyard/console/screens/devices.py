@@ -3,15 +3,65 @@
 import asyncio
 import re
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from starlette.responses import JSONResponse, Response
 
 from sandyard.console.app import ConsoleRequest, calling, device_screen
-from sandyard.console.gaps import strip
+
+Kind = Literal["before", "readings", "gap"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    kind: Kind
+    begins_at: float
+    ends_at: float
+    offset: float
+    """Offset from the start of the range, and length, both in percent of it."""
+    share: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ends_at - self.begins_at
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    label: str
+    stretches: Sequence[Stretch]
+
+    @property
+    def gaps(self) -> list[Stretch]:
+        return [each for each in self.stretches if each.kind == "gap"]
+
+
+def strip(label: str, answer: Mapping[str, Any], begins_ms: int, ends_ms: int) -> Strip:
+    """`answer` is the API's for the range, which it may begin later."""
+    found: list[Stretch] = []
+    at = begins_ms
+
+    def share(length_ms: int) -> float:
+        return round(100 * length_ms / (ends_ms - begins_ms), 3)
+
+    def go_to(end: int, kind: Kind) -> int:
+        if end > at:
+            offset, length = share(at - begins_ms), share(end - at)
+            found.append(Stretch(kind, at / 1000, end / 1000, offset, length))
+        return max(end, at)
+
+    at = go_to(min(answer["from_ms"], ends_ms), "before")
+    for gap in answer["gaps"]:
+        at = go_to(gap["from_ms"], "readings")
+        at = go_to(gap["to_ms"], "gap")
+    go_to(ends_ms, "readings")
+    return Strip(label, found)
+
 
 DEVICES = "/console/devices"
 ONE = DEVICES + "/{hardware_id}"
@@ -86,7 +136,6 @@ async def _show(request: ConsoleRequest) -> Response:
 
 
 def _within(chosen: str) -> dict[str, int]:
-    """The range up to now."""
     to_ms = int(time.time() * 1000)
     return {"from": to_ms - RANGES[chosen][0] * 1000, "to": to_ms}
 
@@ -134,7 +183,6 @@ async def _gaps(request: ConsoleRequest) -> Response:
 
 
 def _charted(request: ConsoleRequest) -> tuple[str, list[str]]:
-    """The requested range and sensors."""
     chosen = request.query.get("range", "")
     metrics = list(dict.fromkeys(request.query.getlist("metric")))[:_MOST_SENSORS]
     return chosen if chosen in RANGES else DEFAULT_RANGE, metrics

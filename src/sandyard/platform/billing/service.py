@@ -6,22 +6,23 @@ from decimal import Decimal
 
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.errors import ConflictError, NotFoundError
 from sandyard.kit.ids import repeated_id, resource_id
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.billing.errors import ChargedAccountUnknownError, ChargeExistsError
-from sandyard.platform.billing.model import (
-    Bill,
-    Charge,
-    MonthToDate,
-    Sum,
-    SumBy,
-    charge,
-    is_repeat,
-    sum_usages,
-)
+from sandyard.platform.billing import model
+from sandyard.platform.billing.model import Bill, Charge, MonthToDate, Sum, SumBy
 from sandyard.platform.billing.ports import BillingStore, BillQuery
 from sandyard.platform.sandboxes.runs.model import uncounted_storage
 from sandyard.platform.usage.model import Consumption, PriceList, Usage, midnight
+
+
+class ChargeExistsError(ConflictError):
+    """Another charge was made with this `Idempotency-Key`. Send a new key, or the same body as
+    before."""
+
+
+class ChargedAccountUnknownError(NotFoundError):
+    """There is no account with this id, so nothing was charged. List the users to find it."""
 
 
 class Charges:
@@ -33,7 +34,7 @@ class Charges:
         self, account_id: str, new: Charge, *, key: str | None, by: Principal
     ) -> tuple[Bill, bool]:
         """The bill, and whether it is new: the same key makes one bill of an account."""
-        made = charge(
+        made = model.charge(
             account_id,
             new,
             billing_id=repeated_id("bil", account_id, key) if key else resource_id("bil"),
@@ -44,7 +45,7 @@ class Charges:
         found = await self._store.find_bill(made.result.billing_id)
         if found is None:
             raise ChargedAccountUnknownError
-        if not is_repeat(found, made.result):
+        if not model.is_repeat(found, made.result):
             raise ChargeExistsError
         return found, False
 
@@ -71,7 +72,7 @@ class Statements:
         sums = {each.key: each.consumed for each in charges}
         for each in found.sums:
             sums[each.key] = sums.get(each.key, Consumption()) + each.consumed
-        for key, consumed in sum_usages(others, since=since, until=now, by=by).items():
+        for key, consumed in model.sum_usages(others, since=since, until=now, by=by).items():
             sums[key] = sums.get(key, Consumption()) + consumed
         billed = await self._store.sums(account_id, bills, by="service_type")
         return MonthToDate(

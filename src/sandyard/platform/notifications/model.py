@@ -23,8 +23,6 @@ class NotificationFilter:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message for an account."""
-
     title: str
     message: str
     type: NotificationType = NotificationType.INFO

@@ -1,19 +1,29 @@
 """The use cases of notifications."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from sandyard.kit.changes.transitions import Transition
+from sandyard.kit.errors import NotFoundError
 from sandyard.kit.ids import resource_id
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.entities.apply import apply_all
+from sandyard.platform.entities.apply import OwnedStore, apply_all
 from sandyard.platform.entities.service import OwnedEntities
-from sandyard.platform.notifications.errors import NotificationNotFoundError
-from sandyard.platform.notifications.model import (
-    Notice,
-    Notification,
-    create_notification,
-    delete_notification,
-    mark_read,
-)
-from sandyard.platform.notifications.ports import NotificationStore
+from sandyard.platform.notifications import model
+from sandyard.platform.notifications.model import Notice, Notification
+
+
+class NotificationStore(OwnedStore[Notification], Protocol):
+    async def find_unread(self, account_id: str, *, limit: int) -> Sequence[Notification]: ...
+
+    async def active_accounts(self) -> Sequence[str]:
+        """The ids of all accounts that a broadcast reaches."""
+        ...
+
+
+class NotificationNotFoundError(NotFoundError):
+    """You have no notification with this id. List your notifications to find it."""
+
 
 _BATCH = 500
 
@@ -23,10 +33,10 @@ class Notifications(OwnedEntities[Notification, NotificationStore]):
     not_found = NotificationNotFoundError
 
     async def read(self, principal: Principal, notification_id: str) -> Notification:
-        return await self._change(principal, notification_id, mark_read)
+        return await self._change(principal, notification_id, model.mark_read)
 
     async def delete(self, principal: Principal, notification_id: str) -> None:
-        await self._change(principal, notification_id, delete_notification)
+        await self._change(principal, notification_id, model.delete_notification)
 
     async def read_all(self, principal: Principal) -> int:
         """Mark all as read; returns how many were unread. Done in batches, each all or nothing."""
@@ -41,7 +51,7 @@ class Notifications(OwnedEntities[Notification, NotificationStore]):
 
         async def decide() -> list[Transition[Notification]]:
             unread = await self._store.find_unread(principal.account_id, limit=_BATCH)
-            return [each for each in (mark_read(one, cause) for one in unread) if each]
+            return [each for each in (model.mark_read(one, cause) for one in unread) if each]
 
         return len(await apply_all(self._store, decide))
 
@@ -52,7 +62,7 @@ class Notifications(OwnedEntities[Notification, NotificationStore]):
         for first in range(0, len(accounts), _BATCH):
             cause = self._cause(principal)
             made = [
-                create_notification(
+                model.create_notification(
                     notice, notification_id=resource_id("not"), account_id=account_id, cause=cause
                 )
                 for account_id in accounts[first : first + _BATCH]

@@ -8,12 +8,7 @@ from typing import ClassVar
 
 from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 from sandyard.platform.entities.model import FieldChanges, updated
-from sandyard.platform.projects.errors import (
-    DefaultProjectError,
-    ProjectArchivedError,
-    ProjectInUseError,
-    ProjectsLimitError,
-)
+from sandyard.platform.projects import errors
 from sandyard.platform.quotas.model import CountQuota
 
 DEFAULT_NAME = "Default"
@@ -55,12 +50,12 @@ class Project:
     def require_writable(self) -> None:
         """An archived project is read-only until it is unarchived."""
         if self.is_archived:
-            raise ProjectArchivedError
+            raise errors.ProjectArchivedError
 
     def require_dispensable(self) -> None:
         """The default project can't go: sandboxes without a named project need it."""
         if self.is_default:
-            raise DefaultProjectError
+            raise errors.DefaultProjectError
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +90,7 @@ def create_project(
     quota: CountQuota,
     cause: Cause,
 ) -> Transition[Project]:
-    """ProjectsLimitError."""
-    quota.require(ProjectsLimitError)
+    quota.require(errors.ProjectsLimitError)
     project = _new_project(project_id, account_id, name, description, cause)
     return created(project, "project.created", cause, preconditions=(quota,))
 
@@ -104,7 +98,6 @@ def create_project(
 def create_default_project(
     *, project_id: str, account_id: str, cause: Cause
 ) -> Transition[Project]:
-    """The project that every account starts with."""
     project = _new_project(project_id, account_id, DEFAULT_NAME, None, cause)
     return created(replace(project, is_default=True), "project.created", cause)
 
@@ -112,13 +105,11 @@ def create_default_project(
 def update_project(
     project: Project, changes: FieldChanges, cause: Cause
 ) -> Transition[Project] | None:
-    """ProjectArchivedError."""
     project.require_writable()
     return updated(project, replace(project, **changes), "project.updated", cause)
 
 
 def archive_project(project: Project, cause: Cause) -> Transition[Project] | None:
-    """Make it read-only; DefaultProjectError."""
     project.require_dispensable()
     archived = replace(project, status=ProjectStatus.ARCHIVED)
     use = ProjectUse(project.project_id)
@@ -149,7 +140,7 @@ def delete_project(
     """DefaultProjectError; ProjectInUseError while it has sandboxes."""
     project.require_dispensable()
     if contents.has_sandboxes:
-        raise ProjectInUseError
+        raise errors.ProjectInUseError
     deleted = replace(project, deleted_at=cause.at, updated_at=cause.at)
     return changed(project, deleted, "project.deleted", cause, preconditions=(contents,))
 

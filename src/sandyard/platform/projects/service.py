@@ -2,30 +2,48 @@
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TypeVar
+from datetime import datetime
+from typing import Protocol, TypeVar
 
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.entities.apply import apply_all
+from sandyard.platform.entities.apply import OwnedStore, apply_all
 from sandyard.platform.entities.model import FieldChanges
 from sandyard.platform.entities.service import OwnedEntities
+from sandyard.platform.projects import model
 from sandyard.platform.projects.errors import ProjectNotFoundError
-from sandyard.platform.projects.model import (
-    Project,
-    ProjectContents,
-    archive_project,
-    create_project,
-    delete_project,
-    make_default,
-    unarchive_project,
-    update_project,
-)
-from sandyard.platform.projects.ports import ProjectStore
+from sandyard.platform.projects.model import Project, ProjectContents
 from sandyard.platform.quotas.model import CountQuota, ResourceKind
 
 T = TypeVar("T")
+
+
+class ProjectStore(OwnedStore[Project], Protocol):
+    """`apply` raises ProjectNameTakenError."""
+
+    async def find_default(self, account_id: str) -> Project | None: ...
+
+    async def hold_project(
+        self, account_id: str, project_id: str, work: Callable[[Project | None], Awaitable[T]]
+    ) -> T:
+        """Run `work` with the project. Until it returns, no other process archives or deletes
+        it."""
+        ...
+
+    async def deleted_projects(self, project_ids: Collection[str]) -> AbstractSet[str]:
+        """Those that were deleted, of any account; unknown ids are not among them."""
+        ...
+
+    async def uncleared_projects(self, *, after: str, limit: int) -> Sequence[str]:
+        """The next deleted projects of which other parts may have data, ordered by id; no other row
+        is read."""
+        ...
+
+    async def clear_projects(self, project_ids: Collection[str], *, at: datetime) -> None:
+        """Mark that no data of these is left in other parts."""
+        ...
 
 
 class Projects(OwnedEntities[Project, ProjectStore]):
@@ -42,7 +60,7 @@ class Projects(OwnedEntities[Project, ProjectStore]):
         quota = CountQuota(ResourceKind.PROJECTS, principal.account_id, self._per_account)
 
         async def decide() -> Transition[Project]:
-            return create_project(
+            return model.create_project(
                 project_id=project_id,
                 account_id=principal.account_id,
                 name=name,
@@ -80,15 +98,17 @@ class Projects(OwnedEntities[Project, ProjectStore]):
     async def update(self, principal: Principal, project_id: str, changes: FieldChanges) -> Project:
         """Change the given fields; ProjectArchivedError, ProjectNameTakenError."""
         return await self._change(
-            principal, project_id, lambda project, cause: update_project(project, changes, cause)
+            principal,
+            project_id,
+            lambda project, cause: model.update_project(project, changes, cause),
         )
 
     async def archive(self, principal: Principal, project_id: str) -> Project:
         """Make it read-only; DefaultProjectError."""
-        return await self._change(principal, project_id, archive_project)
+        return await self._change(principal, project_id, model.archive_project)
 
     async def unarchive(self, principal: Principal, project_id: str) -> Project:
-        return await self._change(principal, project_id, unarchive_project)
+        return await self._change(principal, project_id, model.unarchive_project)
 
     async def make_default(self, principal: Principal, project_id: str) -> Project:
         """Make it the project of sandboxes that name none; ProjectArchivedError."""
@@ -96,7 +116,9 @@ class Projects(OwnedEntities[Project, ProjectStore]):
 
         async def decide() -> Sequence[Transition[Project]]:
             former = await self._store.find_default(principal.account_id)
-            return make_default(await self.get(principal.account_id, project_id), former, cause)
+            return model.make_default(
+                await self.get(principal.account_id, project_id), former, cause
+            )
 
         async with self._locks.of(principal.account_id):
             made = await apply_all(self._store, decide)
@@ -112,7 +134,7 @@ class Projects(OwnedEntities[Project, ProjectStore]):
         async def decide() -> Transition[Project]:
             project = await self.get(principal.account_id, project_id)
             contents = await self._store.read_fact(ProjectContents(project_id))
-            return delete_project(project, contents, cause)
+            return model.delete_project(project, contents, cause)
 
         async with self._locks.of(project_id):
             await self._apply(decide)

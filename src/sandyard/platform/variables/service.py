@@ -1,6 +1,6 @@
 """The use cases of variables and secrets. Each reads the clock once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from sandyard.kit.changes.transitions import Cause, Transition
@@ -8,7 +8,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
-from sandyard.platform.entities.apply import apply_decided
+from sandyard.platform.entities.apply import TransitionStore, apply_decided
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.projects.errors import ProjectArchivedError
 from sandyard.platform.projects.model import ProjectStatus
@@ -17,16 +17,21 @@ from sandyard.platform.quotas.model import CountQuota, ResourceKind
 from sandyard.platform.sandboxes.errors import SandboxRecycledError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.node import SandboxNode
+from sandyard.platform.variables import model
 from sandyard.platform.variables.cipher import Cipher
-from sandyard.platform.variables.model import (
-    NewValue,
-    Variable,
-    VariableFilter,
-    in_force,
-    remove_variable,
-    set_variable,
-)
-from sandyard.platform.variables.ports import VariableStore
+from sandyard.platform.variables.model import NewValue, Variable, VariableFilter
+
+
+class VariableStore(TransitionStore, Protocol):
+    """`apply` returns False also if one of this name was made meanwhile."""
+
+    async def of_holders(self, holder_ids: Sequence[str]) -> Sequence[Variable]:
+        """All variables of these projects and sandboxes, by name."""
+        ...
+
+    async def page(self, listing: Listing[VariableFilter]) -> Page[Variable]: ...
+
+    async def find_variable(self, holder_id: str, name: str) -> Variable | None: ...
 
 
 class ParentResources(Protocol):
@@ -72,7 +77,7 @@ class Variables:
         """The variables of the sandbox and its project, by name; the sandbox's override the
         project's. SecretUnreadableError."""
         holders = [each for each in (sandbox.project_id, sandbox.sandbox_id) if each is not None]
-        found = in_force(await self._store.of_holders(holders), holders)
+        found = model.in_force(await self._store.of_holders(holders), holders)
         return {each.name: self._cipher.decrypt(each.encrypted) for each in found}
 
     async def list(
@@ -95,7 +100,7 @@ class Variables:
         quota = CountQuota(ResourceKind.VARIABLES, by.account_id, self._per_account)
 
         async def decide() -> Transition[Variable]:
-            return set_variable(
+            return model.set_variable(
                 await self._store.find_variable(holder_id, name),
                 new,
                 variable_id=variable_id,
@@ -112,6 +117,6 @@ class Variables:
         cause = Cause.by(by.actor, self._clock)
 
         async def decide() -> Transition[Variable]:
-            return remove_variable(await self._store.find_variable(holder_id, name), cause)
+            return model.remove_variable(await self._store.find_variable(holder_id, name), cause)
 
         await apply_decided(self._store, decide)

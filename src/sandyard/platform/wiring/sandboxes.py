@@ -16,7 +16,7 @@ from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.billing.http import create_billing_router
 from sandyard.platform.billing.jobs import MakeBills
 from sandyard.platform.billing.service import Charges, Statements
-from sandyard.platform.billing.sql.store import SqlBillingStore
+from sandyard.platform.billing.sql import SqlBillingStore
 from sandyard.platform.measurements.http import create_metrics_router
 from sandyard.platform.measurements.jobs import Measure
 from sandyard.platform.measurements.sql import SqlMeasurementStore

@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
@@ -13,24 +14,37 @@ from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.open_streams import stream_end, until_over
 from sandyard.platform.access.routes import Caller, inside_routes
 from sandyard.platform.sandboxes.http import SandboxId
+from sandyard.platform.sessions.commands import schemas
 from sandyard.platform.sessions.commands.output import Encoding, in_whole_characters, joined
-from sandyard.platform.sessions.commands.schemas import (
-    CommandAnswer,
-    CommandList,
-    InputBody,
-    NewCommandBody,
-    OutputAnswer,
-    ResultAnswer,
-    SignalBody,
-)
-from sandyard.platform.sessions.commands.server_events import (
-    MEDIA_TYPE,
-    as_event,
-    ended_event,
-    exit_event,
-)
 from sandyard.platform.sessions.commands.service import SHOWN_BYTES, Commands
-from sandyard.runtime.sessions.model import Output
+from sandyard.runtime.sessions.model import Output, Process
+
+MEDIA_TYPE = "text/event-stream"
+_SILENT = b": still running\n\n"
+"""A comment, so that no proxy takes the connection for dead."""
+
+
+def output_event(output: Output, encoding: Encoding) -> bytes:
+    """Its id is the offset, which `Last-Event-ID` sends back after a lost connection."""
+    piece = schemas.OutputPiece.of(output, encoding)
+    data = orjson.dumps({"data": piece.data, "skipped": piece.skipped, "encoding": encoding})
+    return b"event: %s\nid: %d\ndata: %s\n\n" % (piece.stream.encode(), piece.offset, data)
+
+
+def exit_event(process: Process) -> bytes:
+    return b"event: exit\ndata: %s\n\n" % orjson.dumps({"exit_code": process.exit_code})
+
+
+def ended_event(error: SandyardError) -> bytes:
+    """Why the command can no longer be followed."""
+    return b"event: ended\ndata: %s\n\n" % orjson.dumps(
+        {"code": error.code, "message": error.message}
+    )
+
+
+def as_event(output: Output | None, encoding: Encoding) -> bytes:
+    return _SILENT if output is None else output_event(output, encoding)
+
 
 _EVENT_ID = re.compile(r"[0-9]{1,15}")
 
@@ -50,7 +64,7 @@ LAST_EVENT_ID = {
 
 _OUTPUT_ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
-        "model": OutputAnswer,
+        "model": schemas.OutputAnswer,
         "description": "What it wrote; as server-sent events, if it is followed",
         "content": {
             MEDIA_TYPE: {
@@ -74,31 +88,33 @@ def create_commands_router(commands: Commands, guard: AccessGuard, *, prefix: st
 def _add_starting(routes: GuardedRoutes, commands: Commands) -> None:
     @routes.post("", "Run a command", 404, 409, status_code=201)
     async def run_command(
-        caller: Caller, sandbox_id: SandboxId, body: NewCommandBody
-    ) -> CommandAnswer:
+        caller: Caller, sandbox_id: SandboxId, body: schemas.NewCommandBody
+    ) -> schemas.CommandAnswer:
         """Returns when the command has ended, or after `timeout_sec`: it is then killed with its
         process group, or left running, as `on_timeout` says. With `background` it returns at
         once."""
         account_id, command = caller.account_id, body.new()
         if body.background:
             started = await commands.start(sandbox_id, command, account_id=account_id)
-            return CommandAnswer.of(started)
+            return schemas.CommandAnswer.of(started)
         result = await commands.run(sandbox_id, command, body.wait(), account_id=account_id)
-        return CommandAnswer.of(result.process, ResultAnswer.of(result, body.encoding))
+        return schemas.CommandAnswer.of(
+            result.process, schemas.ResultAnswer.of(result, body.encoding)
+        )
 
     @routes.get("", "List commands", 404, 409)
-    async def list_commands(caller: Caller, sandbox_id: SandboxId) -> CommandList:
+    async def list_commands(caller: Caller, sandbox_id: SandboxId) -> schemas.CommandList:
         """Running commands, and some that have ended."""
         found = await commands.list(sandbox_id, account_id=caller.account_id)
-        return CommandList(commands=[CommandAnswer.of(each) for each in found])
+        return schemas.CommandList(commands=[schemas.CommandAnswer.of(each) for each in found])
 
     @routes.get("/{command_id}", "Get a command", 404, 409)
     async def get_command(
         caller: Caller, sandbox_id: SandboxId, command_id: CommandId
-    ) -> CommandAnswer:
+    ) -> schemas.CommandAnswer:
         """Whether it runs, and how it ended."""
         found = await commands.get(sandbox_id, command_id, account_id=caller.account_id)
-        return CommandAnswer.of(found)
+        return schemas.CommandAnswer.of(found)
 
 
 def _add_output(routes: GuardedRoutes, commands: Commands, guard: AccessGuard) -> None:
@@ -129,7 +145,7 @@ def _add_output(routes: GuardedRoutes, commands: Commands, guard: AccessGuard) -
             )
             is_last = sum(len(each.data) for each in found) < SHOWN_BYTES
             whole = [each async for each in _encodable(_each(found), encoding)]
-            answer = OutputAnswer.of(
+            answer = schemas.OutputAnswer.of(
                 process, joined(whole), offset=offset, encoding=encoding, is_last=is_last
             )
             return Response(answer.model_dump_json(), media_type="application/json")
@@ -158,7 +174,7 @@ def _add_output(routes: GuardedRoutes, commands: Commands, guard: AccessGuard) -
 def _add_control(routes: GuardedRoutes, commands: Commands) -> None:
     @routes.post("/{command_id}/input", "Write to a command's input", 404, 409, status_code=204)
     async def write_command_input(
-        caller: Caller, sandbox_id: SandboxId, command_id: CommandId, body: InputBody
+        caller: Caller, sandbox_id: SandboxId, command_id: CommandId, body: schemas.InputBody
     ) -> None:
         """Returns when the command has read it. The command must have been started with `has_input`
         or a terminal."""
@@ -172,21 +188,21 @@ def _add_control(routes: GuardedRoutes, commands: Commands) -> None:
 
     @routes.post("/{command_id}/signal", "Send a signal to a command", 404, 409)
     async def signal_command(
-        caller: Caller, sandbox_id: SandboxId, command_id: CommandId, body: SignalBody
-    ) -> CommandAnswer:
+        caller: Caller, sandbox_id: SandboxId, command_id: CommandId, body: schemas.SignalBody
+    ) -> schemas.CommandAnswer:
         """Sent to the command and its process group; no effect if it has ended."""
         found = await commands.signal(
             sandbox_id, command_id, body.signal.number, account_id=caller.account_id
         )
-        return CommandAnswer.of(found)
+        return schemas.CommandAnswer.of(found)
 
     @routes.delete("/{command_id}", "Kill a command", 404, 409)
     async def kill_command(
         caller: Caller, sandbox_id: SandboxId, command_id: CommandId
-    ) -> CommandAnswer:
+    ) -> schemas.CommandAnswer:
         """With its process group. Its output can still be read."""
         killed = await commands.kill(sandbox_id, command_id, account_id=caller.account_id)
-        return CommandAnswer.of(killed)
+        return schemas.CommandAnswer.of(killed)
 
 
 def _encodable(outputs: AsyncIterator[Output], encoding: Encoding) -> AsyncIterator[Output]:

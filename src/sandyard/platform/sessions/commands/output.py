@@ -82,7 +82,6 @@ async def in_whole_characters(outputs: AsyncIterator[Output]) -> AsyncIterator[O
 
 
 def joined(outputs: Iterable[Output]) -> Iterator[Output]:
-    """Joins adjacent outputs of the same stream."""
     last: Output | None = None
     for output in outputs:
         if last is not None and last.stream == output.stream and not output.skipped:

@@ -53,7 +53,6 @@ class Commands:
     async def run(
         self, sandbox_id: str, command: Command, wait: Wait, *, account_id: str
     ) -> Result:
-        """Start it and wait for its end."""
         processes, complete = await self._entered(sandbox_id, command, account_id)
         written = Written(Tail(SHOWN_BYTES), Tail(SHOWN_BYTES))
         offset = 0

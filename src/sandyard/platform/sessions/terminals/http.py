@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.requests import Request
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from sandyard.kit.errors import InvalidError, SandyardError
+from sandyard.kit.errors import ForbiddenError, InvalidError, SandyardError
 from sandyard.kit.http.access_watch import until_refused
 from sandyard.kit.http.schemas import example
 from sandyard.platform.access.guard import AccessGuard
@@ -22,7 +22,6 @@ from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.access.routes import Caller, inside_routes
 from sandyard.platform.http.fields import RequestBody
 from sandyard.platform.sandboxes.http import SandboxId
-from sandyard.platform.sessions.errors import TerminalOriginError
 from sandyard.platform.sessions.service import Sessions
 from sandyard.platform.sessions.terminals.service import (
     LOGIN_SHELL,
@@ -32,6 +31,13 @@ from sandyard.platform.sessions.terminals.service import (
     Terminals,
 )
 from sandyard.runtime.sessions.model import WORKSPACE, Command, TerminalSize
+
+
+class TerminalOriginError(ForbiddenError):
+    """Pages of this origin may not open terminals. Add the origin to CORS_ORIGINS."""
+
+    code = "TERMINAL_ORIGIN_REFUSED"
+
 
 _TOKEN_LIFETIME = timedelta(minutes=1)
 _POLICY_VIOLATION = 1008

@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sandyard.kit.changes.events import Event
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
+from sandyard.kit.sql.column_types import unix_seconds
 from sandyard.kit.sql.entities import find_entities, find_entity
 from sandyard.kit.sql.transitions import EntityTable, FactReader, SqlEntityStore
 from sandyard.platform.billing.model import (
@@ -23,25 +25,85 @@ from sandyard.platform.billing.model import (
     UsageVersion,
 )
 from sandyard.platform.billing.ports import BillQuery, UsagesBetween
-from sandyard.platform.billing.sql.usage_sums import usages_between
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.entities.sql import SqlListing
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.sql.store import SANDBOXES
-from sandyard.platform.schema.tables import (
-    billing_records,
-    notifications,
-    sandbox_usage,
-    sandboxes,
-    users,
-)
-from sandyard.platform.usage.model import NOTHING, Consumption, Usage, midnight
+from sandyard.platform.schema import tables
+from sandyard.platform.usage.model import NOTHING, Consumption, Usage, midnight, rounded
 from sandyard.platform.usage.sql import USAGES
 
-BILLS = EntityTable(Bill, billing_records)
+_DAY_SEC = 86_400
+_usage = tables.sandbox_usage.c
+_HOURS = (_usage.cpu_hours, _usage.memory_hours, _usage.storage_hours)
 
-_column = billing_records.c
-_usage = sandbox_usage.c
+Conditions = Sequence[sa.ColumnElement[bool]]
+
+
+def usages_between(
+    connection: sa.Connection, wanted: Conditions, since: datetime, until: datetime, by: SumBy
+) -> UsagesBetween:
+    running = sa.select(tables.sandbox_usage).where(*wanted, _usage.end_time.is_(None))
+    rows = list(connection.execute(running))
+    began, ended = (unix_seconds(connection, each) for each in (_usage.start_time, _usage.end_time))
+    closed = (
+        *wanted,
+        _usage.end_time > since,
+        _usage.id.not_in([row.id for row in rows]),  # one of them may be closed by now
+    )
+    is_within_day = sa.and_(
+        _usage.start_time >= since,
+        _usage.end_time <= until,
+        _counted_ms(began, ended) > 0,
+        began // _DAY_SEC == ended // _DAY_SEC,
+    )
+    summed = _sums(by, began, ended).where(*closed, is_within_day)
+    rows += connection.execute(
+        sa.select(tables.sandbox_usage).where(*closed, sa.not_(is_within_day))
+    )
+    return UsagesBetween(
+        [_sum(row, by) for row in connection.execute(summed)],
+        [USAGES.entity_of(row) for row in rows],
+    )
+
+
+def _counted_ms(
+    began: sa.ColumnElement[int], ended: sa.ColumnElement[int]
+) -> sa.ColumnElement[int]:
+    """An older version counted whole seconds."""
+    return sa.func.coalesce(_usage.milliseconds, 1000 * (ended - began))
+
+
+def _sums(by: SumBy, began: sa.ColumnElement[int], ended: sa.ColumnElement[int]) -> sa.Select[Any]:
+    keys: dict[SumBy, sa.ColumnElement[Any]] = {
+        "day": began // _DAY_SEC,
+        "project": _usage.project_id,
+        "sandbox": _usage.sandbox_id,
+        "service_type": _usage.service_type,
+    }
+    key = keys[by].label("summed")
+    return sa.select(
+        key,
+        sa.func.sum(_counted_ms(began, ended) // 1000),
+        sa.func.sum(_counted_ms(began, ended)),
+        sa.func.sum(_usage.cost, type_=_usage.cost.type),
+        *(sa.func.sum(each) for each in _HOURS),
+    ).group_by(sa.literal_column("summed"))
+
+
+def _sum(row: sa.Row[Any], by: SumBy) -> Sum:
+    values: Sequence[Any] = row
+    key, seconds, milliseconds, cost, *hours = values
+    if by == "day":
+        key = datetime.fromtimestamp(key * _DAY_SEC, UTC).date().isoformat()
+    exact = (rounded(Decimal(repr(each))) for each in hours)
+    return Sum(key or "", Consumption(int(seconds), int(milliseconds), cost, *exact))
+
+
+BILLS = EntityTable(Bill, tables.billing_records)
+
+_column = tables.billing_records.c
+_usage = tables.sandbox_usage.c
 _LISTING = SqlListing(
     BILLS,
     special={
@@ -66,7 +128,7 @@ class SqlBillingStore(SqlEntityStore):
 
     async def unbilled(self, *, after: int, limit: int) -> Sequence[tuple[int, Usage]]:
         statement = (
-            sa.select(sandbox_usage)
+            sa.select(tables.sandbox_usage)
             .where(_usage.is_billed.is_(False), _usage.id > after)
             .order_by(_usage.id)
             .limit(limit)
@@ -86,9 +148,9 @@ class SqlBillingStore(SqlEntityStore):
         return found
 
     async def spendings(self, month: date) -> Sequence[Spending]:
-        warned = sa.exists().where(*_warnings(users.c.account_id, month))
-        watched = sa.select(users.c.account_id, users.c.spend_threshold).where(
-            users.c.spend_threshold.is_not(None), sa.not_(warned)
+        warned = sa.exists().where(*_warnings(tables.users.c.account_id, month))
+        watched = sa.select(tables.users.c.account_id, tables.users.c.spend_threshold).where(
+            tables.users.c.spend_threshold.is_not(None), sa.not_(warned)
         )
         thresholds = {row.account_id: row.spend_threshold for row in await self._rows(watched)}
         this_month = sa.or_(_usage.end_time.is_(None), _usage.end_time > midnight(month))
@@ -135,7 +197,7 @@ class SqlBillingStore(SqlEntityStore):
         )
 
     async def with_snapshot(self, account_id: str) -> Sequence[Sandbox]:
-        column = sandboxes.c
+        column = tables.sandboxes.c
         own = column.owner_account_id == account_id
         return await find_entities(
             self._database, SANDBOXES, own, column.latest_snapshot_id.is_not(None)
@@ -183,7 +245,7 @@ class SqlBillingStore(SqlEntityStore):
 
 def _warnings(account_id: Any, month: date) -> tuple[sa.ColumnElement[bool], ...]:
     """Deleted notifications count too."""
-    column = notifications.c
+    column = tables.notifications.c
     return (
         column.user_account_id == account_id,
         column.related_entity_type == BILLING,

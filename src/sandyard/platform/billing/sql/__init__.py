@@ -1,1 +1,0 @@
-"""Bills on SQLite or PostgreSQL."""
