@@ -157,8 +157,8 @@ POOL = (
         "expiry-by-another-clock",
         "Seen in peers: who decides that a lease is over has another clock than who gave it.",
         "broker/pool/expiry.py",
-        "ended_by = int(self._clock.now()) - self._grace_sec",
-        'ended_by = int(__import__("time").time()) - self._grace_sec',
+        "ended_by = int(self.clock.now()) - self.grace_sec",
+        'ended_by = int(__import__("time").time()) - self.grace_sec',
         (
             (
                 f"{_INTEGRATION}/test_expiry.py"

@@ -26,7 +26,7 @@ E2B_API = (
         "a-repeated-create-answers-with-a-dead-sandbox",
         "Ours until 0.3.0: its time was over, which no job had recorded yet.",
         "e2b_api/sandboxes/service.py",
-        "if found and is_gone(found[0], self._now()):",
+        "if found and model.is_gone(found[0], self._now()):",
         "if False:",
         (f"{_OUTAGES}::test_a_repeated_create_never_answers_with_a_sandbox_that_is_gone",),
     ),

@@ -21,7 +21,7 @@ PREVIEWS = (
         "a-preview-is-made-twice",
         "The answer to a create is lost, the attempt is given up, the next call makes another.",
         "previews/service.py",
-        "if not isinstance(error, ProviderTroubleError) or error.made_nothing:",
+        "if not isinstance(error, errors.ProviderTroubleError) or error.made_nothing:",
         "if True:",
         (
             f"{_CONTRACT}::test_a_sandbox_whose_making_was_not_answered_is_found_again[sqlite-drop_after]",

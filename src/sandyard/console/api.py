@@ -49,8 +49,6 @@ def _in_words(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ApiPaths:
-    """The paths of the parts' calls."""
-
     platform: str = "/api/v1"
     broker: str = "/v1"
     telemetry: str = "/telemetry/v1"

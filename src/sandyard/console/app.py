@@ -21,13 +21,7 @@ from sandyard.console.operator_logins import OperatorLogins
 from sandyard.console.pages import Pages
 from sandyard.console.session import Cookies
 from sandyard.console.viewer import Viewer, Viewers
-from sandyard.kit.errors import (
-    ForbiddenError,
-    MethodNotAllowedError,
-    NotFoundError,
-    SandyardError,
-    UnauthorizedError,
-)
+from sandyard.kit import errors
 from sandyard.kit.http.bodies import OPEN_BYTES, read_form
 from sandyard.kit.http.error_statuses import status_of
 
@@ -59,7 +53,7 @@ class ConsoleRequest:
     def signed_in(self) -> Viewer:
         """The viewer; only open pages have none."""
         if self.viewer is None:
-            raise UnauthorizedError
+            raise errors.UnauthorizedError
         return self.viewer
 
     @property
@@ -184,15 +178,17 @@ class Console:
             await self.assets.response(name)(scope, receive, send)
             return
         if not _may_act(request):
-            raise ForbiddenError("This request did not come from a console page. Reload the page.")
+            raise errors.ForbiddenError(
+                "This request did not come from a console page. Reload the page."
+            )
         viewer = await self._viewer(request)
         if path.startswith(API + "/"):
             if viewer is None:
-                raise UnauthorizedError("You are no longer logged in. Log in again.")
+                raise errors.UnauthorizedError("You are no longer logged in. Log in again.")
             await viewer.api.forward(path.removeprefix(API), receive, send)
             return
         if scope["type"] != "http":
-            raise NotFoundError("There is no WebSocket at this path.")
+            raise errors.NotFoundError("There is no WebSocket at this path.")
         response = await self._respond(Request(scope, receive, send), viewer)
         await response(scope, receive, send)
 
@@ -203,7 +199,7 @@ class Console:
     async def _respond(self, request: Request, viewer: Viewer | None) -> Response:
         try:
             return await self._drawn(request, viewer, self._screen(request))
-        except SandyardError as error:
+        except errors.SandyardError as error:
             return self.pages.error(request, viewer, as_api_error(request, error))
         except ApiError as error:
             return self.pages.error(request, viewer, error)
@@ -230,8 +226,8 @@ class Console:
                 return screen
             other_method |= match is Match.PARTIAL
         if other_method:
-            raise MethodNotAllowedError
-        raise NotFoundError("There is no such page.")
+            raise errors.MethodNotAllowedError
+        raise errors.NotFoundError("There is no such page.")
 
     def _to_login(self, request: Request) -> Response:
         url = f"{self.pages.url(LOGIN)}?next={quote(self._wanted(request))}"
@@ -288,10 +284,10 @@ def _since_ms(request: Request) -> int:
 
 
 async def _never(_request: Request) -> Response:
-    raise NotFoundError  # the route only matches paths
+    raise errors.NotFoundError  # the route only matches paths
 
 
-def as_api_error(request: Request, error: SandyardError) -> ApiError:
+def as_api_error(request: Request, error: errors.SandyardError) -> ApiError:
     """One of our own errors, in the API's form."""
     body: dict[str, object] = {"code": error.code, "message": error.message}
     body["request_id"] = request.scope["state"]["request_id"]

@@ -135,7 +135,6 @@ class LiveChanges:
 
     @property
     def open_pages(self) -> int:
-        """The number in this process."""
         return len(self._subscribers)
 
     async def stream(self, listener: Listener, *, since_ms: int) -> AsyncGenerator[bytes, None]:

@@ -112,7 +112,6 @@ async def unless_disconnected(request: Request, work: "asyncio.Future[T]") -> T:
 
 
 def parsed(content: bytes, model: type[B]) -> B:
-    """Raises InvalidRequestError."""
     object_of(content)
     try:
         return model.model_validate_json(content or b"{}")

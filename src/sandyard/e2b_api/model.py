@@ -59,7 +59,6 @@ def state_of(sandbox: Sandbox, now: datetime) -> str:
 
 
 def end_of(sandbox: Sandbox) -> datetime:
-    """When it ends, or ended."""
     planned = (sandbox.started_at or sandbox.created_at) + timedelta(
         seconds=sandbox.max_running_seconds
     )

@@ -3,14 +3,8 @@
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 
+from sandyard.gateway import errors
 from sandyard.gateway.credentials import Credentials
-from sandyard.gateway.errors import (
-    AccessTokenError,
-    AddressUnknownError,
-    OriginRefusedError,
-    TrafficTokenError,
-    TrafficTokenWrongError,
-)
 from sandyard.gateway.model import (
     SAFE_METHODS,
     Grant,
@@ -62,10 +56,14 @@ class GatewayAccess:
             self._require_own_origin(request)
             return by_cookie
         if target is not None and target.reports_missing_token:
-            raise TrafficTokenWrongError if shown.has_traffic_token else TrafficTokenError
+            raise (
+                errors.TrafficTokenWrongError
+                if shown.has_traffic_token
+                else errors.TrafficTokenError
+            )
         if shown.header is not None or shown.link is not None or shown.cookie is not None:
-            raise AccessTokenError
-        raise AddressUnknownError
+            raise errors.AccessTokenError
+        raise errors.AddressUnknownError
 
     def cookie_for(self, grant: Grant, host: TargetHost) -> tuple[str, int]:
         """The value of the cookie for the grant at this host, and its lifetime in seconds."""
@@ -100,7 +98,7 @@ class GatewayAccess:
         """Browsers send the cookie with requests from any page."""
         own = self.domain.origin_of(request.host)
         if request.method not in SAFE_METHODS and not is_own_origin(request.origins, own):
-            raise OriginRefusedError
+            raise errors.OriginRefusedError
 
     def now(self) -> datetime:
         return utc_time(self.clock.now())

@@ -12,16 +12,9 @@ from typing import Any, NoReturn
 from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
+from sandyard.gateway import errors
 from sandyard.gateway.access import AccessRequest, GatewayAccess
 from sandyard.gateway.credentials import cookie_header, find_credentials, without_link
-from sandyard.gateway.errors import (
-    AddressUnknownError,
-    PortNotListeningError,
-    ProgramTimeoutError,
-    TargetNotRunningError,
-    TooManyConnectionsError,
-    TunnelRefusedError,
-)
 from sandyard.gateway.model import Grant, SandboxDomain, Target, TargetHost
 from sandyard.gateway.ports import Targets
 from sandyard.gateway.proxy.headers import (
@@ -62,8 +55,6 @@ class GatewayLimits:
 
 @dataclass(slots=True)
 class _Load:
-    """The current load of one sandbox on the gateway."""
-
     of_program: HeldBytes
     of_clients: HeldBytes
     connections: int = 0
@@ -90,7 +81,6 @@ class Gateway:
         self._loads: dict[str, _Load] = {}
 
     def connections(self, target_id: str) -> int:
-        """The number of its open connections."""
         load = self._loads.get(target_id)
         return 0 if load is None else load.connections
 
@@ -103,7 +93,7 @@ class Gateway:
         came_at = self._access.now()
         grant = await self._access.check(request, target, at=came_at)
         if targets is None or target is None:
-            raise AddressUnknownError
+            raise errors.AddressUnknownError
         if scope["type"] == "http" and _has_link(scope):
             await self._redirect(scope, host, grant, send)
             return
@@ -126,7 +116,7 @@ class Gateway:
         hosts = values_of(scope["headers"], b"host")
         found = self._domain.find(hosts[0]) if len(hosts) == 1 else None
         if found is None:
-            raise AddressUnknownError
+            raise errors.AddressUnknownError
         return found
 
     async def _redirect(
@@ -156,7 +146,7 @@ class Gateway:
             most = self._limits.held_bytes_per_target
             load = self._loads[target_id] = _Load(HeldBytes(most), HeldBytes(most))
         if load.connections >= self._limits.connections_per_target:
-            raise TooManyConnectionsError(retry_after=1)
+            raise errors.TooManyConnectionsError(retry_after=1)
         load.connections += 1
         try:
             yield load
@@ -169,17 +159,17 @@ class Gateway:
         if not target.is_running and target.wakes:
             target = await targets.wake(host.target_id)
         if not target.is_running:
-            raise TargetNotRunningError(target.not_running_reason)
+            raise errors.TargetNotRunningError(target.not_running_reason)
         try:
             async with asyncio.timeout(_CONNECT_SEC):
                 ports = await targets.ports(host.target_id)
                 return await ports.connect(host.port)
         except PortClosedError as error:
-            raise PortNotListeningError from error
+            raise errors.PortNotListeningError from error
         except (NotRunningError, NotFoundError) as error:
-            raise TargetNotRunningError from error
+            raise errors.TargetNotRunningError from error
         except TimeoutError as error:
-            raise ProgramTimeoutError from error
+            raise errors.ProgramTimeoutError from error
 
     async def _pass_request(
         self, connection: PortConnection, scope: Scope, receive: Receive, send: Send
@@ -194,7 +184,7 @@ class Gateway:
 
     def _request(self, scope: Scope, host: str | None) -> ProgramRequest:
         if scope["method"] == "CONNECT":
-            raise TunnelRefusedError
+            raise errors.TunnelRefusedError
         sent = scope["headers"]
         headers = request_headers(sent, self._forwarded(scope), host=host)
         headers += [*body_headers(sent), (b"connection", b"close")]
@@ -263,6 +253,6 @@ def _request_target(scope: Scope) -> bytes:
     query = without_link(scope["query_string"])
     path: bytes = scope["raw_path"]
     if not path.startswith(b"/") and path != b"*":  # `GET example.org HTTP/1.1`, for tunnels
-        raise TunnelRefusedError
+        raise errors.TunnelRefusedError
     target = path + (b"?" + query if query else b"")
     return _NOT_ASCII.sub(lambda found: b"%%%02X" % found[0][0], target)

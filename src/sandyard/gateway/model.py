@@ -15,8 +15,6 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class PageScope(StrEnum):
-    """What a token allows."""
-
     VIEW = "view"
     """Open the sandbox or the preview in a browser."""
     STATUS = "status"
@@ -100,7 +98,6 @@ class Account(Protocol):
     def token_version(self) -> int:
         """Incremented by everything that ends the account's logins, which also revokes its access
         tokens."""
-        ...
 
 
 class Key(Protocol):
@@ -134,7 +131,6 @@ class Grant:
         return scope in self.scopes and self.target_id == target_id
 
     def is_in_force(self, account: Account | None) -> bool:
-        """Whether its account is active and has not revoked it."""
         version = self.token_version
         return account is not None and account.is_active and account.token_version == version
 
@@ -151,7 +147,6 @@ class Target(Protocol):
     @property
     def public_ports(self) -> Collection[int]:
         """Those that are public even if it is not."""
-        ...
 
     @property
     def is_running(self) -> bool: ...
@@ -159,17 +154,14 @@ class Target(Protocol):
     @property
     def wakes(self) -> bool:
         """Whether a request starts it."""
-        ...
 
     @property
     def reports_missing_token(self) -> bool:
         """Whether callers without a token get an error about the token instead of not found."""
-        ...
 
     @property
     def not_running_reason(self) -> str:
         """Its state if it is not running, for people with access."""
-        ...
 
 
 def is_public(target: Target, host: TargetHost) -> bool:

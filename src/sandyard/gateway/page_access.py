@@ -23,7 +23,6 @@ class Caller(Protocol):
     @property
     def actor(self) -> str:
         """The actor in events."""
-        ...
 
 
 Check = Callable[[Request], Awaitable[Caller]]

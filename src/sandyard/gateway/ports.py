@@ -13,17 +13,14 @@ class Targets(Protocol):
 
     async def find(self, target_id: str) -> Target | None:
         """The current target, of any account."""
-        ...
 
     async def ports(self, target_id: str) -> Ports:
         """The ports of the machine that runs it. Raises NotRunningError or NotFoundError if none
         does."""
-        ...
 
     async def wake(self, target_id: str) -> Target:
         """Start it, together with concurrent callers; returns its state. Raises the error that
         prevents it from running."""
-        ...
 
 
 class OwnedTargets(Protocol):
@@ -31,11 +28,9 @@ class OwnedTargets(Protocol):
 
     async def is_owned(self, target_id: str, *, account_id: str) -> bool:
         """Whether it exists and belongs to this account."""
-        ...
 
     async def program_port(self, target_id: str) -> int | None:
         """The port that its program listens on, or would; None if it can't be reached here."""
-        ...
 
 
 class CredentialLookup(Protocol):
@@ -45,7 +40,6 @@ class CredentialLookup(Protocol):
 
     async def find_key_by_id(self, key_id: str) -> Key | None:
         """None if it was deleted."""
-        ...
 
 
 async def is_in_force(grant: Grant, credentials: CredentialLookup, *, now: datetime) -> bool:

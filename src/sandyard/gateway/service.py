@@ -29,7 +29,6 @@ class Issuer(Protocol):
     @property
     def key_id(self) -> str | None:
         """None with a login."""
-        ...
 
 
 @dataclass(slots=True, eq=False)

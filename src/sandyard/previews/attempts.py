@@ -8,16 +8,9 @@ from datetime import datetime, timedelta
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.tasks import KeyedLocks
+from sandyard.previews import model
 from sandyard.previews.errors import PreviewBusyError, PreviewElsewhereError
-from sandyard.previews.model import (
-    Attempt,
-    Preview,
-    SandboxInfo,
-    abandon_attempt,
-    may_be_running,
-    record_sandbox,
-    to_milliseconds,
-)
+from sandyard.previews.model import Attempt, Preview, SandboxInfo
 from sandyard.previews.ports import AccountLookup, PreviewProvider, PreviewSandbox, PreviewStore
 
 _POLL_SEC = 0.1
@@ -50,7 +43,9 @@ class Attempts:
     async def resolve(self, preview: Preview, attempt: Attempt, cause: Cause) -> None:
         """Record the sandbox of an attempt whose time is over, or that it created none."""
         if not await self.adopt(preview, attempt, cause):
-            await self.change(preview, lambda it: abandon_attempt(it, attempt.id, cause=cause))
+            await self.change(
+                preview, lambda it: model.abandon_attempt(it, attempt.id, cause=cause)
+            )
 
     async def end_sandboxes(self, preview: Preview) -> bool:
         """End all sandboxes of the preview; False while an attempt is in progress, because its
@@ -62,7 +57,7 @@ class Attempts:
             made = await self._find(preview, preview.attempt)
             if made is not None:
                 await self.provider.kill(made.sandbox_id)
-        if preview.info is not None and may_be_running(preview.info, now=now):
+        if preview.info is not None and model.may_be_running(preview.info, now=now):
             await self.provider.kill(preview.info.sandbox_id)
         return True
 
@@ -72,7 +67,7 @@ class Attempts:
             return False
         checked_at = self._now()
         return await self.change(
-            preview, lambda it: record_sandbox(it, info, checked_at=checked_at, cause=cause)
+            preview, lambda it: model.record_sandbox(it, info, checked_at=checked_at, cause=cause)
         )
 
     async def kill_unless_recorded(self, project_id: str, sandbox: PreviewSandbox) -> None:
@@ -116,8 +111,8 @@ def info_of(made: PreviewSandbox, attempt: Attempt, *, files_version: int) -> Sa
     return SandboxInfo(
         sandbox_id=made.sandbox_id,
         preview_url=made.preview_url,
-        start_time=to_milliseconds(made.start_time),
-        end_time=to_milliseconds(made.end_time),
+        start_time=model.to_milliseconds(made.start_time),
+        end_time=model.to_milliseconds(made.end_time),
         attempt=attempt.id,
         files_version=files_version,
     )

@@ -35,8 +35,6 @@ class FileLimits:
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """The files that a change set changes."""
-
     written: Mapping[str, bytes]
     deleted: Collection[str]
     at: datetime
@@ -46,7 +44,6 @@ class FileChanges:
 
     @property
     def adds(self) -> bool:
-        """Whether the files grow."""
         return self.size_after > self.size_before
 
 

@@ -34,7 +34,6 @@ _PAGE = 500
 class LocalPreviews(Protocol):
     async def clear_ended(self) -> int:
         """Remove the data of ended previews; returns how many."""
-        ...
 
     async def running(self) -> Sequence[PreviewSandbox]: ...
 

@@ -124,8 +124,6 @@ class RunningPreviews:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How many running previews an account may have."""
-
     limit: int
     running: RunningPreviews
 
@@ -204,7 +202,6 @@ def record_sandbox(
 def record_files(
     preview: Preview, sandbox_id: str, *, version: int, cause: Cause
 ) -> Transition[Preview] | None:
-    """The sandbox was updated to this version of the files."""
     info = preview.info
     if info is None or info.sandbox_id != sandbox_id or info.files_version == version:
         return None
@@ -264,7 +261,6 @@ def end(preview: Preview, *, at: datetime, cause: Cause) -> Transition[Preview] 
 
 
 def remove(preview: Preview, *, cause: Cause) -> Transition[Preview]:
-    """The project is deleted."""
     return removed(preview, "preview.removed", cause)
 
 

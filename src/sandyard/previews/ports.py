@@ -29,33 +29,27 @@ class Project(Protocol):
 class ProjectLookup(Protocol):
     async def find(self, account_id: str, project_id: str) -> Project | None:
         """The project, if it belongs to this account and is not deleted."""
-        ...
 
     async def hold(
         self, account_id: str, project_id: str, work: Callable[[Project | None], Awaitable[T]]
     ) -> T:
         """Run `work` with the project, as returned by `find`. Until it returns, the project is
         neither archived nor deleted."""
-        ...
 
     async def deleted(self, project_ids: Collection[str]) -> AbstractSet[str]:
         """The deleted ones of these; projects that never existed are not included."""
-        ...
 
     async def uncleared(self, *, after: str, limit: int) -> Sequence[str]:
         """The next deleted projects that are not cleared yet, ordered by id; no other rows are
         read."""
-        ...
 
     async def clear(self, project_ids: Collection[str]) -> None:
         """Mark that nothing of these is stored any more."""
-        ...
 
 
 class AccountLookup(Protocol):
     async def deactivated(self, account_ids: Collection[str]) -> AbstractSet[str]:
         """The deactivated ones of these; accounts that never existed are not included."""
-        ...
 
 
 class PreviewStore(Protocol):
@@ -65,39 +59,31 @@ class PreviewStore(Protocol):
 
     async def find_all(self, project_ids: Collection[str]) -> Sequence[Preview]:
         """The existing previews of these projects."""
-        ...
 
     async def page(self, *, after: str, limit: int) -> Sequence[Preview]:
         """The next ones, ordered by project id."""
-        ...
 
     async def page_of_running(
         self, at: datetime, *, after: PageKey | None, limit: int
     ) -> tuple[Sequence[Preview], PageKey | None]:
         """The next previews that run at this time or are being created, ordered by their end, and
         the key of the following page; no other rows are read."""
-        ...
 
     async def known_attempts(self, attempts: Sequence[str], *, now: datetime) -> set[str]:
         """The attempts that are in progress, or created a sandbox that runs."""
-        ...
 
     async def running(self, account_id: str, *, at: datetime) -> RunningPreviews:
         """The account's previews that run at this time or are being created. A fact: a transition
         decided from it is applied only if it still holds, one at a time per account."""
-        ...
 
     async def count_running(self, *, at: datetime) -> int:
         """How many previews of all accounts run at this time or are being created."""
-        ...
 
     async def read_file_quota(self, about: FileQuota) -> FileQuota:
         """The current fact."""
-        ...
 
     async def with_files(self, account_id: str) -> Sequence[Preview]:
         """The account's previews whose projects have files."""
-        ...
 
     async def apply(
         self, transition: Transition[Preview], *, files: FileChanges | None = None
@@ -105,29 +91,24 @@ class PreviewStore(Protocol):
         """Write the change with its events and files, in one transaction; removing a preview
         removes its project's files too. Nothing and False if the preview, or a fact that the change
         was decided from, has changed."""
-        ...
 
     async def touch(self, preview: Preview, *, last_checked: datetime) -> None:
         """Record when the provider last reported the sandbox, unless the preview has changed or a
         later time is recorded. Not a change of state."""
-        ...
 
     async def erase_deleted(self) -> None:
         """Make deleted data unreadable in the engine's files, as far as the engine supports
         that."""
-        ...
 
     async def count_files(self, project_id: str) -> int: ...
 
     async def files(self, project_id: str) -> Sequence[ProjectFile]:
         """Ordered by path."""
-        ...
 
     async def changes_since(
         self, project_id: str, version: int
     ) -> tuple[Mapping[str, bytes], Sequence[str], int]:
         """The files written and those deleted after this version, and the current version."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +132,6 @@ class PreviewProvider(Protocol):
 
     def make_attempt_id(self) -> str:
         """A unique id for `create`. For a provider on several nodes, it identifies the node."""
-        ...
 
     async def create(
         self, *, project_id: str, attempt: str, files: Mapping[str, bytes], ttl: timedelta
@@ -162,20 +142,16 @@ class PreviewProvider(Protocol):
         - Whatever is raised, a sandbox may exist: `find_attempt` shows it. Its files may be missing
           until `write_files`.
         """
-        ...
 
     async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
         """The sandbox that `create` created for this attempt, even if its response was lost. None
         means that there is none now; one that is still being created may not be visible yet."""
-        ...
 
     async def get(self, sandbox_id: str) -> PreviewSandbox:
         """Raises SandboxGoneError."""
-        ...
 
     async def end_time(self, sandbox_id: str) -> datetime:
         """The real end, UTC; hundreds may ask at once. Raises SandboxGoneError."""
-        ...
 
     async def write_files(
         self, sandbox_id: str, *, written: Mapping[str, bytes], deleted: Collection[str]
@@ -184,12 +160,9 @@ class PreviewProvider(Protocol):
 
         A missing file counts as deleted. Raises SandboxGoneError.
         """
-        ...
 
     async def kill(self, sandbox_id: str) -> None:
         """Return when the sandbox is gone, by this call or an earlier one."""
-        ...
 
     async def close(self) -> None:
         """Release the provider's local resources. The sandboxes keep running."""
-        ...

@@ -10,14 +10,8 @@ from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.tasks import KeyedLocks, SingleFlight
 from sandyard.kit.errors import SandyardError, UnavailableError
+from sandyard.previews import errors, model
 from sandyard.previews.attempts import Attempts, AttemptWait, info_of
-from sandyard.previews.errors import (
-    PreviewBusyError,
-    PreviewProjectArchivedError,
-    PreviewProjectNotFoundError,
-    ProviderTroubleError,
-    SandboxGoneError,
-)
 from sandyard.previews.files import (
     ChangeSet,
     FileChanges,
@@ -26,21 +20,7 @@ from sandyard.previews.files import (
     different_files,
     erased_files,
 )
-from sandyard.previews.model import (
-    Attempt,
-    FileQuota,
-    Preview,
-    Quota,
-    SandboxInfo,
-    abandon_attempt,
-    begin_attempt,
-    change_files,
-    end,
-    record_files,
-    remove,
-    require_version,
-    shorten_attempt,
-)
+from sandyard.previews.model import Attempt, FileQuota, Preview, Quota, SandboxInfo
 from sandyard.previews.ports import (
     AccountLookup,
     PreviewProvider,
@@ -111,7 +91,7 @@ class Previews:
             report, recorded = await self._checks.check_in_time(preview)
             if recorded is not None:
                 return report
-        raise PreviewBusyError
+        raise errors.PreviewBusyError
 
     async def sync(self, project_id: str, *, account_id: str, actor: str) -> Synced:
         """Update the running sandbox to the newest files, or create one if there is none.
@@ -129,11 +109,11 @@ class Previews:
         async for _ in ConflictRetries():
             preview = await self._get(project_id, account_id)
             if not await self._attempts.end_sandboxes(preview):
-                raise PreviewBusyError
-            transition = end(preview, at=cause.at, cause=cause)
+                raise errors.PreviewBusyError
+            transition = model.end(preview, at=cause.at, cause=cause)
             if transition is None or await self._store.apply(transition):
                 return await self.status(project_id, account_id=account_id)
-        raise PreviewBusyError
+        raise errors.PreviewBusyError
 
     async def list_files(
         self, project_id: str, *, account_id: str
@@ -155,7 +135,7 @@ class Previews:
         async with self._locks.of(project_id):
             async for _ in ConflictRetries():
                 preview = await self._get(project_id, account_id, writable=True)
-                require_version(preview, expected_version)
+                model.require_version(preview, expected_version)
                 there = {file.path: file.content for file in await self._store.files(project_id)}
                 files = different_files(there, changes, limits=self._policy.files, now=self._now())
                 if files is None:
@@ -163,10 +143,12 @@ class Previews:
                         return preview.files_version
                     continue  # the files read belong to a later version
                 quota = await self._file_quota(preview, files)
-                transition = change_files(preview, files, quota=quota, cause=self._cause(actor))
+                transition = model.change_files(
+                    preview, files, quota=quota, cause=self._cause(actor)
+                )
                 if await self._write(transition, files):
                     return transition.result.files_version
-        raise PreviewBusyError
+        raise errors.PreviewBusyError
 
     async def _file_quota(self, preview: Preview, files: FileChanges) -> FileQuota | None:
         """The quota for this change; None if the files do not grow. If it would be exceeded, the
@@ -252,7 +234,7 @@ class Previews:
         quota = await self._quota(seen, now)
         if self._require_storage is not None:
             await self._require_storage(seen.account_id)
-        transition = begin_attempt(seen, attempt, quota=quota, cause=self._cause(actor))
+        transition = model.begin_attempt(seen, attempt, quota=quota, cause=self._cause(actor))
         if not await self._store.apply(transition):
             return None
         begun = transition.result
@@ -296,21 +278,21 @@ class Previews:
         preview = await self._store.find(project_id)
         if preview is not None and await self._attempts.end_sandboxes(preview):
             cause = self._cause(_SYSTEM, "the project is deleted")
-            await self._store.apply(remove(preview, cause=cause))
+            await self._store.apply(model.remove(preview, cause=cause))
 
     async def _end_attempt(
         self, begun: Preview, attempt: Attempt, error: SandyardError, actor: str
     ) -> None:
         """Abandon an attempt that created nothing; keep one that may have created something."""
         cause = self._cause(actor, error.code)
-        if not isinstance(error, ProviderTroubleError) or error.made_nothing:
+        if not isinstance(error, errors.ProviderTroubleError) or error.made_nothing:
             await self._attempts.change(
-                begun, lambda it: abandon_attempt(it, attempt.id, cause=cause)
+                begun, lambda it: model.abandon_attempt(it, attempt.id, cause=cause)
             )
             return
         until = self._now() + _APPEARS_WITHIN
         await self._attempts.change(
-            begun, lambda it: shorten_attempt(it, attempt.id, until=until, cause=cause)
+            begun, lambda it: model.shorten_attempt(it, attempt.id, until=until, cause=cause)
         )
 
     async def _update_files(self, preview: Preview, info: SandboxInfo, actor: str) -> Synced | None:
@@ -320,11 +302,12 @@ class Previews:
         if written or deleted:
             try:
                 await self._provider.write_files(info.sandbox_id, written=written, deleted=deleted)
-            except SandboxGoneError:
+            except errors.SandboxGoneError:
                 return None
         cause = self._cause(actor)
         await self._attempts.change(
-            preview, lambda it: record_files(it, info.sandbox_id, version=version, cause=cause)
+            preview,
+            lambda it: model.record_files(it, info.sandbox_id, version=version, cause=cause),
         )
         count = await self._store.count_files(project_id)
         return Synced(project_id, info, count, version, was_made=False)
@@ -353,9 +336,9 @@ class Previews:
 
 def _require_project(project: Project | None, *, writable: bool) -> Project:
     if project is None:
-        raise PreviewProjectNotFoundError
+        raise errors.PreviewProjectNotFoundError
     if writable and project.is_archived:
-        raise PreviewProjectArchivedError
+        raise errors.PreviewProjectArchivedError
     return project
 
 
@@ -365,4 +348,4 @@ async def erase_files(store: PreviewStore, preview: Preview, *, cause: Cause) ->
     files = erased_files(there, now=cause.at)
     if files is None:
         return True
-    return await store.apply(change_files(preview, files, cause=cause), files=files)
+    return await store.apply(model.change_files(preview, files, cause=cause), files=files)

@@ -5,16 +5,11 @@ from datetime import datetime
 
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.previews import status_model
 from sandyard.previews.errors import ProviderTimeoutError, ProviderTroubleError, SandboxGoneError
 from sandyard.previews.model import Preview, may_be_running, to_milliseconds
 from sandyard.previews.ports import PreviewProvider, PreviewStore
-from sandyard.previews.status_model import (
-    ProviderAnswer,
-    StatusReport,
-    recheck_at,
-    record_check,
-    report_status,
-)
+from sandyard.previews.status_model import ProviderAnswer, StatusReport
 
 ANSWER_WITHIN_SEC = 0.8
 _SYSTEM = "system"
@@ -38,7 +33,7 @@ class StatusChecks:
 
     async def check_in_time(self, preview: Preview) -> Checked:
         """A check that takes longer continues and records its result."""
-        known = report_status(preview, ProviderTimeoutError(), now=self._now())
+        known = status_model.report_status(preview, ProviderTimeoutError(), now=self._now())
         check = asyncio.create_task(self.check(preview))
         self._running.add(check)
         check.add_done_callback(self._checked)
@@ -58,14 +53,16 @@ class StatusChecks:
         answer: ProviderAnswer = None
         if preview.info is not None and may_be_running(preview.info, now=self._now()):
             answer = await self._ask(preview.info.sandbox_id)
-        report = report_status(preview, answer, now=self._now())
-        transition = record_check(preview, report, cause=Cause.by(_SYSTEM, self._clock))
+        report = status_model.report_status(preview, answer, now=self._now())
+        transition = status_model.record_check(
+            preview, report, cause=Cause.by(_SYSTEM, self._clock)
+        )
         if transition is not None and not await self._store.apply(transition):
             current = await self._store.find(preview.project_id)
             is_same = current and report.info and current.has_sandbox(report.info.sandbox_id)
             return report, current if is_same else None
         recorded = preview if transition is None else transition.result
-        checked_at = recheck_at(preview, report)
+        checked_at = status_model.recheck_at(preview, report)
         if checked_at is not None:
             await self._store.touch(recorded, last_checked=checked_at)
         return report, recorded

@@ -45,7 +45,6 @@ class Machines(Protocol):
     async def check(self, isolation: IsolationMode | None = None) -> None:
         """Return if machines can be made here, with this isolation at least. Raises
         IsolationMissingError."""
-        ...
 
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
         """Return when it can be entered, with the files of the snapshot if one is named.
@@ -53,85 +52,67 @@ class Machines(Protocol):
         Raises a StartFailedError that names the reason; then there is no machine. Raises
         SnapshotNotFoundError before anything is made.
         """
-        ...
 
     async def find(self, run_id: RunId) -> MachineState | None:
         """The machine's state as it was last recorded."""
-        ...
 
     async def refresh(self, run_id: RunId) -> MachineState | None:
         """Record what has happened to the machine, and return its state. One that lost its
         supervisor is ended first."""
-        ...
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         """The run ids of all machines of this kind that are not forgotten."""
-        ...
 
     async def session(self, run_id: RunId) -> Session:
         """Raises NotRunningError or RunNotFoundError."""
-        ...
 
     async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
         """Move the deadline, to a later or an earlier time; returns the current one. Raises
         NotRunningError."""
-        ...
 
     async def stop(self, run_id: RunId) -> None:
         """Request its end; `find` shows when it has ended. Its files are stored as a snapshot if
         its program has run. No effect if it has ended."""
-        ...
 
     async def forget(self, run_id: RunId) -> None:
         """Drop everything stored about an ended machine, except its snapshot."""
-        ...
 
     async def sample(self, run_id: RunId) -> Sample:
         """Measure its resource use. Raises NotRunningError."""
-        ...
 
     async def workspace_bytes(self, run_id: RunId) -> int:
         """The current size of its files. Raises NotRunningError."""
-        ...
 
     async def pack(self, run_id: RunId, to: Path) -> bool:
         """Write all its changes, including those of its system, to this file, completely or not at
         all; it keeps running. False if the machines do not support it: then its files are read by a
         session. Raises NotRunningError."""
-        ...
 
     async def stop_program(self, run_id: RunId) -> None:
         """Return when its program has ended; it is not started again. Raises NotRunningError."""
-        ...
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         """Its program's output from this byte on; with None, all that is stored."""
-        ...
 
     def egress(self, run_id: RunId) -> AbstractAsyncContextManager[Egress]:
         """Let its commands reach public addresses for as long as the context lasts."""
-        ...
 
     async def set_network(
         self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
     ) -> None:
         """Set what it may reach from now on. Raises NotRunningError."""
-        ...
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
         """Its known outgoing connections and refusals."""
-        ...
 
     async def has_snapshot(self, snapshot_id: str) -> bool: ...
 
     async def require_snapshot(self, snapshot_id: str) -> None:
         """Return when a machine can start from it here. Raises SnapshotNotFoundError,
         StoreUnavailableError, ObjectDamagedError."""
-        ...
 
     async def store_snapshot(self, snapshot_id: str, *, timeout_sec: float | None = None) -> None:
         """As `Runtime.store_snapshot`."""
-        ...
 
     async def list_snapshots(self) -> Sequence[Snapshot]: ...
 

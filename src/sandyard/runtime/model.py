@@ -231,7 +231,6 @@ class FileChanges:
 
 
 def stronger(first: IsolationMode, second: IsolationMode | None) -> IsolationMode:
-    """The stronger of two isolations."""
     order = get_args(IsolationMode)
     return first if second is None else max(first, second, key=order.index)
 

@@ -36,7 +36,6 @@ class EgressRules:
 
     @classmethod
     def of(cls, rules: Mapping[str, Sequence[str]]) -> "EgressRules":
-        """From their JSON form."""
         return cls(tuple(rules.get("allow", ())), tuple(rules.get("deny", ())))
 
     @property
@@ -95,8 +94,6 @@ class EgressPolicy:
 
 @dataclass(slots=True)
 class Refusal:
-    """A host that was refused, how often and when."""
-
     host: str
     port: int
     reason: str

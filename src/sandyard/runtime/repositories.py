@@ -70,7 +70,6 @@ def check_url(url: str) -> None:
 
 
 def check_ref(ref: str) -> None:
-    """Raises InvalidRepositoryError."""
     if not _REF.fullmatch(ref) or len(ref) > _LONGEST_REF:
         raise InvalidRepositoryError("A repository's ref must be the name of a branch or a tag.")
 
@@ -102,7 +101,6 @@ def clone_command(url: str, *, protocol: str, ref: str | None = None) -> list[st
 
 
 def clone_failure(stderr: str) -> str:
-    """The message for git's stderr."""
     if login := _ASKS_FOR_LOGIN.search(stderr):
         return (
             f"The repository could not be cloned: {login[1]} asks for a login, and has no token. "
@@ -122,7 +120,6 @@ def builtin_names() -> list[str]:
 
 
 def builtin_files(url: str) -> dict[str, bytes]:
-    """The files of `builtin:<name>`."""
     source = _source(url)
     return {path.relative_to(source).as_posix(): path.read_bytes() for path in _files(source)}
 

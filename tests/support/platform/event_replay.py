@@ -9,7 +9,7 @@ from sandyard.kit.changes.transitions import Entity
 from sandyard.kit.changes.verification import Problem, verify_history
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.transitions import EntityTable
-from sandyard.platform.billing.sql.store import BILLS
+from sandyard.platform.billing.sql import BILLS
 from sandyard.platform.events.entities import platform_events
 from sandyard.platform.sandboxes.sql.store import SANDBOXES
 from sandyard.platform.usage.sql import USAGES

@@ -69,7 +69,6 @@ async def _change_password(request: ConsoleRequest) -> Response:
 
 
 async def _delete(request: ConsoleRequest) -> Response:
-    """Deletes the account with everything it has."""
     password = (await request.form()).get("password", "")
     await request.api.post("platform/me/delete", {"password": password})
     return request.end_session(LOGIN + "?deleted=yes")

@@ -38,7 +38,6 @@ async def _broadcast(request: ConsoleRequest) -> Response:
 
 
 async def _events(request: ConsoleRequest) -> Response:
-    """Of the selected part."""
     shown = [name for name in _EVENTS if _may_see(request, name)]
     part = request.query.get("part", shown[0])
     if part not in shown:

@@ -7,13 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 
-from sandyard.e2b_api.builds.recipes import (
-    Step,
-    copy_script,
-    require_kept,
-    shown_script,
-    variables_of,
-)
+from sandyard.e2b_api.builds import recipes
+from sandyard.e2b_api.builds.recipes import Step
 from sandyard.e2b_api.builds.records import LONGEST_LINE
 from sandyard.e2b_api.envd.files import decompressed, rejoined
 from sandyard.e2b_api.envd.paths import ROOT, USER
@@ -47,7 +42,7 @@ class Builder:
         self.log(step.description)
         match step.kind:
             case "ENV":
-                return await self._with_variables(variables_of(step), at)
+                return await self._with_variables(recipes.variables_of(step), at)
             case "USER":
                 return replace(at, user=step.arguments[0] or at.user)
             case "WORKDIR":
@@ -62,7 +57,7 @@ class Builder:
     async def _with_variables(self, given: Mapping[str, str], at: Workplace) -> Workplace:
         """Values may refer to earlier variables, such as `${PATH}`."""
         if any("$" in value for value in given.values()):
-            values = (await self._output(shown_script(given.values()), at)).split("\0")
+            values = (await self._output(recipes.shown_script(given.values()), at)).split("\0")
             given = dict(zip(given, values, strict=False))
         return replace(at, variables={**at.variables, **given})
 
@@ -70,7 +65,7 @@ class Builder:
         """The folder belongs to the next step's user."""
         as_root = self.session.as_root(for_user=at.user == USER)
         if as_root is None:
-            require_kept(folder)
+            recipes.require_kept(folder)
         await (as_root or self.session).files.make_folder(folder)
         return folder
 
@@ -79,12 +74,12 @@ class Builder:
         whole = at.path(target) + ("/" if target.endswith("/") else "")
         as_root = self.session.as_root()
         if as_root is None:
-            require_kept(whole)
+            recipes.require_kept(whole)
         owner = None if as_root is None else user or at.user
         files = (as_root or self.session).files
         content = unpacked(self.uploads.read(self.upload_id(step.files_hash or "")))
         await files.write_tar(_UNPACKED, content)
-        script = copy_script(source, whole, mode, unpacked=_UNPACKED, owner=owner)
+        script = recipes.copy_script(source, whole, mode, unpacked=_UNPACKED, owner=owner)
         try:
             await self._run(script, replace(at, user=ROOT))
         finally:

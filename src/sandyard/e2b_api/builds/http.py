@@ -9,17 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from sandyard.e2b_api import errors
 from sandyard.e2b_api.builds.recipes import RecipeBody, recipe_of
 from sandyard.e2b_api.builds.records import Build
 from sandyard.e2b_api.builds.service import Builds, build_request
 from sandyard.e2b_api.control import MOST_LISTED, Body, Endpoint, NoEffect, Refused, body_of
 from sandyard.e2b_api.envd.connect import json_response
-from sandyard.e2b_api.errors import (
-    AccessTokenMissingError,
-    BuildNotFoundError,
-    InvalidRequestError,
-    NotOfferedError,
-)
 from sandyard.e2b_api.templates.finder import TemplateFinder
 from sandyard.e2b_api.tokens import UploadTokens
 from sandyard.kit.errors import InvalidError, NotFoundError
@@ -73,14 +68,14 @@ class BuildCalls:
             signature, f"{template_id}/{files_hash}", at=self.builds.clock.now()
         )
         if account_id is None:
-            raise AccessTokenMissingError
+            raise errors.AccessTokenMissingError
         await self.builds.upload(template_id, files_hash, request.stream(), account_id=account_id)
         return Response(status_code=200)
 
     async def _request(self, request: Request, by: Principal) -> Response:
         body = await body_of(request, NewBuildBody)
         if not (name := body.name or body.alias):
-            raise InvalidRequestError("`name` must be the template's name.")
+            raise errors.InvalidRequestError("`name` must be the template's name.")
         wanted = build_request(name, body.tags or [], cpu=body.cpu_count, memory_mb=body.memory_mb)
         return json_response(_requested(await self.builds.request(wanted, by=by)), 202)
 
@@ -101,7 +96,7 @@ class BuildCalls:
         body = {"templateID": template_id, "buildID": build_id, "logs": [], "logEntries": []}
         try:
             build = self.builds.get(template_id, build_id, by=by)
-        except BuildNotFoundError:
+        except errors.BuildNotFoundError:
             await self._require_built(template_id, build_id, by)
             return json_response({**body, "status": "ready"})
         entries = (await self.builds.log_entries(build))[begin : begin + MOST_LISTED]
@@ -112,7 +107,7 @@ class BuildCalls:
         """Builds of other nodes are known once they are done."""
         template = await self.templates.find(template_id, account_id=by.account_id)
         if build_id not in (template.archives or {}).values():
-            raise BuildNotFoundError
+            raise errors.BuildNotFoundError
 
     async def _logs(self, request: Request, by: Principal) -> Response:
         build = self.builds.get(*_ids(request), by=by)
@@ -121,7 +116,7 @@ class BuildCalls:
     async def _upload_link(self, request: Request, by: Principal) -> Response:
         template_id, files_hash = request.path_params["template"], request.path_params["files"]
         if not self.builds.has_template(template_id, by=by):
-            raise BuildNotFoundError
+            raise errors.BuildNotFoundError
         url = request.url.remove_query_params(list(request.query_params))
         signature = self.tokens.issue(
             by.account_id, f"{template_id}/{files_hash}", at=self.builds.clock.now()
@@ -131,7 +126,7 @@ class BuildCalls:
         return json_response({"present": is_there, "url": link}, 201)
 
     async def _refuse(self, _request: Request, _by: Principal) -> Response:
-        raise NotOfferedError("Builds of Dockerfiles through a registry are not supported.")
+        raise errors.NotOfferedError("Builds of Dockerfiles through a registry are not supported.")
 
 
 def _ids(request: Request) -> tuple[str, str]:

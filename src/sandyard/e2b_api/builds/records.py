@@ -36,8 +36,6 @@ class BuildRequest:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A requested build."""
-
     build_id: str
     template_id: str
     account_id: str
@@ -69,18 +67,14 @@ class BuildLog:
         return has_space
 
     def close(self) -> None:
-        """The build does not run any more."""
         self._file.close()
 
 
 class BuildFolder:
-    """A folder for each account."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write(self, build: Build) -> None:
-        """Replaces the record of the same build."""
         record = self._file(build.account_id, build.build_id, "json")
         record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_record(record, asdict(build), durable=False)

@@ -13,16 +13,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sandyard.e2b_api import errors
 from sandyard.e2b_api.envd.paths import is_rpc, path_of
-from sandyard.e2b_api.errors import (
-    STATUSES,
-    DeadlineExceededError,
-    FolderExistsError,
-    InvalidRequestError,
-    SandboxGoneError,
-    Statuses,
-    message_of,
-)
 from sandyard.kit.errors import (
     BodyBrokenOffError,
     BodyTooLargeError,
@@ -78,16 +70,16 @@ _STATUS = {
 """The status of codes that several statuses have."""
 
 
-def error_of(error: SandyardError, statuses: Statuses = STATUSES) -> dict[str, str]:
+def error_of(error: SandyardError, statuses: errors.Statuses = errors.STATUSES) -> dict[str, str]:
     code = _CODES.get(status_of(error, statuses), "internal")
-    if isinstance(error, FolderExistsError):
+    if isinstance(error, errors.FolderExistsError):
         code = "already_exists"
     if isinstance(error, CommandRefusedError):
         code = "invalid_argument"
-    return {"code": code, "message": message_of(error)}
+    return {"code": code, "message": errors.message_of(error)}
 
 
-def error_response(error: SandyardError, statuses: Statuses = STATUSES) -> Response:
+def error_response(error: SandyardError, statuses: errors.Statuses = errors.STATUSES) -> Response:
     body = error_of(error, statuses)
     return json_response(body, _STATUS.get(body["code"]) or status_of(error, statuses))
 
@@ -125,9 +117,9 @@ def object_of(body: bytes) -> Message:
     try:
         found = parse_json(body or b"{}")
     except ValueError as error:
-        raise InvalidRequestError from error
+        raise errors.InvalidRequestError from error
     if not isinstance(found, dict):
-        raise InvalidRequestError
+        raise errors.InvalidRequestError
     return found
 
 
@@ -137,7 +129,6 @@ def frame(message: Message, flags: int = 0) -> bytes:
 
 
 def only(message: Message) -> bytes:
-    """A stream of one message."""
     return frame(message) + frame({}, _LAST)
 
 
@@ -154,7 +145,7 @@ async def frames_of(pieces: AsyncIterator[bytes], *, most_bytes: int) -> AsyncIt
         while len(waiting) >= _HEADER_BYTES:
             flags, size = waiting[0], int.from_bytes(waiting[1:_HEADER_BYTES], "big")
             if flags & _COMPRESSED:
-                raise InvalidRequestError("Compressed messages are not supported.")
+                raise errors.InvalidRequestError("Compressed messages are not supported.")
             if size > most_bytes:
                 raise BodyTooLargeError
             end = _HEADER_BYTES + size
@@ -166,7 +157,7 @@ async def frames_of(pieces: AsyncIterator[bytes], *, most_bytes: int) -> AsyncIt
                 return
             yield await parse(object_of, body)
     if waiting:
-        raise InvalidRequestError("The stream ended inside a message.")
+        raise errors.InvalidRequestError("The stream ended inside a message.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +196,7 @@ async def streamed(events: AsyncIterator[Message], policy: StreamPolicy) -> Asyn
     try:
         async for event in _timed(events, policy):
             yield frame(event)
-    except (NotRunningError, SandboxGoneError):
+    except (NotRunningError, errors.SandboxGoneError):
         raise
     except SandyardError as error:
         yield failed(error)
@@ -229,7 +220,7 @@ async def _timed(events: AsyncIterator[Message], policy: StreamPolicy) -> AsyncI
                 item = asyncio.ensure_future(anext(events, None))
                 yield event
             elif end is not None and loop.time() >= end:
-                raise DeadlineExceededError
+                raise errors.DeadlineExceededError
             elif loop.time() >= ping:
                 ping = loop.time() + policy.keepalive_sec
                 yield policy.keepalive
@@ -239,14 +230,14 @@ async def _timed(events: AsyncIterator[Message], policy: StreamPolicy) -> AsyncI
         await events.aclose()  # type: ignore[attr-defined]
 
 
-def error_body(error: SandyardError, statuses: Statuses) -> dict[str, Any]:
-    return {"code": status_of(error, statuses), "message": message_of(error)}
+def error_body(error: SandyardError, statuses: errors.Statuses) -> dict[str, Any]:
+    return {"code": status_of(error, statuses), "message": errors.message_of(error)}
 
 
 class ErrorBoundary:
     """Serves the application, and its errors in E2B's format."""
 
-    def __init__(self, app: ASGIApp, statuses: Statuses = STATUSES) -> None:
+    def __init__(self, app: ASGIApp, statuses: errors.Statuses = errors.STATUSES) -> None:
         self._app = app
         self._statuses = statuses
 

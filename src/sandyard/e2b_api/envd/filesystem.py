@@ -213,7 +213,6 @@ async def entry_of(files: OwnFiles, info: FileInfo, *, path: str | None = None) 
 
 
 def metadata_of(info: FileInfo) -> dict[str, str]:
-    """The metadata that was sent with a file."""
     return {
         name.removeprefix(METADATA): value
         for name, value in info.attributes.items()

@@ -119,18 +119,15 @@ class Machine(Protocol):
 
     async def open(self, user: str | None) -> "UserSession":
         """As this user, or as the default one. Raises NoSuchUserError."""
-        ...
 
     async def variables(self, session: "UserSession") -> Mapping[str, str]:
         """The environment variables of commands."""
-        ...
 
     async def metrics(self) -> Mapping[str, Any]: ...
 
     async def check_access(self) -> None:
         """Raises AccessTokenMissingError if the credentials that it was entered with are no longer
         valid; those that have only expired meanwhile are."""
-        ...
 
 
 class Machines(Protocol):
@@ -141,13 +138,10 @@ class Machines(Protocol):
 
     async def require_running(self, credentials: Credentials) -> None:
         """Has no effect on the machine."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class UserSession:
-    """A session of one of the machine's users."""
-
     machine: Machine
     session: MachineSession
     user: str

@@ -19,7 +19,6 @@ _PLAIN = frozenset({"/health", "/files", "/envs", "/metrics"})
 
 
 def is_rpc(path: str) -> bool:
-    """Whether it is a call of the Connect protocol."""
     return path.startswith(_RPC)
 
 
@@ -35,7 +34,6 @@ def path_of(scope: Scope) -> str:
 
 
 def known_user(name: str | None) -> str:
-    """Raises NoSuchUserError."""
     if name not in (None, "", USER, ROOT):
         raise NoSuchUserError(f"invalid username: '{name}'")
     return name or USER

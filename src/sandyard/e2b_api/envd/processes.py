@@ -13,12 +13,7 @@ from sandyard.e2b_api.envd.paths import whole_path
 from sandyard.e2b_api.errors import DeadlineExceededError, InvalidRequestError
 from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.errors import ConflictError, InvalidError, NotFoundError
-from sandyard.runtime.errors import (
-    CommandRefusedError,
-    NotATerminalError,
-    NotRunningError,
-    ProcessNotFoundError,
-)
+from sandyard.runtime import errors
 from sandyard.runtime.sessions.model import (
     Command,
     FileSelection,
@@ -143,7 +138,7 @@ class ProcessService:
 
 
 async def _kill_after(processes: Processes, process_id: str, seconds: float) -> None:
-    with suppress(ProcessNotFoundError, NotRunningError):
+    with suppress(errors.ProcessNotFoundError, errors.NotRunningError):
         process = await processes.wait(process_id, timeout_sec=seconds)
         if process.is_running:
             await processes.signal(process_id, signal.SIGKILL)
@@ -187,7 +182,7 @@ async def _require_folder(session: UserSession, folder: str) -> None:
     try:
         await session.session.files.list(folder, selection=_ONE)
     except (NotFoundError, ConflictError, InvalidError) as error:
-        raise CommandRefusedError(f"cwd '{folder}' does not exist") from error
+        raise errors.CommandRefusedError(f"cwd '{folder}' does not exist") from error
 
 
 async def _running(processes: Processes) -> Sequence[Process]:
@@ -200,13 +195,15 @@ async def _selected(processes: Processes, message: Message) -> Process:
     for process in reversed(await _running(processes)):
         if process.pid == pid if pid is not None else process.tag == tag is not None:
             return process
-    raise ProcessNotFoundError(f"process with {'pid' if pid is not None else 'tag'} not found")
+    raise errors.ProcessNotFoundError(
+        f"process with {'pid' if pid is not None else 'tag'} not found"
+    )
 
 
 async def _write(processes: Processes, process: Process, sent: Message) -> None:
     is_typed = "pty" in sent
     if is_typed and not process.is_terminal:
-        raise NotATerminalError
+        raise errors.NotATerminalError
     try:
         data = base64.b64decode(sent.get("pty" if is_typed else "stdin", ""), validate=True)
     except (binascii.Error, TypeError, ValueError) as error:

@@ -289,7 +289,6 @@ class Contexts:
 
 
 def is_open(connection: socket.socket) -> bool:
-    """Whether the other end is still connected."""
     ready, _, _ = select.select([connection], [], [], 0)
     try:
         return not ready or bool(connection.recv(1, socket.MSG_PEEK))

@@ -105,7 +105,6 @@ class Sandboxes(Protocol):
 class Sessions(Protocol):
     async def into(self, sandbox: Sandbox) -> Session:
         """Raises NotRunningError."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,21 +30,8 @@ from sandyard.e2b_api.model import (
     iso,
     metadata_of,
 )
+from sandyard.e2b_api.sandboxes import schemas
 from sandyard.e2b_api.sandboxes.entrance import SandboxMetrics
-from sandyard.e2b_api.sandboxes.schemas import (
-    AllMetricsQuery,
-    ConnectBody,
-    ForkBody,
-    ListQuery,
-    MetricsQuery,
-    NewNetworkBody,
-    NewSandboxBody,
-    NewSnapshotBody,
-    RefreshBody,
-    SnapshotQuery,
-    TimeoutBody,
-    network_body,
-)
 from sandyard.e2b_api.sandboxes.service import E2bSandboxes, SandboxSelection
 from sandyard.e2b_api.sandboxes.snapshots import UNNAMED, Snapshots
 from sandyard.e2b_api.templates.finder import TemplateName
@@ -86,7 +73,7 @@ class SandboxAccess:
         """Callers with read access only get no token."""
         may_enter = by.scope.includes(Scope.RUN)
         token = self._token(view.sandbox.sandbox_id, by) if may_enter else None
-        network = network_body(view.sandbox)
+        network = schemas.network_body(view.sandbox)
         return view.detailed(now, domain=self.domain, token=token, network=network)
 
     def _token(self, sandbox_id: str, by: Principal) -> str:
@@ -131,7 +118,7 @@ class SandboxCalls:
         )
 
     async def _create(self, request: Request, by: Principal) -> Response:
-        body = await body_of(request, NewSandboxBody)
+        body = await body_of(request, schemas.NewSandboxBody)
         creating = asyncio.ensure_future(
             self.sandboxes.create(
                 body,
@@ -144,7 +131,7 @@ class SandboxCalls:
         return json_response(await self.access.sandbox_body(made, by=by), 201)
 
     async def _list(self, request: Request, by: Principal) -> Response:
-        query = query_of(request, ListQuery)
+        query = query_of(request, schemas.ListQuery)
         selection = SandboxSelection(
             query.state,
             metadata_of(query.metadata),
@@ -172,11 +159,11 @@ class SandboxCalls:
         await self.sandboxes.kill(_name(request), by=by)
 
     async def _set_timeout(self, request: Request, by: Principal) -> None:
-        body = await body_of(request, TimeoutBody)
+        body = await body_of(request, schemas.TimeoutBody)
         await self.sandboxes.set_timeout(_name(request), seconds=_timeout(body), by=by)
 
     async def _refresh(self, request: Request, by: Principal) -> None:
-        seconds = (await body_of(request, RefreshBody)).duration
+        seconds = (await body_of(request, schemas.RefreshBody)).duration
         seconds = DEFAULT_TIMEOUT_SEC if seconds is None else seconds
         await self.sandboxes.lengthen(_name(request), seconds=seconds, by=by)
 
@@ -186,7 +173,7 @@ class SandboxCalls:
     async def _connect(
         self, request: Request, by: Principal, *, must_be_paused: bool = False
     ) -> Response:
-        seconds = _timeout(await body_of(request, ConnectBody), request)
+        seconds = _timeout(await body_of(request, schemas.ConnectBody), request)
         found, was_paused = await self.sandboxes.connect(
             _name(request), timeout_sec=seconds, must_be_paused=must_be_paused, by=by
         )
@@ -197,7 +184,7 @@ class SandboxCalls:
         return await self._connect(request, by, must_be_paused=True)
 
     async def _set_network(self, request: Request, by: Principal) -> None:
-        body = await body_of(request, NewNetworkBody)
+        body = await body_of(request, schemas.NewNetworkBody)
         network, rules = body.outgoing(has_internet=body.allow_internet_access is not False)
         await self.sandboxes.set_network(_name(request), network, rules, by=by)
 
@@ -216,13 +203,13 @@ class SandboxCalls:
         return [{"timestamp": at, "level": "info", "message": line, "fields": {}} for line in lines]
 
     async def _metrics(self, request: Request, by: Principal) -> Response:
-        query = query_of(request, MetricsQuery)
+        query = query_of(request, schemas.MetricsQuery)
         found = await self.sandboxes.get(_name(request), by=by)
         return json_response(await self.metrics.list(found, start=query.start, end=query.end))
 
     async def _all_metrics(self, request: Request, by: Principal) -> Response:
         body = {}
-        for name in query_of(request, AllMetricsQuery).names[:MOST_LISTED]:
+        for name in query_of(request, schemas.AllMetricsQuery).names[:MOST_LISTED]:
             try:
                 latest = await self.metrics.latest(await self.sandboxes.get(name, by=by))
             except SandboxNotFoundError:
@@ -232,13 +219,13 @@ class SandboxCalls:
         return json_response({"sandboxes": body})
 
     async def _create_snapshot(self, request: Request, by: Principal) -> Response:
-        name = (await body_of(request, NewSnapshotBody)).name or None
+        name = (await body_of(request, schemas.NewSnapshotBody)).name or None
         made = await self.snapshots.create(_name(request), name, by=by)
         tag = TemplateName.of(name or "").tag
         return json_response(_snapshot_of(made) | ({"names": [name]} if tag else {}), 201)
 
     async def _fork(self, request: Request, by: Principal) -> Response:
-        body = await body_of(request, ForkBody)
+        body = await body_of(request, schemas.ForkBody)
         forks = await self.snapshots.fork(
             _name(request),
             count=body.count,
@@ -255,7 +242,7 @@ class SandboxCalls:
         return {"sandbox": await self.access.sandbox_body(fork, by=by)}
 
     async def _list_snapshots(self, request: Request, by: Principal) -> Response:
-        query = query_of(request, SnapshotQuery)
+        query = query_of(request, schemas.SnapshotQuery)
         found, following = await self.snapshots.templates.snapshots(
             by=by,
             made_from=query.sandbox_id,
@@ -281,7 +268,7 @@ def _name(request: Request) -> str:
     return name
 
 
-def _timeout(body: TimeoutBody, request: Request | None = None) -> int:
+def _timeout(body: schemas.TimeoutBody, request: Request | None = None) -> int:
     """As sent, or the default of the call's version."""
     if body.timeout is not None:
         return body.timeout

@@ -104,7 +104,6 @@ class NetworkBody(Body):
 
 
 def network_body(sandbox: Sandbox) -> dict[str, Any]:
-    """As requested."""
     rules = TrafficRules.of(sandbox)
     denied = [ALL] if sandbox.network == "none" else list(rules.deny_out)
     body: dict[str, Any] = {

@@ -9,15 +9,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from sandyard.e2b_api import model
 from sandyard.e2b_api.errors import AlreadyPausedError, SandboxNotFoundError
-from sandyard.e2b_api.model import (
-    SandboxView,
-    clamped_timeout,
-    is_gone,
-    is_running,
-    sandbox_id_of,
-    state_of,
-)
+from sandyard.e2b_api.model import SandboxView
 from sandyard.e2b_api.sandboxes.launcher import SandboxLauncher
 from sandyard.e2b_api.sandboxes.schemas import NewSandboxBody
 from sandyard.e2b_api.templates.finder import TemplateFinder, archive_of, matching
@@ -63,9 +57,9 @@ class SandboxSelection:
     def has(self, sandbox: Sandbox, now: datetime) -> bool:
         began_at = sandbox.started_at or sandbox.created_at
         return (
-            not is_gone(sandbox, now)
+            not model.is_gone(sandbox, now)
             and not sandbox.name.startswith(BUILDER)
-            and state_of(sandbox, now) in self.states
+            and model.state_of(sandbox, now) in self.states
             and (self.started_after is None or began_at >= self.started_after)
             and self.metadata.items() <= (sandbox.metadata or {}).items()
         )
@@ -134,7 +128,7 @@ class E2bSandboxes:
             description=None,
             cpu_spec=max(_CPU, template.min_cpu_required),
             memory_spec=max(_MEMORY_GB, template.min_memory_required),
-            max_running_seconds=clamped_timeout(timeout_sec),
+            max_running_seconds=model.clamped_timeout(timeout_sec),
             network=network,
             traffic_rules=rules.recorded(),
             metadata=wanted.metadata or {},
@@ -182,7 +176,7 @@ class E2bSandboxes:
     async def running(self, name: str, *, by: Principal) -> Sandbox:
         """Raises SandboxNotFoundError if it does not run."""
         sandbox = await self._own(name, by)
-        if not is_running(sandbox, self._now()):
+        if not model.is_running(sandbox, self._now()):
             raise SandboxNotFoundError(f"sandbox '{name[:64]}' is not running")
         return sandbox
 
@@ -220,7 +214,6 @@ class E2bSandboxes:
         return SandboxFilter(is_recycled=False, template_id=found.template_id)
 
     async def kill(self, name: str, *, by: Principal) -> None:
-        """Permanently, with its files."""
         sandbox = await self._own(name, by)
         await self.sandboxes.recycle(sandbox.sandbox_id, by=by)
 
@@ -228,7 +221,7 @@ class E2bSandboxes:
         """Its files, metadata and variables are kept; its processes end. Raises
         AlreadyPausedError."""
         sandbox = await self._own(name, by)
-        if not is_running(sandbox, self._now()):
+        if not model.is_running(sandbox, self._now()):
             raise AlreadyPausedError
         await self.sandboxes.stop(sandbox.sandbox_id, by=by)
 
@@ -239,14 +232,14 @@ class E2bSandboxes:
         from now on. Of concurrent callers one resumes it, and the others wait. Raises ConflictError
         if it must be paused and runs."""
         seen = await self._own(name, by)
-        was_running = seen.status is Status.RUNNING and is_running(seen, self._now())
+        was_running = seen.status is Status.RUNNING and model.is_running(seen, self._now())
         if was_running and must_be_paused:
             raise ConflictError(f"sandbox {name} is running")
         async with self.resuming.of(seen.sandbox_id):
             sandbox = await self._own(name, by)
             if sandbox.status is Status.STARTING:
                 sandbox = await self.sandboxes.start(sandbox.sandbox_id, by=by)
-            if is_running(sandbox, self._now()):
+            if model.is_running(sandbox, self._now()):
                 await self._lengthen(sandbox, seconds=timeout_sec, by=by)
             else:
                 await self._resume(sandbox, timeout_sec=timeout_sec, by=by)
@@ -279,7 +272,7 @@ class E2bSandboxes:
             await self._end_in(sandbox, seconds, by)
 
     async def _end_in(self, sandbox: Sandbox, seconds: int, by: Principal) -> None:
-        deadline = self._now() + timedelta(seconds=min(seconds, clamped_timeout(seconds)))
+        deadline = self._now() + timedelta(seconds=min(seconds, model.clamped_timeout(seconds)))
         try:
             await self.deadlines.set(sandbox.sandbox_id, deadline.timestamp(), by=by)
         except NotRunningError as error:
@@ -298,13 +291,13 @@ class E2bSandboxes:
         sandbox_id = sandbox.sandbox_id
         if sandbox.is_active:  # its time is over, but that is not recorded yet
             await self.sandboxes.stop(sandbox_id, by=by)
-        run_seconds = clamped_timeout(timeout_sec)
+        run_seconds = model.clamped_timeout(timeout_sec)
         started = await self.sandboxes.start(sandbox_id, by=by, run_seconds=run_seconds)
         template = await self.template_of(sandbox, by=by)
         await self.launcher.launch(started, template)
 
     async def _own(self, name: str, by: Principal) -> Sandbox:
-        sandbox_id = sandbox_id_of(name)
+        sandbox_id = model.sandbox_id_of(name)
         missing = SandboxNotFoundError(f"sandbox '{name[:64]}' was not found")
         if sandbox_id is None:
             raise missing
@@ -312,7 +305,7 @@ class E2bSandboxes:
             found = await self.sandboxes.get(sandbox_id, account_id=by.account_id)
         except SandboxUnknownError as error:
             raise missing from error
-        if is_gone(found, self._now()):
+        if model.is_gone(found, self._now()):
             raise missing
         return found
 
@@ -322,7 +315,7 @@ class E2bSandboxes:
         only = SandboxFilter(search=name, is_recycled=False)
         wanted = Listing(only, "-created_at", limit=1, cursor=None)
         found = (await self.sandboxes.list(wanted, account_id=by.account_id)).items
-        if found and is_gone(found[0], self._now()):
+        if found and model.is_gone(found[0], self._now()):
             await self.sandboxes.recycle(found[0].sandbox_id, by=by)
             return None
         if not found or found[0].status not in (Status.CREATED, Status.STARTING):
@@ -339,7 +332,6 @@ class E2bSandboxes:
         return SandboxView(sandbox, None if template is None else template.name, self.disk_mb)
 
     async def template_of(self, sandbox: Sandbox, *, by: Principal) -> Template | None:
-        """None if it was deleted."""
         return await self.templates.find_by_id(sandbox.template_id, account_id=by.account_id)
 
     def _now(self) -> datetime:
@@ -357,7 +349,7 @@ def _like(sandbox: Sandbox, archive_id: str, timeout_sec: int) -> NewSandbox:
     own = {
         "name": _name(None),
         "description": None,
-        "max_running_seconds": clamped_timeout(timeout_sec),
+        "max_running_seconds": model.clamped_timeout(timeout_sec),
         "metadata": sandbox.metadata or {},
         "archive_id": archive_id,
     }

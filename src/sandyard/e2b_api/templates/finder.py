@@ -183,7 +183,6 @@ class TemplateFinder:
         return archive_id
 
     async def remove_tags(self, name: str, tags: Sequence[str], *, by: Principal) -> None:
-        """Raises TagUnknownError."""
         template = await self.find(name, account_id=by.account_id)
         archives = dict(template.archives or {})
         if DEFAULT_TAG in (TemplateName.of(tag).tag or tag for tag in tags):

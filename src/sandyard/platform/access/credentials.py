@@ -11,15 +11,12 @@ from sandyard.platform.access.principal import Role, Scope
 
 @dataclass(frozen=True, slots=True)
 class AccountCredential:
-    """The current permissions of an account."""
-
     account_id: str
     role: Role
     is_active: bool
     token_version: int
 
     def has_login(self, token_version: int | None) -> bool:
-        """Whether its logins of this version are valid."""
         return self.is_active and self.token_version == token_version
 
 
@@ -44,21 +41,17 @@ class CredentialLookup(Protocol):
 
     async def find_key(self, key_hash: str) -> KeyCredential | None:
         """The key and its account, in one statement; None if there is none, or it was deleted."""
-        ...
 
     async def find_key_by_id(self, key_id: str) -> KeyCredential | None:
         """The same by the id of a key that was used before."""
-        ...
 
     async def with_keys(
         self, account_ids: Collection[str]
     ) -> Sequence[tuple[AccountCredential, Sequence[KeyCredential]]]:
         """The accounts, each with its keys that were not deleted."""
-        ...
 
     async def touch_key(self, key_id: str, *, now: datetime, unless_after: datetime) -> None:
         """Record that the key was used at `now`, unless a use after `unless_after` is recorded."""
-        ...
 
 
 def hash_api_key(api_key: str) -> str:

@@ -206,7 +206,6 @@ def _principal_of(key: KeyCredential) -> Principal:
 
 
 def _credential(request: Request) -> str:
-    """The request's only credential."""
     sent = find_credential(request.scope["headers"])
     if sent is None or not sent.text or (sent.is_key and not _API_KEY.match(sent.text)):
         raise LoginRequiredError

@@ -46,7 +46,6 @@ class Principal:
 
     @property
     def actor(self) -> str:
-        """The actor in events."""
         if self.acts_as is not None:
             return self.acts_as
         if self.key_id is not None:

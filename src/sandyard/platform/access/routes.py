@@ -12,7 +12,6 @@ Caller = Annotated[Principal, Depends(caller_of)]
 
 
 def account_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
-    """For every account."""
     return _routes(guard.account, prefix, tag)
 
 
@@ -27,7 +26,6 @@ def inside_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes
 
 
 def admin_routes(guard: AccessGuard, *, prefix: str, tag: str) -> GuardedRoutes:
-    """For admins only."""
     return _routes(guard.admin, prefix, tag)
 
 

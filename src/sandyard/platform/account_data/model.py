@@ -12,7 +12,6 @@ from sandyard.platform.variables.model import Variable, remove_variable
 
 
 def remove_with_account(entity: Entity, owner: Principal, cause: Cause) -> Transition[Any]:
-    """The removal of one entity of a deleted account, with its event."""
     match entity:
         case AccountKey():
             return revoke_key(entity, cause)

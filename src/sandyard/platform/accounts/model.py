@@ -261,7 +261,6 @@ def verify_address(account: Account, cause: Cause) -> Transition[Account] | None
 
 
 def rehash_password(account: Account, password_hash: str, cause: Cause) -> Transition[Account]:
-    """The same password, hashed with other costs."""
     after = replace(account, password_hash=password_hash)
     return changed(account, after, "password.rehashed", cause)
 

@@ -22,11 +22,9 @@ class SignupStore(TransitionStore, Protocol):
 
     async def find_by_token(self, verification_token: str) -> PendingSignup | None:
         """By the token's hash."""
-        ...
 
     async def find_of_address(self, email: str, *, limit: int) -> Sequence[PendingSignup]:
         """The newest first."""
-        ...
 
     async def find_expired(self, *, now: datetime, limit: int) -> Sequence[PendingSignup]: ...
 
@@ -38,15 +36,12 @@ class AccountStore(TransitionStore, Protocol):
 
     async def find_by_login(self, login: str) -> Account | None:
         """By e-mail address or user name, case-insensitive."""
-        ...
 
     async def find_by_verification_token(self, verification_token: str) -> Account | None:
         """By the token's hash."""
-        ...
 
     async def find_by_reset_token(self, reset_token: str) -> Account | None:
         """By the token's hash."""
-        ...
 
     async def deactivated_accounts(self, account_ids: Collection[str]) -> AbstractSet[str]: ...
 
@@ -54,7 +49,6 @@ class AccountStore(TransitionStore, Protocol):
 
     async def touch_login(self, account_id: str, *, now: datetime) -> None:
         """Record the time of the last login."""
-        ...
 
 
 class LoginAttempts(Protocol):
@@ -63,20 +57,16 @@ class LoginAttempts(Protocol):
 
     async def is_known(self, account_id: str, network: str, *, now: datetime) -> bool:
         """Whether the account has logged in from this network."""
-        ...
 
     async def change(self, attempt: LoginAttempt, decide: Callable[[Counts], Counts]) -> Counts:
         """Write and return the decided counts of the attempt; attempts that share a key are decided
         one at a time. Nothing is written if `decide` raises."""
-        ...
 
     async def remember(self, account_id: str, network: str, *, now: datetime) -> None:
         """Record that the account has logged in from this network."""
-        ...
 
     async def prune(self, *, now: datetime) -> int:
         """Remove expired counts; returns the number of rows."""
-        ...
 
 
 class IdentityProvider(Protocol):
@@ -84,12 +74,10 @@ class IdentityProvider(Protocol):
 
     async def authorization_url(self, request: LoginRequest) -> str:
         """The URL at which a browser logs in there; it returns with a code."""
-        ...
 
     async def identify(self, code: str, *, nonce: str, code_verifier: str) -> Identity:
         """The identity behind the code. InvalidOidcLoginError if it is invalid, was used, or is for
         another login; EmailNotVerifiedError."""
-        ...
 
 
 class RateLimiter(Protocol):
@@ -98,11 +86,9 @@ class RateLimiter(Protocol):
     async def hit(self, action: str, *, account: str | None = None, address: str) -> None:
         """Count one try; RateLimitedError with `retry_after` if it is over the limit, and then it
         does not count."""
-        ...
 
     async def reset(self, action: str, *, account: str) -> None:
         """Reset the count of this account, after a success."""
-        ...
 
 
 class Passwords(Protocol):
@@ -112,4 +98,3 @@ class Passwords(Protocol):
 
     def is_outdated(self, password_hash: str) -> bool:
         """Whether the hash was made with other costs than a new one would be."""
-        ...

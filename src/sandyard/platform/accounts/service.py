@@ -13,30 +13,9 @@ from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.ids import resource_id
 from sandyard.platform.access.login_tokens import Login
 from sandyard.platform.access.principal import Principal
+from sandyard.platform.accounts import errors, model
 from sandyard.platform.accounts.context import AccountContext
-from sandyard.platform.accounts.errors import (
-    AccountNotFoundError,
-    InvalidCredentialsError,
-    InvalidResetTokenError,
-    LoginNeededError,
-    WrongPasswordError,
-)
-from sandyard.platform.accounts.model import (
-    PASSWORD_CHANGED,
-    Account,
-    OtherAdmins,
-    change_password,
-    delete_account,
-    end_logins,
-    hash_token,
-    login_failed,
-    login_succeeded,
-    normalize_email,
-    rehash_password,
-    request_reset,
-    reset_password,
-    update_profile,
-)
+from sandyard.platform.accounts.model import PASSWORD_CHANGED, Account, OtherAdmins, login_failed
 from sandyard.platform.entities.apply import apply_all, change
 from sandyard.platform.entities.model import FieldChanges
 from sandyard.platform.notifications.model import Notification, create_notification
@@ -57,11 +36,11 @@ class Accounts:
         )
         if account is None:
             await self._context.passwords.hash(password)  # costs as much as a verification
-            raise InvalidCredentialsError
+            raise errors.InvalidCredentialsError
         is_right = await self._context.passwords.verify(password, account.password_hash)
         if not is_right or not account.is_active:
             self._log_failure(account, is_right=is_right, address=address)
-            raise InvalidCredentialsError
+            raise errors.InvalidCredentialsError
         await self._context.login_limiter.forgive(admission)
         await self._context.login_limiter.remember(account.account_id, address=address)
         cause = self._context.cause(actor("account", account.account_id))
@@ -76,13 +55,13 @@ class Accounts:
         await change(
             self._store,
             lambda: self.get_account(principal.account_id),
-            lambda account: end_logins(account, cause),
+            lambda account: model.end_logins(account, cause),
             lock=self._locks.of(principal.account_id),
         )
 
     async def forgot_password(self, *, email: str, address: str) -> None:
         """Mail a reset token, if the address has an account and was not sent one just now."""
-        email = normalize_email(email)
+        email = model.normalize_email(email)
         await self._context.rate_limiter.hit("mail", account=email, address=address)
         cause = self._context.cause(actor("anonymous"))
         self._context.background.start(self._send_reset(email, cause), action="forgot_password")
@@ -94,11 +73,11 @@ class Accounts:
         at = self._context.cause(actor("anonymous"))
 
         async def decide() -> tuple[Transition[Account], Transition[Notification]]:
-            account = await self._store.find_by_reset_token(hash_token(token))
+            account = await self._store.find_by_reset_token(model.hash_token(token))
             if account is None:
-                raise InvalidResetTokenError
+                raise errors.InvalidResetTokenError
             cause = replace(at, actor=actor("account", account.account_id))
-            decided = reset_password(account, token, password_hash, cause)
+            decided = model.reset_password(account, token, password_hash, cause)
             return decided, _password_notification(account, cause)
 
         reset, _ = await apply_all(self._store, decide)
@@ -115,7 +94,7 @@ class Accounts:
 
         async def decide() -> tuple[Transition[Account], Transition[Notification]]:
             account = await self._verified(account_id, current_password)
-            decided = change_password(account, password_hash, cause)
+            decided = model.change_password(account, password_hash, cause)
             return decided, _password_notification(account, cause)
 
         async with self._locks.of(account_id):
@@ -127,14 +106,14 @@ class Accounts:
         LastAdminError, LoginNeededError with an API key."""
         account_id = principal.account_id
         if principal.key_id is not None:
-            raise LoginNeededError
+            raise errors.LoginNeededError
         await self._context.rate_limiter.hit("change", account=account_id, address=address)
         cause = self._context.cause(principal.actor)
 
         async def decide() -> tuple[Transition[Account]]:
             account = await self._verified(account_id, password)
             others = await self._store.read_fact(OtherAdmins(account_id))
-            return (delete_account(account, others, cause),)
+            return (model.delete_account(account, others, cause),)
 
         async with self._locks.of(account_id):
             await apply_all(self._store, decide)
@@ -142,14 +121,14 @@ class Accounts:
     async def get_account(self, account_id: str) -> Account:
         account = await self._store.find_account(account_id)
         if account is None:
-            raise AccountNotFoundError
+            raise errors.AccountNotFoundError
         return account
 
     async def _verified(self, account_id: str, password: str) -> Account:
         """The account; WrongPasswordError if this is not its password."""
         account = await self.get_account(account_id)
         if not await self._context.passwords.verify(password, account.password_hash):
-            raise WrongPasswordError
+            raise errors.WrongPasswordError
         return account
 
     async def update_profile(self, principal: Principal, changes: FieldChanges) -> Account:
@@ -157,18 +136,18 @@ class Accounts:
         return await change(
             self._store,
             lambda: self.get_account(principal.account_id),
-            lambda account: update_profile(account, changes, cause),
+            lambda account: model.update_profile(account, changes, cause),
             lock=self._locks.of(principal.account_id),
         )
 
     async def _log_success(
         self, account: Account, password: str, cause: Cause, address: str
     ) -> None:
-        extra_events = [login_succeeded(account, cause, address=address)]
+        extra_events = [model.login_succeeded(account, cause, address=address)]
         await self._store.touch_login(account.account_id, now=cause.at)
         if self._context.passwords.is_outdated(account.password_hash):
             password_hash = await self._context.passwords.hash(password)
-            rehashed = rehash_password(account, password_hash, cause)
+            rehashed = model.rehash_password(account, password_hash, cause)
             if await self._store.apply(rehashed, extra_events=extra_events):
                 return
         await self._store.apply(extra_events=extra_events)
@@ -190,10 +169,10 @@ class Accounts:
         requested = await change(
             self._store,
             lambda: self.get_account(account_id),
-            lambda found: request_reset(found, token, cause),
+            lambda found: model.request_reset(found, token, cause),
             lock=self._locks.of(account_id),
         )
-        if requested.reset_token != hash_token(token):
+        if requested.reset_token != model.hash_token(token):
             return
         await self._context.mailer.send(
             self._context.email_templates.reset(email=email, username=account.username, token=token)

@@ -109,12 +109,10 @@ def activate_key(key: AccountKey, cause: Cause) -> Transition[AccountKey] | None
 
 
 def deactivate_key(key: AccountKey, cause: Cause) -> Transition[AccountKey] | None:
-    """The key is invalid until it is activated again."""
     return updated(key, replace(key, is_active=False), "key.deactivated", cause)
 
 
 def revoke_key(key: AccountKey, cause: Cause) -> Transition[AccountKey]:
-    """Permanently."""
     revoked = replace(key, is_active=False, deleted_at=cause.at, updated_at=cause.at)
     return changed(key, revoked, "key.revoked", cause)
 

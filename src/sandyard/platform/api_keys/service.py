@@ -2,18 +2,9 @@
 
 from sandyard.kit.ids import account_api_key, e2b_api_key, resource_id
 from sandyard.platform.access.principal import Principal
+from sandyard.platform.api_keys import model
 from sandyard.platform.api_keys.errors import KeyNotFoundError
-from sandyard.platform.api_keys.model import (
-    AccountKey,
-    KeyFormat,
-    NewKey,
-    activate_key,
-    create_key,
-    deactivate_key,
-    new_key_notice,
-    revoke_key,
-    update_key,
-)
+from sandyard.platform.api_keys.model import AccountKey, KeyFormat, NewKey
 from sandyard.platform.entities.apply import OwnedStore
 from sandyard.platform.entities.model import FieldChanges
 from sandyard.platform.entities.service import OwnedEntities
@@ -33,11 +24,11 @@ class AccountKeys(OwnedEntities[AccountKey, OwnedStore[AccountKey]]):
         KeyMakesNoKeysError, ExpiryPassedError."""
         cause = self._cause(principal)
         api_key = _MAKE[new.format]()
-        made = create_key(
+        made = model.create_key(
             new, key_id=resource_id("key"), api_key=api_key, by=principal, cause=cause
         )
         notification = create_notification(
-            new_key_notice(made.result),
+            model.new_key_notice(made.result),
             notification_id=resource_id("not"),
             account_id=principal.account_id,
             cause=cause,
@@ -48,16 +39,14 @@ class AccountKeys(OwnedEntities[AccountKey, OwnedStore[AccountKey]]):
     async def update(self, principal: Principal, key_id: str, changes: FieldChanges) -> AccountKey:
         """Change the given fields; KeyNameTakenError."""
         return await self._change(
-            principal, key_id, lambda key, cause: update_key(key, changes, cause)
+            principal, key_id, lambda key, cause: model.update_key(key, changes, cause)
         )
 
     async def activate(self, principal: Principal, key_id: str) -> AccountKey:
-        return await self._change(principal, key_id, activate_key)
+        return await self._change(principal, key_id, model.activate_key)
 
     async def deactivate(self, principal: Principal, key_id: str) -> AccountKey:
-        """The key is invalid until it is activated again."""
-        return await self._change(principal, key_id, deactivate_key)
+        return await self._change(principal, key_id, model.deactivate_key)
 
     async def delete(self, principal: Principal, key_id: str) -> None:
-        """The key is invalid from the next request on."""
-        await self._change(principal, key_id, revoke_key)
+        await self._change(principal, key_id, model.revoke_key)

@@ -39,11 +39,9 @@ class BillingStore(Protocol):
         """Apply all of them with their events; or nothing and return False, if something has
         changed since it was read, a day to be billed already has a bill, or there is no such
         account."""
-        ...
 
     async def unbilled(self, *, after: int, limit: int) -> Sequence[tuple[int, Usage]]:
         """Usages not billed to their end, ordered by number, after this one."""
-        ...
 
     async def find_usage(self, usage_id: str) -> Usage | None: ...
 
@@ -51,12 +49,10 @@ class BillingStore(Protocol):
 
     async def bills_of(self, usage_ids: Sequence[str]) -> Mapping[str, Sequence[Bill]]:
         """The bills of each usage."""
-        ...
 
     async def spendings(self, month: date) -> Sequence[Spending]:
         """For the accounts with a threshold that were not warned since this day, the first of the
         month."""
-        ...
 
     async def usages_between(
         self,
@@ -68,11 +64,9 @@ class BillingStore(Protocol):
         sandbox_id: str | None,
     ) -> UsagesBetween:
         """The account's usages in this period, each once; of one sandbox only if it is given."""
-        ...
 
     async def with_snapshot(self, account_id: str) -> Sequence[Sandbox]:
         """The account's sandboxes that have a snapshot."""
-        ...
 
     async def page(self, account_id: str, listing: Listing[BillQuery]) -> Page[Bill]: ...
 
@@ -80,4 +74,3 @@ class BillingStore(Protocol):
 
     def bills(self, account_id: str, query: BillQuery) -> AsyncIterator[Sequence[Bill]]:
         """All bills, the earliest day first, in batches of bounded size."""
-        ...

@@ -29,11 +29,9 @@ class TransitionStore(Protocol):
     ) -> bool:
         """Apply all of them with their events; or nothing and return False, if something has
         changed since it was read."""
-        ...
 
     async def read_fact(self, about: Fact) -> Fact:
         """The current fact; `about` only identifies it."""
-        ...
 
 
 class OwnedStore(TransitionStore, Protocol[E]):

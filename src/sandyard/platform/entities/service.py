@@ -38,7 +38,6 @@ class OwnedEntities(Generic[E, S]):
         return found
 
     async def get(self, account_id: str, entity_id: str) -> E:
-        """Raises `not_found`."""
         found = await self.find(account_id, entity_id)
         if found is None:
             raise self.not_found
@@ -50,7 +49,6 @@ class OwnedEntities(Generic[E, S]):
         entity_id: str,
         decide: Callable[[E, Cause], Transition[E] | None],
     ) -> E:
-        """The entity after the change."""
         cause = self._cause(principal)
         return await change(
             self._store,

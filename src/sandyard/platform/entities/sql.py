@@ -45,7 +45,6 @@ class SqlListing(Generic[E]):
         )
 
     def matching(self, only: Any) -> list[Condition]:
-        """The conditions of a filter."""
         values = {each.name: getattr(only, each.name) for each in fields(only)}
         return [self._condition(name, value) for name, value in values.items() if value is not None]
 
@@ -59,8 +58,6 @@ class SqlListing(Generic[E]):
 
 
 class SqlOwnedStore(SqlEntityStore, Generic[E]):
-    """Entities of accounts."""
-
     listing: SqlListing[E]
     cursor_name: ClassVar[str]
     """Cursors of other listings are invalid."""

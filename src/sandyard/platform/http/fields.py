@@ -134,7 +134,6 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     def sent(self) -> Any:
-        """The fields that were sent, with their values."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
 

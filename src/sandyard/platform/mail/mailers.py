@@ -33,7 +33,6 @@ class Mail:
 class Mailer(Protocol):
     async def send(self, mail: Mail) -> None:
         """Deliver the mail; on return it has been handed over durably."""
-        ...
 
 
 class FileOutbox:

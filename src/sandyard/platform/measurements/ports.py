@@ -13,14 +13,11 @@ class MeasurementStore(Protocol):
 
     async def page(self, sandbox_id: str, *, limit: int, cursor: str | None) -> Page[Measurement]:
         """The sandbox's samples, the latest first."""
-        ...
 
     async def buckets(
         self, sandbox_id: str, *, start: datetime, end: datetime, bucket_sec: int
     ) -> Sequence[MeasurementBucket]:
         """Samples from `start` up to before `end`, by bucket, in order of time."""
-        ...
 
     async def remove_before(self, moment: datetime, *, limit: int) -> int:
         """Remove up to `limit` older samples; returns how many."""
-        ...

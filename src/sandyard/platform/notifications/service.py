@@ -18,7 +18,6 @@ class NotificationStore(OwnedStore[Notification], Protocol):
 
     async def active_accounts(self) -> Sequence[str]:
         """The ids of all accounts that a broadcast reaches."""
-        ...
 
 
 class NotificationNotFoundError(NotFoundError):

@@ -30,20 +30,16 @@ class ProjectStore(OwnedStore[Project], Protocol):
     ) -> T:
         """Run `work` with the project. Until it returns, no other process archives or deletes
         it."""
-        ...
 
     async def deleted_projects(self, project_ids: Collection[str]) -> AbstractSet[str]:
         """Those that were deleted, of any account; unknown ids are not among them."""
-        ...
 
     async def uncleared_projects(self, *, after: str, limit: int) -> Sequence[str]:
         """The next deleted projects of which other parts may have data, ordered by id; no other row
         is read."""
-        ...
 
     async def clear_projects(self, project_ids: Collection[str], *, at: datetime) -> None:
         """Mark that no data of these is left in other parts."""
-        ...
 
 
 class Projects(OwnedEntities[Project, ProjectStore]):

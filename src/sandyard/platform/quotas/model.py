@@ -34,11 +34,9 @@ class CountQuota:
     is_used_up: bool = False
 
     def with_count(self, count: int) -> "CountQuota":
-        """The same with this count."""
         return replace(self, is_used_up=count >= self.limit)
 
     def require(self, error: type[ConflictError]) -> None:
-        """Raise the error, with the limit, if it is reached."""
         if self.is_used_up:
             message = f"{error().message} The limit is {self.limit}."
             raise error(message, details={"limit": self.limit})
@@ -79,7 +77,6 @@ class QuotaCheck:
     exceeded: Mapping[str, Mapping[str, float]]
 
     def require(self, error: type[ConflictError]) -> None:
-        """Raise the error, with the numbers, if the quota would be exceeded."""
         if self.exceeded:
             raise exceeded(self.exceeded, error)
 

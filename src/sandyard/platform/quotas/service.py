@@ -19,7 +19,6 @@ class Quotas:
         self._sources.append(source)
 
     async def of_account(self, account_id: str) -> Sequence[ResourceQuota]:
-        """In the order in which the sources were added."""
         return [each for source in self._sources for each in await source(account_id)]
 
 

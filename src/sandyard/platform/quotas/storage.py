@@ -14,11 +14,9 @@ StorageSource = Callable[[str], Awaitable[int]]
 class ResourceCounter(Protocol):
     async def in_use(self, account_id: str, *, workspace_gb: float) -> Resources:
         """By the account's sandboxes that are starting or running, and its stored files."""
-        ...
 
     async def snapshot_bytes(self, account_id: str) -> int:
         """The size of all its snapshots."""
-        ...
 
 
 class StorageQuota:
@@ -35,7 +33,6 @@ class StorageQuota:
         self._sources.append(source)
 
     async def elsewhere_gb(self, account_id: str) -> float:
-        """What the other sources have."""
         return sum([await source(account_id) for source in self._sources]) / GIGABYTE
 
     async def quota(self, account_id: str) -> ResourceQuota:
@@ -44,7 +41,6 @@ class StorageQuota:
         return ResourceQuota("storage_gb", round(stored_gb, 6), self._limit_gb)
 
     async def left_bytes(self, account_id: str) -> int:
-        """What the account may still store."""
         in_use = (await self.quota(account_id)).in_use
         return max(0, int((self._limit_gb - in_use) * GIGABYTE))
 

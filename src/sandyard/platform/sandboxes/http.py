@@ -16,6 +16,7 @@ from sandyard.platform.access.open_streams import stream_end, until_over
 from sandyard.platform.access.routes import Caller, admin_routes, run_routes
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.http.fields import OfProject, OfTemplate, Search
+from sandyard.platform.sandboxes import schemas
 from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
@@ -25,18 +26,6 @@ from sandyard.platform.sandboxes.model import (
 )
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
 from sandyard.platform.sandboxes.runs.programs import SandboxPrograms
-from sandyard.platform.sandboxes.schemas import (
-    EgressAnswer,
-    EndBody,
-    ExtendBody,
-    LogsAnswer,
-    NewSandboxBody,
-    SandboxAnswer,
-    SandboxChangesBody,
-    SandboxPage,
-    SandboxStatus,
-    StartBody,
-)
 from sandyard.platform.sandboxes.service import Sandboxes
 
 SandboxId = Annotated[str, Path(description="The id from the response that created it")]
@@ -46,7 +35,7 @@ Follow = Annotated[bool, Query(description="Stream new lines as text until the r
 
 _LOGS_ANSWER: dict[int | str, dict[str, Any]] = {
     200: {
-        "model": LogsAnswer,
+        "model": schemas.LogsAnswer,
         "description": "The last lines; as text, one by one, if they are followed",
         "content": {
             "text/plain": {
@@ -100,7 +89,7 @@ def create_sandboxes_router(
 
             return StreamingResponse(text(), media_type="text/plain")
         tail = await programs.tail_logs(sandbox_id, account_id=account_id, lines=lines)
-        body = LogsAnswer(sandbox_id=sandbox_id, lines=list(tail))
+        body = schemas.LogsAnswer(sandbox_id=sandbox_id, lines=list(tail))
         return Response(body.model_dump_json(), media_type="application/json")
 
     return routes.router
@@ -113,8 +102,8 @@ def create_admin_sandboxes_router(
 
     @routes.post("/{sandbox_id}/end", "End any sandbox", 404, 409)
     async def end_sandbox(
-        request: Request, sandbox_id: SandboxId, body: EndBody, admin: Caller
-    ) -> SandboxAnswer:
+        request: Request, sandbox_id: SandboxId, body: schemas.EndBody, admin: Caller
+    ) -> schemas.SandboxAnswer:
         """Its owner is notified, with the reason, and requests do not wake it again. On the node
         that runs it, it is stopped and its files are kept. If its node is gone for good, it ends as
         of its last heartbeat, frees its quota, and can be started on another node without the files
@@ -129,39 +118,41 @@ def create_admin_sandboxes_router(
 
 def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     @routes.post("", "Create a sandbox", 409, status_code=201)
-    async def create_sandbox(caller: Caller, body: NewSandboxBody) -> SandboxAnswer:
+    async def create_sandbox(caller: Caller, body: schemas.NewSandboxBody) -> schemas.SandboxAnswer:
         """Creates a sandbox from a template, in a project. It runs after it is started."""
         made = await sandboxes.create(NewSandbox(**body.model_dump()), by=caller)
-        return SandboxAnswer.of(PricedSandbox(made.sandbox, Decimal(0), sandboxes.currency))
+        return schemas.SandboxAnswer.of(PricedSandbox(made.sandbox, Decimal(0), sandboxes.currency))
 
     @routes.get("", "List sandboxes")
     async def list_sandboxes(
         caller: Caller,
-        status: Annotated[SandboxStatus | None, Query(description="Only this status")] = None,
+        status: Annotated[
+            schemas.SandboxStatus | None, Query(description="Only this status")
+        ] = None,
         project_id: OfProject = None,
         template_id: OfTemplate = None,
         q: Search = None,
         sort: Annotated[Sort, Query(description="`-` before a name: descending")] = "-created_at",
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
-    ) -> SandboxPage:
+    ) -> schemas.SandboxPage:
         """Your sandboxes, including recycled ones, with their cost so far."""
         only = SandboxFilter(status, project_id, template_id, q)
         listing = Listing(only, sort, limit, cursor)
         page = await sandboxes.list(listing, account_id=caller.account_id)
         priced = Page(await sandboxes.with_costs(page.items), page.next_cursor)
-        return SandboxPage.of(priced, SandboxAnswer.of)
+        return schemas.SandboxPage.of(priced, schemas.SandboxAnswer.of)
 
     @routes.get("/{sandbox_id}", "Get a sandbox", 404)
-    async def get_sandbox(caller: Caller, sandbox_id: SandboxId) -> SandboxAnswer:
+    async def get_sandbox(caller: Caller, sandbox_id: SandboxId) -> schemas.SandboxAnswer:
         """Its state, its address, and its cost so far."""
         found = await sandboxes.get(sandbox_id, account_id=caller.account_id)
         return await _priced_answer(sandboxes, found)
 
     @routes.patch("/{sandbox_id}", "Change a sandbox", 404, 409)
     async def update_sandbox(
-        caller: Caller, sandbox_id: SandboxId, body: SandboxChangesBody
-    ) -> SandboxAnswer:
+        caller: Caller, sandbox_id: SandboxId, body: schemas.SandboxChangesBody
+    ) -> schemas.SandboxAnswer:
         """Name, description, project and access can be changed at any time, resources only while it
         does not run. Earlier usage stays with its previous project."""
         changed = await sandboxes.change(sandbox_id, Changes(body.sent()), by=caller)
@@ -170,27 +161,27 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
 
 def _add_egress(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     @routes.get("/{sandbox_id}/egress", "Get a sandbox's outgoing connections", 404, 409)
-    async def get_sandbox_egress(caller: Caller, sandbox_id: SandboxId) -> EgressAnswer:
+    async def get_sandbox_egress(caller: Caller, sandbox_id: SandboxId) -> schemas.EgressAnswer:
         """The outgoing connections of its last run: counters, and the blocked hosts."""
         report = await sandboxes.egress_report(sandbox_id, account_id=caller.account_id)
-        return EgressAnswer.of(report, sandbox_id=sandbox_id)
+        return schemas.EgressAnswer.of(report, sandbox_id=sandbox_id)
 
 
 def _add_program(routes: GuardedRoutes, sandboxes: Sandboxes, programs: SandboxPrograms) -> None:
     @routes.post("/{sandbox_id}/program/start", "Start a sandbox's program", 404, 409)
-    async def start_program(caller: Caller, sandbox_id: SandboxId) -> SandboxAnswer:
+    async def start_program(caller: Caller, sandbox_id: SandboxId) -> schemas.SandboxAnswer:
         """Returns when it listens, has failed, or does not listen in time: `program` says which. A
         program that runs is left as it is."""
         return await _priced_answer(sandboxes, await programs.start(sandbox_id, by=caller))
 
     @routes.post("/{sandbox_id}/program/restart", "Restart a sandbox's program", 404, 409)
-    async def restart_program(caller: Caller, sandbox_id: SandboxId) -> SandboxAnswer:
+    async def restart_program(caller: Caller, sandbox_id: SandboxId) -> schemas.SandboxAnswer:
         """With the files and variables as they are now; returns as its start. The machine and its
         other processes stay."""
         return await _priced_answer(sandboxes, await programs.restart(sandbox_id, by=caller))
 
     @routes.post("/{sandbox_id}/program/stop", "Stop a sandbox's program", 404, 409)
-    async def stop_program(caller: Caller, sandbox_id: SandboxId) -> SandboxAnswer:
+    async def stop_program(caller: Caller, sandbox_id: SandboxId) -> schemas.SandboxAnswer:
         """The sandbox stays up, and can be entered. The program stays stopped until it is started
         by a call."""
         return await _priced_answer(sandboxes, await programs.stop(sandbox_id, by=caller))
@@ -202,8 +193,10 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes, deadlines: Deadlin
         request: Request,
         caller: Caller,
         sandbox_id: SandboxId,
-        body: Annotated[StartBody | None, Body(examples=[example_of(StartBody)])] = None,
-    ) -> SandboxAnswer:
+        body: Annotated[
+            schemas.StartBody | None, Body(examples=[example_of(schemas.StartBody)])
+        ] = None,
+    ) -> schemas.SandboxAnswer:
         """Returns when it runs, with its stored files, and its program serves at `preview_url` or
         has failed: `program` says which. If the machine can't be made, or its files can't be
         fetched, the error is a 409 whose code says why, and the sandbox is `stopped`."""
@@ -214,8 +207,8 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes, deadlines: Deadlin
 
     @routes.post("/{sandbox_id}/extend", "Extend a sandbox's run", 404, 409)
     async def extend_sandbox(
-        request: Request, caller: Caller, sandbox_id: SandboxId, body: ExtendBody
-    ) -> SandboxAnswer:
+        request: Request, caller: Caller, sandbox_id: SandboxId, body: schemas.ExtendBody
+    ) -> schemas.SandboxAnswer:
         """Moves its deadline, `timeout_at`, at most 7 days from now; a later one stays."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "extend"}
         extended = await deadlines.extend(sandbox_id, seconds=body.seconds, by=caller)
@@ -224,7 +217,7 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes, deadlines: Deadlin
     @routes.post("/{sandbox_id}/stop", "Stop a sandbox", 404, 409)
     async def stop_sandbox(
         request: Request, caller: Caller, sandbox_id: SandboxId
-    ) -> SandboxAnswer:
+    ) -> schemas.SandboxAnswer:
         """Its files are kept. Stopping a sandbox that does not run changes nothing."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "stop"}
         return await _priced_answer(sandboxes, await sandboxes.stop(sandbox_id, by=caller))
@@ -232,13 +225,12 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes, deadlines: Deadlin
     @routes.delete("/{sandbox_id}", "Recycle a sandbox", 404, 409)
     async def recycle_sandbox(
         request: Request, caller: Caller, sandbox_id: SandboxId
-    ) -> SandboxAnswer:
+    ) -> schemas.SandboxAnswer:
         """Stops it and deletes its files for good. Its usage and bills stay."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "recycle"}
         return await _priced_answer(sandboxes, await sandboxes.recycle(sandbox_id, by=caller))
 
 
-async def _priced_answer(sandboxes: Sandboxes, sandbox: Sandbox) -> SandboxAnswer:
-    """The sandbox with its cost so far."""
+async def _priced_answer(sandboxes: Sandboxes, sandbox: Sandbox) -> schemas.SandboxAnswer:
     [priced] = await sandboxes.with_costs([sandbox])
-    return SandboxAnswer.of(priced)
+    return schemas.SandboxAnswer.of(priced)

@@ -15,18 +15,7 @@ from typing import Any, ClassVar
 from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, created
 from sandyard.kit.node import require_here
 from sandyard.platform.quotas.model import CountQuota, QuotaCheck
-from sandyard.platform.sandboxes.errors import (
-    OwnerInactiveError,
-    ProjectNotUsableError,
-    ProjectReadOnlyError,
-    QuotaExceededError,
-    ResourcesTooSmallError,
-    SandboxBusyError,
-    SandboxElsewhereError,
-    SandboxesLimitError,
-    SandboxRecycledError,
-    TemplateNotUsableError,
-)
+from sandyard.platform.sandboxes import errors
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import Consumer
 from sandyard.runtime.guest.program import ProgramPolicy
@@ -156,8 +145,6 @@ class PricedSandbox:
 
 @dataclass(frozen=True, slots=True)
 class SandboxFilter:
-    """Which of an account's sandboxes are listed."""
-
     status: Status | None = None
     project_id: str | None = None
     template_id: str | None = None
@@ -198,7 +185,6 @@ class Changes:
 
     @property
     def moves(self) -> bool:
-        """Whether it moves to a named project."""
         return "project_id" in self.values
 
     @property
@@ -231,7 +217,7 @@ def create_sandbox(
     usable = require_usable(template, account_id)
     state = require_writable(project)
     _require_minimum(usable, cpu=new.cpu_spec, memory_gb=new.memory_spec)
-    quota.require(SandboxesLimitError)
+    quota.require(errors.SandboxesLimitError)
     requested = {each.name: getattr(new, each.name) for each in fields(new)}
     resolved = {
         "project_id": state.project_id,
@@ -265,7 +251,7 @@ def update_sandbox(
     to, if any. None if nothing changes."""
     _require_not_recycled(sandbox)
     if changes.touches_resources and sandbox.is_active:
-        raise SandboxBusyError
+        raise errors.SandboxBusyError
     states = {require_writable(project)}
     if changes.moves:
         states.add(require_writable(target))
@@ -333,7 +319,7 @@ def approve_start(facts: StartFacts, quota: QuotaCheck) -> ApprovedStart | None:
     if sandbox.latest_snapshot_id is None:
         require_usable(facts.template, sandbox.owner_account_id)
     state = require_writable(facts.project)
-    quota.require(QuotaExceededError)
+    quota.require(errors.QuotaExceededError)
     return ApprovedStart(sandbox, (state, quota))
 
 
@@ -342,34 +328,34 @@ def require_files_here(sandbox: Sandbox, *, node: str, has_snapshot: bool) -> No
     still have. `has_snapshot` is whether this node can restore its snapshot."""
     is_stored_here = has_snapshot or sandbox.latest_snapshot_id is None
     if not (is_stored_here and sandbox.has_all_files_stored):
-        require_here(sandbox.node, node=node, error=SandboxElsewhereError)
+        require_here(sandbox.node, node=node, error=errors.SandboxElsewhereError)
 
 
 def require_usable(template: Template | None, account_id: str) -> Template:
     if template is None or not template.is_visible_to(account_id):
-        raise TemplateNotUsableError
+        raise errors.TemplateNotUsableError
     return template
 
 
 def require_writable(project: ProjectState | None) -> ProjectState:
     if project is None:
-        raise ProjectNotUsableError
+        raise errors.ProjectNotUsableError
     if not project.is_owner_active:
-        raise OwnerInactiveError
+        raise errors.OwnerInactiveError
     if project.is_archived:
-        raise ProjectReadOnlyError
+        raise errors.ProjectReadOnlyError
     return project
 
 
 def _require_not_recycled(sandbox: Sandbox) -> None:
     if sandbox.status is Status.RECYCLED:
-        raise SandboxRecycledError
+        raise errors.SandboxRecycledError
 
 
 def _require_minimum(template: Template, *, cpu: float, memory_gb: float) -> None:
     min_cpu, min_memory = template.min_cpu_required, template.min_memory_required
     if cpu < min_cpu or memory_gb < min_memory:
-        raise ResourcesTooSmallError(
+        raise errors.ResourcesTooSmallError(
             f"This template needs at least {min_cpu:g} vCPU and {min_memory:g} GB of memory.",
             details={"min_cpu_required": min_cpu, "min_memory_required": min_memory},
         )

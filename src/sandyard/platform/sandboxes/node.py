@@ -87,5 +87,4 @@ class SandboxNode:
 
 
 def run_id_of(sandbox: Sandbox) -> RunId:
-    """The run id of the sandbox's last attempt."""
     return RunId("sandbox", sandbox.sandbox_id, str(sandbox.attempt))

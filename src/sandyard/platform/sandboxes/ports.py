@@ -25,19 +25,16 @@ class ActiveCounts:
 class TemplateFinder(Protocol):
     async def find(self, account_id: str, template_id: str, /) -> Template | None:
         """The template, if the account may see it."""
-        ...
 
 
 class WarmTemplates(Protocol):
     async def warm_templates(self) -> Sequence[Template]:
         """Templates that have warm machines."""
-        ...
 
 
 class SandboxVariables(Protocol):
     async def of_sandbox(self, sandbox: Sandbox) -> Mapping[str, str]:
         """The variables of its project and of itself, by name."""
-        ...
 
 
 class WritableVariables(SandboxVariables, Protocol):
@@ -45,7 +42,6 @@ class WritableVariables(SandboxVariables, Protocol):
         self, holder_id: str, name: str, value: str, *, is_secret: bool, by: Principal
     ) -> Any:
         """Programs of this sandbox or project that start from now on get it."""
-        ...
 
 
 class SandboxStore(Protocol):
@@ -54,29 +50,23 @@ class SandboxStore(Protocol):
     async def apply(self, *transitions: Transition[Any]) -> bool:
         """Apply all of them with their events; or nothing and return False, if something has
         changed since it was read. Raises SandboxNameTakenError."""
-        ...
 
     async def find(self, sandbox_id: str, *, account_id: str | None = None) -> Sandbox | None:
         """The sandbox, if it is this account's; any account's with None."""
-        ...
 
     async def find_of_active(self, sandbox_id: str) -> Sandbox | None:
         """The sandbox, of any account that is active."""
-        ...
 
     async def find_with_usage(self, sandbox_id: str) -> tuple[Sandbox, Usage | None] | None:
         """The sandbox and its open usage, if it has one."""
-        ...
 
     async def page(self, account_id: str, listing: Listing[SandboxFilter]) -> Page[Sandbox]: ...
 
     async def costs(self, sandbox_ids: Sequence[str], *, now: datetime) -> Mapping[str, Decimal]:
         """The cost of each up to now; none for one that never ran."""
-        ...
 
     async def find_project(self, account_id: str, project_id: str | None) -> ProjectState | None:
         """The account's project; its default one if none is named."""
-        ...
 
     async def read_fact(self, about: CountQuota) -> CountQuota: ...
 
@@ -84,49 +74,38 @@ class SandboxStore(Protocol):
 
     async def active_on(self, node: str) -> Sequence[Sandbox]:
         """Sandboxes that are starting or running there."""
-        ...
 
     async def active_elsewhere(self, node: str, *, unseen_since: datetime) -> Sequence[Sandbox]:
         """Sandboxes starting or running on another node, without a heartbeat since then."""
-        ...
 
     async def count_active(self, *, unseen_since: datetime) -> ActiveCounts:
         """How many sandboxes are starting or running, and how many of those had no heartbeat since
         then."""
-        ...
 
     async def note_seen(self, sandbox_ids: Sequence[str], *, at: datetime) -> None:
         """Record their node's heartbeat, for the other nodes."""
-        ...
 
     async def note_used(self, sandbox_id: str, *, at: datetime) -> None:
         """Record that it is used now, if it is active."""
-        ...
 
     async def active_of_deactivated(self, node: str) -> Sequence[Sandbox]:
         """The node's active sandboxes whose account is deactivated."""
-        ...
 
     async def to_recycle(self, node: str, *, now: datetime) -> Sequence[Sandbox]:
         """Sandboxes of the node or of none whose time is over, and that are recycled then."""
-        ...
 
     async def with_snapshot_until(
         self, moment: datetime, *, limit: int, after: str
     ) -> Sequence[Sandbox]:
         """Sandboxes whose snapshot expires by this time, ordered by id, after this one."""
-        ...
 
     async def with_uncounted_storage(
         self, until: datetime, *, limit: int, after: str
     ) -> Sequence[Sandbox]:
         """Sandboxes whose snapshot's storage up to then is not on usages yet, likewise."""
-        ...
 
     async def referenced_snapshots(self, snapshot_ids: Sequence[str]) -> set[str]:
         """The snapshots that a sandbox has."""
-        ...
 
     async def referenced_archives(self, archive_ids: Sequence[str]) -> set[str]:
         """The archives that a template has, or a sandbox that has not run yet."""
-        ...

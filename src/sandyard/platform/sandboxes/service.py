@@ -15,6 +15,7 @@ from sandyard.platform.access.principal import Principal
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.quotas.model import CountQuota, QuotaCheck, QuotaRequest, ResourceKind
 from sandyard.platform.quotas.storage import StorageQuota
+from sandyard.platform.sandboxes import model
 from sandyard.platform.sandboxes.errors import SandboxChangedError
 from sandyard.platform.sandboxes.model import (
     Changes,
@@ -25,10 +26,6 @@ from sandyard.platform.sandboxes.model import (
     SandboxFilter,
     StartFacts,
     Status,
-    approve_start,
-    create_sandbox,
-    stop_waking,
-    update_sandbox,
 )
 from sandyard.platform.sandboxes.network.enforcement import SandboxNetworks
 from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
@@ -85,7 +82,7 @@ class Sandboxes:
 
         async def decide() -> tuple[ProjectState | None, Transition[Sandbox]]:
             project = await self._store.find_project(by.account_id, new.project_id)
-            return project, create_sandbox(
+            return project, model.create_sandbox(
                 new,
                 sandbox_id=sandbox_id,
                 account_id=by.account_id,
@@ -140,7 +137,6 @@ class Sandboxes:
         return await self._store.page(account_id, listing)
 
     async def with_costs(self, sandboxes: Sequence[Sandbox]) -> Sequence[PricedSandbox]:
-        """Each with its cost so far."""
         ids = [each.sandbox_id for each in sandboxes]
         costs = await self._store.costs(ids, now=self._node.now())
         return [
@@ -155,7 +151,7 @@ class Sandboxes:
             sandbox = await self.get(sandbox_id, account_id=by.account_id)
             self._networks.require_here(sandbox, changes)
             target = changes.values.get("project_id", sandbox.project_id)
-            return sandbox, update_sandbox(
+            return sandbox, model.update_sandbox(
                 sandbox,
                 changes,
                 template=await self._templates.find(by.account_id, sandbox.template_id),
@@ -170,7 +166,6 @@ class Sandboxes:
         return before if made is None else made.result
 
     async def egress_report(self, sandbox_id: str, *, account_id: str) -> EgressReport:
-        """The outgoing traffic and refusals of its last run."""
         sandbox = await self._node.get_started(sandbox_id, account_id=account_id)
         return await self._networks.report(sandbox)
 
@@ -227,7 +222,7 @@ class Sandboxes:
     async def _stop_waking(self, sandbox_id: str, by: Principal) -> Sandbox:
         async def decide() -> tuple[Sandbox, Transition[Sandbox] | None]:
             sandbox = await self.get(sandbox_id, account_id=None)
-            return sandbox, stop_waking(sandbox, self._node.cause(by.actor))
+            return sandbox, model.stop_waking(sandbox, self._node.cause(by.actor))
 
         async with self._locks.of(sandbox_id):
             before, made = await apply_decision(decide, self._apply, busy=SandboxChangedError)
@@ -283,7 +278,6 @@ class Sandboxes:
             await self._recorder.record_ended(sandbox, ended, actor=actor, reason=reason)
 
     async def close(self) -> None:
-        """Drop the starts in progress; the next server continues them."""
         await self._starts.close()
 
     async def _begin_start(
@@ -299,7 +293,7 @@ class Sandboxes:
             facts = known or await self._read_facts(sandbox_id, by.account_id)
             known = None  # a second decision reads again
             sandbox = facts.sandbox
-            approved = approve_start(facts, await self._check_quota(sandbox))
+            approved = model.approve_start(facts, await self._check_quota(sandbox))
             if approved is None:
                 self._node.require_here(sandbox)
                 return facts, None

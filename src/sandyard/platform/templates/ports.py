@@ -10,7 +10,6 @@ from sandyard.platform.templates.model import Template
 class RootFileSystems(Protocol):
     async def names(self) -> AbstractSet[str]:
         """The names of the root file systems available to sandboxes here."""
-        ...
 
 
 class TemplateStore(OwnedStore[Template], Protocol):
@@ -18,4 +17,3 @@ class TemplateStore(OwnedStore[Template], Protocol):
 
     async def official_names(self) -> AbstractSet[str]:
         """The names of official templates, including deleted ones."""
-        ...

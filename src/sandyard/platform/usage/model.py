@@ -154,8 +154,6 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class DayShare:
-    """The share of one UTC day in a usage."""
-
     day: date
     consumed: Consumption
 
@@ -201,7 +199,6 @@ def cap_usage(usage: Usage, *, deadline_at: datetime, cause: Cause) -> Transitio
 
 
 def move_usage_deadline(usage: Usage, deadline_at: datetime, *, cause: Cause) -> Transition[Usage]:
-    """Move its deadline, after which it does not count."""
     moved = replace(usage, deadline_at=deadline_at)
     return changed(usage, moved, "usage.deadline_moved", cause)
 
@@ -274,7 +271,6 @@ def record_storage(usage: Usage, *, cause: Cause) -> Transition[Usage]:
 
 
 def mark_billed(usage: Usage, *, cause: Cause) -> Transition[Usage]:
-    """All of it is on bills."""
     return changed(usage, replace(usage, is_billed=True), "usage.billed", cause)
 
 

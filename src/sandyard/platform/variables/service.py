@@ -27,7 +27,6 @@ class VariableStore(TransitionStore, Protocol):
 
     async def of_holders(self, holder_ids: Sequence[str]) -> Sequence[Variable]:
         """All variables of these projects and sandboxes, by name."""
-        ...
 
     async def page(self, listing: Listing[VariableFilter]) -> Page[Variable]: ...
 
@@ -39,7 +38,6 @@ class ParentResources(Protocol):
 
     async def require(self, holder_id: str, *, account_id: str, is_changed: bool) -> None:
         """Raise unless this is the account's and, with `is_changed`, may be changed."""
-        ...
 
 
 class ParentProjects:

@@ -227,7 +227,6 @@ class Account(Protocol):
     @property
     def actor(self) -> str:
         """The actor in events."""
-        ...
 
 
 Caller = Annotated[Account, Depends(caller_of)]

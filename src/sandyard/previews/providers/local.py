@@ -11,13 +11,7 @@ from sandyard.kit.clock import utc_time
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.ids import holder_id
 from sandyard.kit.node import require_here
-from sandyard.previews.errors import (
-    PreviewElsewhereError,
-    ProviderCanNotStartError,
-    ProviderTimeoutError,
-    ProviderTroubleError,
-    SandboxGoneError,
-)
+from sandyard.previews import errors
 from sandyard.previews.ports import PreviewSandbox
 from sandyard.previews.providers.site_server import SITE_SERVER
 from sandyard.runtime.errors import (
@@ -77,17 +71,17 @@ class LocalPreviewProvider:
                 await self.runtime.check()
                 return self._sandbox(await self.runtime.start(run_id, _program(files), limits))
             except AttemptEndedError as error:
-                raise SandboxGoneError from error
+                raise errors.SandboxGoneError from error
             except StartFailedError as error:
                 await self._clear(run_id)
-                raise ProviderCanNotStartError(reason=f"{error.code}: {error}") from error
+                raise errors.ProviderCanNotStartError(reason=f"{error.code}: {error}") from error
             except IsolationMissingError as error:
-                raise ProviderCanNotStartError(error.message) from error
+                raise errors.ProviderCanNotStartError(error.message) from error
 
     async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
         try:
             return await self.get(_sandbox_id(RunId("preview", project_id, attempt)))
-        except SandboxGoneError:
+        except errors.SandboxGoneError:
             return None
 
     async def get(self, sandbox_id: str) -> PreviewSandbox:
@@ -114,7 +108,7 @@ class LocalPreviewProvider:
     async def kill(self, sandbox_id: str) -> None:
         try:
             run_id = self._run_id(sandbox_id)
-        except SandboxGoneError:
+        except errors.SandboxGoneError:
             return
         with _translated():
             await self._clear(run_id)
@@ -152,12 +146,12 @@ class LocalPreviewProvider:
             project_id, attempt = sandbox_id.split(".")
             run_id = RunId("preview", project_id, attempt)
         except (ValueError, InvalidRunIdError) as error:
-            raise SandboxGoneError from error
+            raise errors.SandboxGoneError from error
         return self._here(run_id)
 
     def _here(self, run_id: RunId) -> RunId:
         _, _, node = run_id.attempt.partition(_ON_NODE)
-        require_here(node or None, node=self.node, error=PreviewElsewhereError)
+        require_here(node or None, node=self.node, error=errors.PreviewElsewhereError)
         return run_id
 
     async def _get_running(self, run_id: RunId) -> Running:
@@ -166,11 +160,11 @@ class LocalPreviewProvider:
         with _translated():
             while isinstance(run := await self.runtime.refresh(run_id), Starting):
                 if time.monotonic() > until:
-                    raise ProviderTimeoutError(reason=f"{run_id} is still starting")
+                    raise errors.ProviderTimeoutError(reason=f"{run_id} is still starting")
                 await asyncio.sleep(_POLL_SEC)
         if isinstance(run, Running):
             return run
-        raise SandboxGoneError
+        raise errors.SandboxGoneError
 
     async def _clear(self, run_id: RunId) -> None:
         """Stop it and delete its data; concurrent calls are fine."""
@@ -190,11 +184,11 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except (RunNotFoundError, NotRunningError) as error:
-        raise SandboxGoneError from error
-    except ProviderTroubleError:
+        raise errors.SandboxGoneError from error
+    except errors.ProviderTroubleError:
         raise
     except UnavailableError as error:
-        raise ProviderTroubleError(
+        raise errors.ProviderTroubleError(
             error.message, retry_after=error.retry_after, reason=error.reason
         ) from error
 

@@ -11,15 +11,7 @@ from datetime import datetime, timedelta
 from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import holder_id
-from sandyard.previews.errors import (
-    ProviderFailedError,
-    ProviderKeyRefusedError,
-    ProviderRateLimitedError,
-    ProviderTimeoutError,
-    ProviderTroubleError,
-    ProviderUnreachableError,
-    SandboxGoneError,
-)
+from sandyard.previews import errors
 from sandyard.previews.ports import PreviewSandbox
 from sandyard.previews.providers.site_server import SITE_SERVER
 from sandyard.runtime.remote.envd import Envd
@@ -69,7 +61,7 @@ class RemotePreviewProvider:
         try:
             await self._update(access, files, ())
             return await self.get(access.machine_id)
-        except ProviderTroubleError as error:
+        except errors.ProviderTroubleError as error:
             error.made_nothing = False  # whatever failed here, the machine exists
             raise
 
@@ -78,7 +70,7 @@ class RemotePreviewProvider:
         for found in await self.machines.list_by_metadata(_metadata(project_id, attempt)):
             try:
                 return await self.get(found.machine_id)
-            except SandboxGoneError:
+            except errors.SandboxGoneError:
                 continue
         return None
 
@@ -99,7 +91,7 @@ class RemotePreviewProvider:
     async def kill(self, sandbox_id: str) -> None:
         try:
             _check_id(sandbox_id)
-        except SandboxGoneError:
+        except errors.SandboxGoneError:
             return
         await self.machines.kill(sandbox_id)
 
@@ -163,20 +155,19 @@ def in_the_way(written: Mapping[str, bytes], deleted: Collection[str]) -> set[st
     return folders | set(deleted)
 
 
-_TROUBLES: Mapping[Trouble, type[ProviderTroubleError]] = {
-    "key_refused": ProviderKeyRefusedError,
-    "failed": ProviderFailedError,
-    "unreachable": ProviderUnreachableError,
-    "timeout": ProviderTimeoutError,
-    "rate_limited": ProviderRateLimitedError,
+_TROUBLES: Mapping[Trouble, type[errors.ProviderTroubleError]] = {
+    "key_refused": errors.ProviderKeyRefusedError,
+    "failed": errors.ProviderFailedError,
+    "unreachable": errors.ProviderUnreachableError,
+    "timeout": errors.ProviderTimeoutError,
+    "rate_limited": errors.ProviderRateLimitedError,
 }
 
 
 def translation(error: CallError) -> SandyardError:
-    """A failed call as one of our errors."""
     if error.trouble == "gone":
-        return SandboxGoneError()
-    kind = _TROUBLES.get(error.trouble, ProviderTroubleError)
+        return errors.SandboxGoneError()
+    kind = _TROUBLES.get(error.trouble, errors.ProviderTroubleError)
     retry_after = error.retry_after if error.trouble == "rate_limited" else None
     ours = kind(retry_after=retry_after, reason=error.reason)
     if not error.was_sent:
@@ -207,4 +198,4 @@ def _metadata(project_id: str, attempt: str) -> dict[str, str]:
 def _check_id(sandbox_id: str) -> None:
     """An id of another format belongs to another provider's machine, which is not there."""
     if not _MACHINE_ID.fullmatch(sandbox_id):
-        raise SandboxGoneError
+        raise errors.SandboxGoneError

@@ -18,19 +18,12 @@ from sandyard.kit.sql.events import EventWriter
 from sandyard.kit.sql.transitions import SqlTransitions
 from sandyard.previews.errors import MigrationRefusedError
 from sandyard.previews.model import stored_anew
-from sandyard.previews.stores.tables import (
-    OLD_COLUMNS,
-    SCHEMA,
-    PreviewTable,
-    events,
-    has_old_columns,
-    migrated_info,
-    previews,
-)
+from sandyard.previews.stores import tables
+from sandyard.previews.stores.tables import previews
 
 _preview = previews.c
 _PAGE = 500
-_ROWS = PreviewTable()
+_ROWS = tables.PreviewTable()
 
 Progress = Callable[[int], None]
 
@@ -47,7 +40,7 @@ class OldColumns:
     def __init__(self, database: Database, *, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._transitions = SqlTransitions(database, [_ROWS], EventWriter(events))
+        self._transitions = SqlTransitions(database, [_ROWS], EventWriter(tables.events))
 
     async def count(self) -> int:
         statement = sa.select(sa.func.count()).select_from(previews)
@@ -59,7 +52,7 @@ class OldColumns:
         await self._require_old()
 
         def fill(row: Any, _report: MigrationReport) -> dict[str, Any]:
-            info = migrated_info(row) if row.sandbox_info is None else None
+            info = tables.migrated_info(row) if row.sandbox_info is None else None
             if info is None:
                 return {}
             until = _ROWS.preview_with(row, {"sandbox_info": info}).running_until
@@ -73,7 +66,7 @@ class OldColumns:
 
         def compare(row: Any, report: MigrationReport) -> dict[str, Any]:
             info = row.sandbox_info or {}
-            for column in OLD_COLUMNS:
+            for column in tables.OLD_COLUMNS:
                 if (info.get(column) or None) != (getattr(row, column) or None):
                     report.differences.append(f"{row.project_id}: {column} differs")
             return {}
@@ -91,8 +84,10 @@ class OldColumns:
             )
 
         def drop(connection: sa.Connection) -> None:
-            for column in OLD_COLUMNS:
-                connection.execute(sa.text(f"ALTER TABLE {SCHEMA}.previews DROP COLUMN {column}"))
+            for column in tables.OLD_COLUMNS:
+                connection.execute(
+                    sa.text(f"ALTER TABLE {tables.SCHEMA}.previews DROP COLUMN {column}")
+                )
 
         await self._database.write(drop)
         return report
@@ -100,7 +95,7 @@ class OldColumns:
     async def rollback(self, progress: Progress) -> MigrationReport:
         """Restore the old columns: if `finish` dropped them, they are filled from `sandbox_info`,
         and what `run` filled in is removed."""
-        if not await self._database.read(has_old_columns):
+        if not await self._database.read(tables.has_old_columns):
             await self._database.write(_add_old)
 
         def restore(row: Any, _report: MigrationReport) -> dict[str, Any]:
@@ -109,7 +104,7 @@ class OldColumns:
                 return {}
             values: dict[str, Any] = {"sandbox_info": None} if info.get("migrated") else {}
             if row.sandbox_id is None and row.preview_url is None:
-                values |= {column: info[column] for column in OLD_COLUMNS}
+                values |= {column: info[column] for column in tables.OLD_COLUMNS}
             return values
 
         return await self._each(restore, progress, kind="preview.rolled_back")
@@ -162,10 +157,12 @@ class OldColumns:
             connection.execute(previews.update().where(is_row).values(**values))
 
     async def _require_old(self) -> None:
-        if not await self._database.read(has_old_columns):
+        if not await self._database.read(tables.has_old_columns):
             raise MigrationRefusedError("The old columns are dropped: the migration is finished.")
 
 
 def _add_old(connection: sa.Connection) -> None:
-    for column in OLD_COLUMNS:
-        connection.execute(sa.text(f"ALTER TABLE {SCHEMA}.previews ADD COLUMN {column} TEXT"))
+    for column in tables.OLD_COLUMNS:
+        connection.execute(
+            sa.text(f"ALTER TABLE {tables.SCHEMA}.previews ADD COLUMN {column} TEXT")
+        )

@@ -18,18 +18,11 @@ from sandyard.kit.sql.transitions import FactReader, SqlTransitions, StaleTransi
 from sandyard.previews.files import FileChanges, ProjectFile
 from sandyard.previews.model import FileQuota, Preview, RunningPreviews
 from sandyard.previews.ports import PageKey
-from sandyard.previews.stores.tables import (
-    OLD_COLUMNS,
-    PreviewTable,
-    Reads,
-    events,
-    has_old_columns,
-    previews,
-    project_files,
-)
+from sandyard.previews.stores import tables
+from sandyard.previews.stores.tables import previews
 
 _preview = previews.c
-_file = project_files.c
+_file = tables.project_files.c
 _at = sa.bindparam("at", type_=UtcTime)
 _touch = (
     previews.update()
@@ -48,10 +41,10 @@ _MOST_CHECKS = 200
 
 
 class SqlPreviewStore:
-    def __init__(self, database: Database, *, reads: Reads = "new") -> None:
+    def __init__(self, database: Database, *, reads: tables.Reads = "new") -> None:
         self._database = database
         self._reads = reads
-        self._events = EventWriter(events)
+        self._events = EventWriter(tables.events)
         self._columns: _Columns | None = None
         self._lookup: BatchedLookup[str, Preview] = BatchedLookup(self._find_by_id)
         self._checks: Batcher[_Check, None] = Batcher(
@@ -157,7 +150,7 @@ class SqlPreviewStore:
 
     async def files(self, project_id: str) -> Sequence[ProjectFile]:
         statement = (
-            sa.select(project_files)
+            sa.select(tables.project_files)
             .where(_file.project_id == project_id, _file.is_deleted.is_(False))
             .order_by(_file.path)
         )
@@ -168,7 +161,7 @@ class SqlPreviewStore:
         self, project_id: str, version: int
     ) -> tuple[Mapping[str, bytes], Sequence[str], int]:
         version_now = sa.select(_preview.files_version).where(_preview.project_id == project_id)
-        newer = sa.select(project_files).where(
+        newer = sa.select(tables.project_files).where(
             _file.project_id == project_id, _file.version > version
         )
 
@@ -205,8 +198,8 @@ class SqlPreviewStore:
             return await run(lambda connection: work(connection, current))
 
     async def _look_up_columns(self) -> "_Columns":
-        has_old = await self._database.read(has_old_columns)
-        table = PreviewTable(has_old=has_old, reads=self._reads)
+        has_old = await self._database.read(tables.has_old_columns)
+        table = tables.PreviewTable(has_old=has_old, reads=self._reads)
         transitions = SqlTransitions(self._database, [table], self._events, facts=_FACTS)
         self._columns = _Columns(table, transitions)
         return self._columns
@@ -218,11 +211,15 @@ class _Columns:
     The most frequent statement is built once, because building takes longer than running it.
     """
 
-    def __init__(self, table: PreviewTable, transitions: SqlTransitions) -> None:
+    def __init__(self, table: tables.PreviewTable, transitions: SqlTransitions) -> None:
         self.table = table
         self.transitions = transitions
         self.select = sa.select(
-            *(column for column in _preview if table.has_old or column.name not in OLD_COLUMNS)
+            *(
+                column
+                for column in _preview
+                if table.has_old or column.name not in tables.OLD_COLUMNS
+            )
         )
         self.find = self.select.where(
             _preview.project_id.in_(sa.bindparam("of_projects", expanding=True))
@@ -260,10 +257,9 @@ def _read_file_quota(connection: sa.Connection, about: FileQuota) -> FileQuota:
 
 
 def _file_bytes(connection: sa.Connection, account_id: str, *, besides: str | None) -> int:
-    """The size of the account's files, except those of one project."""
     statement = (
         sa.select(sa.func.coalesce(sa.func.sum(_file.size), 0))
-        .join_from(previews, project_files, _preview.project_id == _file.project_id)
+        .join_from(previews, tables.project_files, _preview.project_id == _file.project_id)
         .where(_preview.account_id == account_id, _preview.project_id != (besides or ""))
     )
     return int(connection.execute(statement).scalar_one())
@@ -286,12 +282,12 @@ def _remove_files(connection: sa.Connection, before: Preview) -> None:
     )
     if connection.execute(as_seen.with_for_update()).first() is None:
         raise StaleTransitionError
-    connection.execute(project_files.delete().where(_file.project_id == before.project_id))
+    connection.execute(tables.project_files.delete().where(_file.project_id == before.project_id))
 
 
 def _write_files(connection: sa.Connection, after: Preview, files: FileChanges) -> None:
     contents = dict(files.written) | dict.fromkeys(files.deleted, b"")
-    statement = upsert(connection, project_files)
+    statement = upsert(connection, tables.project_files)
     columns = ("content", "size", "is_deleted", "version", "updated_at")
     statement = statement.on_conflict_do_update(
         index_elements=[_file.project_id, _file.path],
@@ -315,7 +311,6 @@ def _write_files(connection: sa.Connection, after: Preview, files: FileChanges) 
 
 
 def _made_by(connection: sa.Connection) -> sa.ColumnElement[str]:
-    """The attempt that created the recorded sandbox."""
     if connection.dialect.name == "sqlite":
         return sa.func.json_extract(_preview.sandbox_info, "$.attempt", type_=sa.String)
     return sa.cast(_preview.sandbox_info.op("->>")("attempt"), sa.String)

@@ -57,8 +57,6 @@ Reads = Literal["new", "old"]
 
 @dataclass(frozen=True, slots=True)
 class PreviewTable(EntityTable[Preview]):
-    """Previews to rows and back."""
-
     entity: type[Preview] = Preview
     table: sa.Table = previews
     has_old: bool = True
@@ -102,7 +100,6 @@ class PreviewTable(EntityTable[Preview]):
         )
 
     def preview_with(self, row: Any, values: Mapping[str, Any]) -> Preview:
-        """The preview of a row with these values changed."""
         return self.preview(SimpleNamespace(**{**row._mapping, **values}))  # noqa: SLF001 - public
 
 

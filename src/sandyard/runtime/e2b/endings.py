@@ -69,7 +69,6 @@ class Connections:
 
 
 def metadata_of(run_id: RunId, *, node: str) -> dict[str, str]:
-    """The metadata of a machine at E2B."""
     return metadata_of_kind(run_id.kind, node=node) | {"id": run_id.id, "attempt": run_id.attempt}
 
 
@@ -94,7 +93,6 @@ class Endings:
     async def end(
         self, folder: E2bRunFolder, reason: EndReason, *, code: int | None = None
     ) -> Ended:
-        """End a running machine."""
         return await self._close(folder, reason, ended_at=self.clock.now(), code=code)
 
     async def end_paused_or_gone(self, folder: E2bRunFolder, up: Up) -> Ended:

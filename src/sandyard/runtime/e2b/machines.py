@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
+from sandyard.runtime import errors
 from sandyard.runtime.e2b.control import E2bControl, Measurement
 from sandyard.runtime.e2b.endings import (
     Connections,
@@ -18,13 +19,6 @@ from sandyard.runtime.e2b.endings import (
 )
 from sandyard.runtime.e2b.errors import E2bGoneError, E2bNotMeasuredError, E2bRefusedError
 from sandyard.runtime.e2b.records import E2bRunFolder, MachineRecord, SnapshotRecords
-from sandyard.runtime.errors import (
-    AttemptEndedError,
-    NotRunningError,
-    RunNotFoundError,
-    SnapshotNotFoundError,
-    StartFailedError,
-)
 from sandyard.runtime.machine_ports import Egress
 from sandyard.runtime.model import (
     Ended,
@@ -51,8 +45,6 @@ _GONE = "E2B ended its machine before it could be used. Start again."
 
 @dataclass(frozen=True, slots=True)
 class E2bOptions:
-    """How machines at E2B are made."""
-
     node: str
     """Identifies our machines among all those of the key."""
     template: str = "base"
@@ -84,7 +76,7 @@ class E2bMachines:
         folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with folder.lock() as lock:
             if lock is None or folder.machine() is not None:
-                raise AttemptEndedError
+                raise errors.AttemptEndedError
             machine = await self._make(folder, spec)
         return Up(run_id, self._options.port, machine.created_at, machine.deadline_at)
 
@@ -112,7 +104,7 @@ class E2bMachines:
             await self._control.set_timeout(sandbox_id, lifetime_sec=lifetime_sec)
             deadline_at = (await self._control.get(sandbox_id)).end_at.timestamp()
         except E2bGoneError as error:
-            raise NotRunningError from error
+            raise errors.NotRunningError from error
         folder.move_deadline(deadline_at)
         return deadline_at
 
@@ -131,7 +123,7 @@ class E2bMachines:
         try:
             measured = await self._control.metrics(sandbox_id, since_at=since_at)
         except E2bGoneError as error:
-            raise NotRunningError from error
+            raise errors.NotRunningError from error
         if not measured:
             raise E2bNotMeasuredError
         usage = await machine.usage()
@@ -158,7 +150,7 @@ class E2bMachines:
         while isinstance(folder.state(), Up | Stopping) and not folder.has_log():
             try:
                 return await (await self._connect(run_id)).read_log(begin)
-            except NotRunningError:  # its end saves the log
+            except errors.NotRunningError:  # its end saves the log
                 await self.refresh(run_id)
                 await asyncio.sleep(_POLL_SEC)
             except UnavailableError:
@@ -189,7 +181,7 @@ class E2bMachines:
 
     async def require_snapshot(self, snapshot_id: str) -> None:
         if not await self.has_snapshot(snapshot_id):
-            raise SnapshotNotFoundError
+            raise errors.SnapshotNotFoundError
 
     async def store_snapshot(self, snapshot_id: str, *, timeout_sec: float | None = None) -> None:
         """E2B keeps its snapshots."""
@@ -213,8 +205,8 @@ class E2bMachines:
         await asyncio.to_thread(folder.write_machine, machine)
         try:
             await self._connections.add(sandbox, folder.run_id).prepare()
-        except NotRunningError as error:
-            raise StartFailedError(_GONE) from error
+        except errors.NotRunningError as error:
+            raise errors.StartFailedError(_GONE) from error
         return machine
 
     async def _make_sandbox(self, folder: E2bRunFolder, spec: MachineSpec) -> MachineAccess:
@@ -227,7 +219,9 @@ class E2bMachines:
             )
         except E2bRefusedError as error:
             folder.drop_machine()
-            raise StartFailedError(f"E2B refused to create a sandbox ({error.reason}).") from error
+            raise errors.StartFailedError(
+                f"E2B refused to create a sandbox ({error.reason})."
+            ) from error
 
     async def _refresh(self, folder: E2bRunFolder) -> MachineState | None:
         """Its state at E2B, under the lock; completes interrupted steps."""
@@ -247,7 +241,7 @@ class E2bMachines:
         sandbox_id = folder.sandbox_id() or ""
         try:
             program = await (await self._connections.to_running(sandbox_id, up.run_id)).program()
-        except (UnavailableError, E2bGoneError, NotRunningError):
+        except (UnavailableError, E2bGoneError, errors.NotRunningError):
             self._connections.drop(sandbox_id)
             if await self._control.state(sandbox_id) != "running":
                 return await self._endings.end_paused_or_gone(folder, up)
@@ -264,9 +258,9 @@ class E2bMachines:
         folder = self._folder_of(run_id)
         state, sandbox_id = folder.state(), folder.sandbox_id()
         if state is None:
-            raise RunNotFoundError
+            raise errors.RunNotFoundError
         if not isinstance(state, Up) or sandbox_id is None or folder.end_is_requested():
-            raise NotRunningError
+            raise errors.NotRunningError
         return folder, sandbox_id
 
     async def _connect(self, run_id: RunId) -> RemoteSession:
@@ -274,7 +268,7 @@ class E2bMachines:
         try:
             return await self._connections.to_running(sandbox_id, run_id)
         except E2bGoneError as error:
-            raise NotRunningError from error
+            raise errors.NotRunningError from error
 
     async def _kill_unrecorded(self, kind: Kind) -> None:
         """Kill machines at E2B without a record here: a create whose answer came too late."""

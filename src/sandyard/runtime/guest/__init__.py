@@ -31,7 +31,6 @@ class Paths(NamedTuple):
         return path
 
     def as_seen(self, path: str) -> str:
-        """The path as a caller knows it."""
         path = os.path.normpath(path)
         if path == self.workspace or path.startswith(f"{self.workspace}/"):
             path = WORKSPACE + path[len(self.workspace) :]

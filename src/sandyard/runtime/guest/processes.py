@@ -241,7 +241,6 @@ def read_log(process_id: str, begin: int | None) -> dict[str, Any]:
 
 
 def _end_of(folder: str) -> dict[str, Any] | None:
-    """How it ended; None while it runs."""
     if (ended := read(folder, "ended")) is not None:
         return ended
     if is_unwatched(folder):

@@ -102,7 +102,6 @@ def require_started(
 
 
 def run_state(run_id: RunId, record: RunFolder, machine: MachineState | None) -> RunState | None:
-    """The state of a run, from its record and its machine."""
     begun_at, running = record.begun_at(), record.running()
     if begun_at is None:
         return None
@@ -121,7 +120,6 @@ def run_state(run_id: RunId, record: RunFolder, machine: MachineState | None) ->
 
 
 def start_failure_of(machine: MachineState | None, log_lines: Sequence[str]) -> StartFailedError:
-    """Why a start failed whose machine ended."""
     if not isinstance(machine, Ended):
         return SupervisorLostError()
     if machine.error_code is not None:
@@ -207,7 +205,6 @@ def _check_repository(repository: Repository) -> None:
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
-    """Raises InvalidError."""
     are_named = all(map(_VARIABLE.fullmatch, environment))
     text = "".join((*environment, *environment.values()))
     if not are_named or "\0" in text or len(text.encode(errors="replace")) > _ENVIRONMENT_BYTES:

@@ -13,15 +13,7 @@ from functools import partial
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.lines import LineReader
-from sandyard.runtime.errors import (
-    NotRunningError,
-    RecordBrokenError,
-    RunNotFoundError,
-    RuntimeUnavailableError,
-    StartFailedError,
-    StoppedWhileStartingError,
-    SupervisorLostError,
-)
+from sandyard.runtime import errors
 from sandyard.runtime.machine_ports import Machines
 from sandyard.runtime.model import (
     LOG_LINE_BYTES,
@@ -136,7 +128,7 @@ class ProgramRunner:
         with record.start_lock() as is_ours:
             if is_ours and isinstance(run := await self.find(run_id), Starting):
                 # The server that began the start is gone: abort it.
-                await self._abort(record, run_id, SupervisorLostError())
+                await self._abort(record, run_id, errors.SupervisorLostError())
                 run = await self.find(run_id)
         return run
 
@@ -151,7 +143,7 @@ class ProgramRunner:
         for run_id in await self.run_ids(kind):
             try:
                 found.append(await self.refresh(run_id))
-            except RecordBrokenError as error:
+            except errors.RecordBrokenError as error:
                 extra = {"run_id": str(run_id), "reason": error.reason}
                 logger.warning("a run could not be looked up", extra=extra)
         return [run for run in found if run is not None]
@@ -249,7 +241,7 @@ class ProgramRunner:
         try:
             return await wait_until(is_done, partial(self.refresh, run_id), timeout_sec=timeout_sec)
         except TimeoutError as error:
-            raise RuntimeUnavailableError(reason=f"{run_id} did not change") from error
+            raise errors.RuntimeUnavailableError(reason=f"{run_id} did not change") from error
 
     async def _require_snapshot(self, record: RunFolder, program: Program) -> None:
         if record.begun_at() is not None:
@@ -278,19 +270,19 @@ class ProgramRunner:
         next lookup that finds the record unlocked aborts the start."""
         try:
             await self._start_of(record).run(run_id, program, limits)
-        except StartFailedError as error:
+        except errors.StartFailedError as error:
             await self._abort(record, run_id, error)
-        except (NotRunningError, RunNotFoundError):
+        except (errors.NotRunningError, errors.RunNotFoundError):
             await self._abort(record, run_id, None)
 
     def _start_of(self, record: RunFolder) -> ProgramStart:
         return ProgramStart(self._machines, record, self._archives, self._timeouts, self._clock)
 
     async def _abort(
-        self, record: RunFolder, run_id: RunId, error: StartFailedError | None
+        self, record: RunFolder, run_id: RunId, error: errors.StartFailedError | None
     ) -> None:
         """End its machine, and record why; without an error, by the machine's end."""
-        error = StoppedWhileStartingError() if record.stop_is_requested() else error
+        error = errors.StoppedWhileStartingError() if record.stop_is_requested() else error
         await self._machines.stop(run_id)
         machine: MachineState | None = await wait_until(
             lambda machine: isinstance(machine, Ended | None),

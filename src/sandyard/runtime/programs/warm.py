@@ -15,13 +15,7 @@ from dataclasses import dataclass, replace
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import InvalidError, NotFoundError, UnavailableError
-from sandyard.runtime.errors import (
-    NotRunningError,
-    RunNotFoundError,
-    RuntimeUnavailableError,
-    StartFailedError,
-    StillRunningError,
-)
+from sandyard.runtime import errors
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running, Starting
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.records.run_folder import RunFolders
@@ -87,7 +81,7 @@ class WarmRuns:
             try:
                 if not await self._is_waiting(run_id):
                     continue
-            except RuntimeUnavailableError as error:  # the others must not wait for it
+            except errors.RuntimeUnavailableError as error:  # the others must not wait for it
                 extra = {"action": "warm", "reason": error.reason}
                 logger.warning("a warm machine could not be looked up", extra=extra)
                 continue
@@ -128,7 +122,7 @@ class WarmRuns:
         try:
             await self._runtime.set_network(run_id, program.network, program.rules)
             moved = await self._runtime.extend(run_id, deadline_at=now + limits.max_running_sec)
-        except (NotRunningError, RunNotFoundError):  # it has just ended
+        except (errors.NotRunningError, errors.RunNotFoundError):  # it has just ended
             return None
         running = Running(to, found.port, now, moved.deadline_at, moved.program)
         await asyncio.to_thread(self._folders.hand_over, run_id, running, limits)
@@ -151,12 +145,12 @@ class WarmRuns:
         try:
             await self._runtime.check(pool.program.isolation)
             running = await self._runtime.start(run_id, pool.program, limits)
-        except (StartFailedError, InvalidError, NotFoundError, UnavailableError) as error:
+        except (errors.StartFailedError, InvalidError, NotFoundError, UnavailableError) as error:
             logger.warning(
                 "a warm machine could not be started",
                 extra={"action": "warm", "template_id": pool.name, "reason": error.message},
             )
-            with suppress(StillRunningError):
+            with suppress(errors.StillRunningError):
                 await self._runtime.forget(run_id)
             return False
         return _is_healthy(running)  # else the next look ends it
@@ -185,7 +179,7 @@ class WarmRuns:
         await asyncio.gather(*map(self._forget, ours))
 
     async def _forget(self, run_id: RunId) -> None:
-        with suppress(RunNotFoundError, StillRunningError):
+        with suppress(errors.RunNotFoundError, errors.StillRunningError):
             ended = await self._runtime.stop(run_id)
             await self._runtime.forget(run_id)
             if isinstance(ended, Ended) and ended.snapshot is not None:

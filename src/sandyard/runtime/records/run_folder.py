@@ -38,8 +38,6 @@ _NAMES_IN_CODE = {on_disk: in_code for in_code, on_disk in _NAMES_ON_DISK.items(
 
 
 class RunFolders:
-    """The folders of the runs of one runtime."""
-
     def __init__(self, root: Path) -> None:
         self._path = root / _RUNS
 
@@ -116,7 +114,6 @@ class RunFolder:
         return [os.access(f"{self.path}/{name}.json", os.F_OK) for name in names]
 
     def begin(self, limits: Limits, at: float) -> None:
-        """Record that it is being started."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.write("begun", {"at": at, "limits": asdict(limits)})
 
@@ -130,14 +127,12 @@ class RunFolder:
         return limits
 
     def write_failure(self, code: str, message: str, at: float) -> None:
-        """Record why it did not start."""
         self.write("failure", {"code": code, "message": message, "at": at})
 
     def failure(self) -> tuple[str, str, float] | None:
         return self.read("failure", lambda found: (found["code"], found["message"], found["at"]))
 
     def write_launched(self, at: float) -> None:
-        """Record when its program started."""
         self.write("launched", {"at": at}, durable=False)
 
     def launched_at(self) -> float | None:
@@ -175,7 +170,6 @@ class RunFolder:
         return True
 
     def taken_at(self) -> float | None:
-        """When it was taken, if it was."""
         return self._written_at(_TAKEN) or None
 
     def request_stop(self) -> None:

@@ -14,7 +14,6 @@ class MachineAddress:
     domain: str
 
     def host(self, port: int) -> str:
-        """The host name of one of its ports."""
         return f"{port}-{self.machine_id}.{self.domain}"
 
 
@@ -27,8 +26,6 @@ class MachineAccess(MachineAddress):
 
 @dataclass(frozen=True, slots=True)
 class MachineInfo(MachineAddress):
-    """A machine as the service reports it."""
-
     metadata: Mapping[str, str]
     started_at: datetime
     end_at: datetime
@@ -44,11 +41,9 @@ class RemoteMachines(Protocol):
     ) -> MachineAccess:
         """A new machine. The request is sent once; if its response is lost, list by metadata. At
         its end it is paused if its files are still to be stored, or killed."""
-        ...
 
     async def connect(self, machine_id: str) -> MachineAccess:
         """A machine that runs; its deadline stays."""
-        ...
 
     def envd(self, access: MachineAccess) -> Envd: ...
 
@@ -56,20 +51,15 @@ class RemoteMachines(Protocol):
 
     async def end_time(self, machine_id: str) -> datetime:
         """Its deadline. Hundreds may ask at once."""
-        ...
 
     async def list_by_metadata(self, metadata: Mapping[str, str]) -> Sequence[MachineInfo]:
         """The machines with this metadata, running and paused. Their domains may be missing."""
-        ...
 
     async def set_timeout(self, machine_id: str, *, lifetime_sec: float) -> None:
         """Set its deadline to this long from now."""
-        ...
 
     async def kill(self, machine_id: str) -> None:
         """Return when it no longer exists."""
-        ...
 
     async def close(self) -> None:
         """Release local resources. The machines keep running."""
-        ...

@@ -8,12 +8,7 @@ from contextlib import aclosing, suppress
 from secrets import token_hex
 from typing import Any
 
-from sandyard.runtime.errors import (
-    CommandRefusedError,
-    InputClosedError,
-    InvalidPathError,
-    ProcessNotFoundError,
-)
+from sandyard.runtime import errors
 from sandyard.runtime.guest.processes import PROGRAM
 from sandyard.runtime.remote.connection import STATE, Connection
 from sandyard.runtime.remote.errors import CallError
@@ -39,12 +34,12 @@ class RemoteProcesses:
 
     async def start(self, command: Command) -> Process:
         if command.user not in (None, _USER):
-            raise CommandRefusedError(f"In this machine, commands run as {_USER!r}.")
+            raise errors.CommandRefusedError(f"In this machine, commands run as {_USER!r}.")
         process_id = PROGRAM if command.program else token_hex(8)
         try:
             sent = json.dumps(command_message(command)).encode()
-        except InvalidPathError as error:
-            raise CommandRefusedError from error
+        except errors.InvalidPathError as error:
+            raise errors.CommandRefusedError from error
         await self._connection.upload({f"{STATE}/processes/{process_id}/command.json": sent})
         has_input = command.has_input or command.terminal is not None
         return self._process(
@@ -93,7 +88,7 @@ class RemoteProcesses:
     async def close_input(self, process_id: str) -> None:
         answer = await self._get(process_id)
         if answer["has_input"] and self._process(answer).is_running:
-            with suppress(InputClosedError):
+            with suppress(errors.InputClosedError):
                 await self._input("CloseStdin", int(answer["shim"]))
 
     async def resize(self, process_id: str, size: TerminalSize) -> None:
@@ -114,7 +109,7 @@ class RemoteProcesses:
             takes_input = answer["has_input"] or answer["is_terminal"]
             shim = int(answer["shim"])
         if not takes_input or not self._process(answer).is_running:
-            raise InputClosedError
+            raise errors.InputClosedError
         return shim
 
     async def _input(self, method: str, shim: int, **message: Any) -> None:
@@ -125,7 +120,7 @@ class RemoteProcesses:
                 await self._connection.envd.call(f"process.Process/{method}", sent, within_sec=None)
             except CallError as error:
                 if error.code and error.trouble in ("not_found", "other"):
-                    raise InputClosedError from error
+                    raise errors.InputClosedError from error
                 raise
 
     def _process(self, answer: Any) -> Process:
@@ -152,5 +147,5 @@ class RemoteProcesses:
 
 def _checked(process_id: str) -> str:
     if not PROCESS_ID.fullmatch(process_id):
-        raise ProcessNotFoundError
+        raise errors.ProcessNotFoundError
     return process_id

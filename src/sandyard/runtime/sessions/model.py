@@ -58,8 +58,6 @@ EVERYTHING = FileSelection()
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A change of the entry at this path."""
-
     path: str
     kind: ChangeKind
 

@@ -29,7 +29,6 @@ class BasicFiles(Protocol):
 
     async def stat(self, path: str) -> FileInfo:
         """The entry at the path; for a link, the link itself."""
-        ...
 
     async def list(
         self, path: str, *, depth: int = 1, selection: FileSelection = EVERYTHING
@@ -38,42 +37,34 @@ class BasicFiles(Protocol):
         are not followed, and unreadable subfolders are listed without their contents. Raises
         TooManyFilesError for more than 10,000, with a `limit` for a folder of more than 100,000,
         and for names and attributes of more than 2 MiB."""
-        ...
 
     def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> AsyncIterator[bytes]:
         """The content of a file from `offset` on, in pieces, at most `limit` bytes of it. Errors
         are raised by the first step."""
-        ...
 
     async def write(
         self, path: str, content: AsyncIterator[bytes], *, mode: int | None = None
     ) -> FileInfo:
         """Replace or create the file, with its parent folders, atomically."""
-        ...
 
     async def set_attributes(self, path: str, attributes: Mapping[str, str]) -> FileInfo:
         """Set these on a file or folder, as extended attributes of its user's namespace; they move
         with it. FileRefusedError if its file system does not support them."""
-        ...
 
     async def make_folder(self, path: str) -> bool:
         """Make the folder and its parents; returns whether it is new."""
-        ...
 
     async def move(self, source: str, target: str) -> FileInfo:
         """Rename; a file at the target is replaced, a folder there must be empty."""
-        ...
 
     async def remove(self, path: str) -> None:
         """Remove the file, the link or the folder with everything in it."""
-        ...
 
     def watch(
         self, path: str, *, recursive: bool = False, ready: Event | None = None
     ) -> AsyncIterator[FileChange]:
         """The changes in the folder from the first step on, until the machine ends. `ready` is set
         once no change is missed."""
-        ...
 
 
 class Files(BasicFiles, Protocol):
@@ -82,16 +73,13 @@ class Files(BasicFiles, Protocol):
     async def apply(self, changes: FileChanges) -> None:
         """Update files of the workspace, deletions first, each file atomically; folders that become
         empty are removed. No path passes through a link. Raises UnsafePathError."""
-        ...
 
     def read_tar(self, path: str) -> AsyncIterator[bytes]:
         """The folder and its content as a tar archive, with names relative to the folder."""
-        ...
 
     async def write_tar(self, path: str, content: AsyncIterator[bytes]) -> None:
         """Unpack a tar archive into the folder, which is created if missing. No entry leaves the
         folder. Raises InvalidArchiveError; what was unpacked before stays."""
-        ...
 
 
 class Processes(Protocol):
@@ -104,44 +92,36 @@ class Processes(Protocol):
 
     async def start(self, command: Command) -> Process:
         """Raises CommandRefusedError if it can't be run: no such program, folder or user."""
-        ...
 
     def run(self, command: Command) -> AsyncGenerator[Process | Output]:
         """Start it, and follow it to its end: yields the process, its output, and the process as it
         ended, in this order. It keeps running if nobody listens. Raises CommandRefusedError."""
-        ...
 
     async def list(self) -> Sequence[Process]:
         """All processes, including some ended ones, oldest first."""
-        ...
 
     async def get(self, process_id: str) -> Process: ...
 
     async def wait(self, process_id: str, *, timeout_sec: float | None = None) -> Process:
         """The process once it has ended; on timeout, its current state."""
-        ...
 
     def output(
         self, process_id: str, *, offset: int = 0, follow: bool = False
     ) -> AsyncIterator[Output]:
         """Its output from `offset` on; with `follow`, until it has ended and all output was
         returned."""
-        ...
 
     async def write_input(self, process_id: str, data: bytes) -> None:
         """Return when the process's input has accepted it. Raises InputClosedError;
         InputNotTakenError if the process does not read for long."""
-        ...
 
     async def close_input(self, process_id: str) -> None: ...
 
     async def resize(self, process_id: str, size: TerminalSize) -> None:
         """Raises NotATerminalError."""
-        ...
 
     async def signal(self, process_id: str, number: int) -> None:
         """Send a signal to the process and its group; nothing if it has ended."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +139,9 @@ class Ports(Protocol):
 
     async def listening(self) -> Sequence[int]:
         """The listening TCP ports, sorted."""
-        ...
 
     async def connect(self, port: int) -> PortConnection:
         """Raises PortClosedError if nothing listens there."""
-        ...
 
 
 class Session(Protocol):
@@ -181,7 +159,6 @@ class Session(Protocol):
     def as_root(self, *, for_user: bool = False) -> "Session | None":
         """A session as root for files and processes; None if the machine has no root. With
         `for_user`, files and folders that it makes belong to the user."""
-        ...
 
 
 async def run_in_steps(processes: Processes, command: Command) -> AsyncGenerator[Process | Output]:

@@ -96,7 +96,6 @@ class ArchiveFolder:
             await asyncio.to_thread(os.fsync, file.fileno())
 
     async def read(self, archive_id: str) -> AsyncIterator[bytes]:
-        """Raises the errors of `require`."""
         path = await self.require(archive_id)
         with await asyncio.to_thread(path.open, "rb") as file:
             while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):

@@ -14,25 +14,13 @@ from typing import Any, TypeVar
 
 from sandyard.runtime.model import Snapshot
 from sandyard.runtime.records.run_folder import entries, sync_folder
+from sandyard.runtime.store import model
 from sandyard.runtime.store.errors import (
     ObjectDamagedError,
     StoreUnavailableError,
     StoringError,
 )
-from sandyard.runtime.store.model import (
-    MARKS,
-    OBJECTS,
-    REFERENCES,
-    Kind,
-    Reference,
-    find_garbage,
-    is_id,
-    name_of,
-    new_object,
-    object_key,
-    read_reference,
-    references_to,
-)
+from sandyard.runtime.store.model import MARKS, OBJECTS, REFERENCES, Kind, Reference
 from sandyard.runtime.store.ports import ObjectStore
 
 T = TypeVar("T")
@@ -163,15 +151,17 @@ class Layers(NoLayers):
     def _store(self, kind: Kind, given_id: str, path: Path) -> None:
         try:
             size_bytes = path.stat().st_size
-            before = self._references(references_to(kind, given_id))
+            before = self._references(model.references_to(kind, given_id))
             with _compressed(path) as (content, is_compressed):
                 sha256 = _sha256(content)
                 if any(each.sha256 == sha256 for each in before):
                     return
                 name = self._find_object(sha256)
                 if name is None:
-                    name = new_object(sha256, os.urandom(4).hex(), is_compressed=is_compressed)
-                    self._objects.put(object_key(name), content)
+                    name = model.new_object(
+                        sha256, os.urandom(4).hex(), is_compressed=is_compressed
+                    )
+                    self._objects.put(model.object_key(name), content)
         except OSError as error:
             raise StoreUnavailableError(f"{path}: {error}") from error
         self._objects.put(Reference(kind, given_id, name, size_bytes).key)
@@ -181,8 +171,10 @@ class Layers(NoLayers):
     def _find_object(self, sha256: str) -> str | None:
         """One that is not about to be deleted. The marks are read first: one that is gone, because
         its object was deleted, must not be taken for one that never was."""
-        marked = {name_of(each.key) for each in self._objects.list(f"{MARKS}{sha256}.")}
-        found = [name_of(each.key) for each in self._objects.list(object_key(f"{sha256}."))]
+        marked = {model.name_of(each.key) for each in self._objects.list(f"{MARKS}{sha256}.")}
+        found = [
+            model.name_of(each.key) for each in self._objects.list(model.object_key(f"{sha256}."))
+        ]
         return next((name for name in found if name not in marked), None)
 
     def _fetch(self, kind: Kind, given_id: str, to: Path) -> bool:
@@ -193,7 +185,7 @@ class Layers(NoLayers):
         plain = draft.with_name(f"{draft.name}-plain")
         try:
             to.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not self._objects.get(object_key(found.object), draft):
+            if not self._objects.get(model.object_key(found.object), draft):
                 raise ObjectDamagedError(reason=f"{found.object} is missing")
             if _sha256(draft) != found.sha256:
                 raise ObjectDamagedError(reason=f"{found.object} has another checksum")
@@ -212,29 +204,31 @@ class Layers(NoLayers):
 
     def _find(self, kind: Kind, given_id: str) -> Reference | None:
         """The latest; a writer may have died between it and the previous one."""
-        if not is_id(given_id):
+        if not model.is_id(given_id):
             return None
-        found = self._references(references_to(kind, given_id))
+        found = self._references(model.references_to(kind, given_id))
         return max(found, key=lambda each: each.created_at, default=None)
 
     def _references(self, prefix: str) -> list[Reference]:
-        return [read_reference(each) for each in self._objects.list(prefix)]
+        return [model.read_reference(each) for each in self._objects.list(prefix)]
 
     def _delete(self, kind: Kind, given_id: str) -> None:
-        if is_id(given_id):
-            for each in self._references(references_to(kind, given_id)):
+        if model.is_id(given_id):
+            for each in self._references(model.references_to(kind, given_id)):
                 self._objects.delete(each.key)
 
     def _collect(self, now: float) -> int:
         objects = self._objects
-        marked_at = {name_of(each.key): each.modified_at for each in objects.list(MARKS)}
-        known = [name_of(each.key) for each in objects.list(OBJECTS)]
+        marked_at = {model.name_of(each.key): each.modified_at for each in objects.list(MARKS)}
+        known = [model.name_of(each.key) for each in objects.list(OBJECTS)]
         referenced = [each.object for each in self._references(REFERENCES)]
-        garbage = find_garbage(marked_at, known, referenced, now=now, grace_sec=self._grace_sec)
+        garbage = model.find_garbage(
+            marked_at, known, referenced, now=now, grace_sec=self._grace_sec
+        )
         for name in garbage.to_mark:
             objects.put(f"{MARKS}{name}")
         for name in garbage.to_delete:  # before its mark
-            objects.delete(object_key(name))
+            objects.delete(model.object_key(name))
         for name in garbage.to_unmark | garbage.to_delete:
             objects.delete(f"{MARKS}{name}")
         objects.remove_drafts(before_at=now - self._grace_sec)
@@ -295,7 +289,6 @@ def _begins(path: Path, magic: bytes) -> bool:
 
 
 def _filter(command: Sequence[str], source: Path, to: Path) -> None:
-    """Raises OSError."""
     with source.open("rb") as given, to.open("wb") as file:
         done = subprocess.run(  # noqa: S603
             command, stdin=given, stdout=file, stderr=subprocess.PIPE, check=False

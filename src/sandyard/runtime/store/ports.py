@@ -28,27 +28,21 @@ class ObjectStore(Protocol):
     def initialise(self) -> None:
         """Make an empty store, if there is none. Only then may a missing folder be made: later it
         is an outage, such as a share that is not mounted."""
-        ...
 
     def put(self, key: str, source: Path | None = None) -> None:
         """Store the file's content, in parts; an empty object without a file. Returns when it is
         durable. Replaces one of the same key."""
-        ...
 
     def get(self, key: str, to: Path) -> bool:
         """Write the content to this file, in parts; False if there is no such object."""
-        ...
 
     def find(self, key: str) -> StoredObject | None: ...
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """All whose keys begin with the prefix."""
-        ...
 
     def delete(self, key: str) -> None:
         """Return when it no longer exists."""
-        ...
 
     def remove_drafts(self, *, before_at: float) -> None:
         """Remove what uploads left behind that broke off before then."""
-        ...

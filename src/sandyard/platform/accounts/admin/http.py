@@ -9,15 +9,9 @@ from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.principal import Role
 from sandyard.platform.access.routes import Caller, admin_routes
+from sandyard.platform.accounts import schemas
 from sandyard.platform.accounts.admin.service import Administration
 from sandyard.platform.accounts.model import AccountFilter, AccountSort
-from sandyard.platform.accounts.schemas import (
-    AcceptedAnswer,
-    AccountAnswer,
-    EmailBody,
-    RoleBody,
-    UserPage,
-)
 from sandyard.platform.accounts.signups.service import Signups
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.http.fields import Search
@@ -42,32 +36,36 @@ def create_users_router(
         ] = AccountSort.NEWEST,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
-    ) -> UserPage:
+    ) -> schemas.UserPage:
         """`q` searches e-mail address, user name, full name and account id."""
         listing = Listing(AccountFilter(q, role, is_active), sort, limit, cursor)
         page = await administration.list_accounts(listing)
-        return UserPage.of(page, AccountAnswer.of)
+        return schemas.UserPage.of(page, schemas.AccountAnswer.of)
 
     @routes.get("/{account_id}", "Get a user", 404)
-    async def get_user(account_id: _AccountId) -> AccountAnswer:
+    async def get_user(account_id: _AccountId) -> schemas.AccountAnswer:
         """The account as its user sees it."""
-        return AccountAnswer.of(await administration.get_account(account_id))
+        return schemas.AccountAnswer.of(await administration.get_account(account_id))
 
     @routes.post("/{account_id}/activate", "Activate a user", 404)
-    async def activate_user(account_id: _AccountId, admin: Caller) -> AccountAnswer:
+    async def activate_user(account_id: _AccountId, admin: Caller) -> schemas.AccountAnswer:
         """API keys of the account work again; the user has to log in again."""
-        return AccountAnswer.of(await administration.activate(account_id, by=admin))
+        return schemas.AccountAnswer.of(await administration.activate(account_id, by=admin))
 
     @routes.post("/{account_id}/deactivate", "Deactivate a user", 404, 409)
-    async def deactivate_user(account_id: _AccountId, admin: Caller) -> AccountAnswer:
+    async def deactivate_user(account_id: _AccountId, admin: Caller) -> schemas.AccountAnswer:
         """Logins and API keys of the account are refused from the next request on. You can't
         deactivate yourself."""
-        return AccountAnswer.of(await administration.deactivate(account_id, by=admin))
+        return schemas.AccountAnswer.of(await administration.deactivate(account_id, by=admin))
 
     @routes.put("/{account_id}/role", "Set a user's role", 404, 409)
-    async def set_user_role(account_id: _AccountId, body: RoleBody, admin: Caller) -> AccountAnswer:
+    async def set_user_role(
+        account_id: _AccountId, body: schemas.RoleBody, admin: Caller
+    ) -> schemas.AccountAnswer:
         """Takes effect at once and ends the account's logins. The last admin can't be changed."""
-        return AccountAnswer.of(await administration.give_role(account_id, body.role, by=admin))
+        return schemas.AccountAnswer.of(
+            await administration.give_role(account_id, body.role, by=admin)
+        )
 
     return routes.router
 
@@ -76,10 +74,10 @@ def create_invitations_router(signups: Signups, guard: AccessGuard, *, prefix: s
     routes = admin_routes(guard, prefix=f"{prefix}/admin/invitations", tag="admins")
 
     @routes.post("", "Invite a user", status_code=202)
-    async def invite_user(body: EmailBody, admin: Caller) -> AcceptedAnswer:
+    async def invite_user(body: schemas.EmailBody, admin: Caller) -> schemas.AcceptedAnswer:
         """Sends an invitation to this address, valid for a week. It is needed with
         SIGNUP=invite."""
         await signups.invite(body.email, by=admin)
-        return AcceptedAnswer()
+        return schemas.AcceptedAnswer()
 
     return routes.router

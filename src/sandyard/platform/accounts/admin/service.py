@@ -9,17 +9,10 @@ from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.ids import is_account_id, resource_id
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal, Role
+from sandyard.platform.accounts import model
 from sandyard.platform.accounts.context import AccountContext
 from sandyard.platform.accounts.errors import AccountNotFoundError
-from sandyard.platform.accounts.model import (
-    Account,
-    AccountFilter,
-    OtherAdmins,
-    activate,
-    change_role,
-    create_account,
-    deactivate,
-)
+from sandyard.platform.accounts.model import Account, AccountFilter, OtherAdmins
 from sandyard.platform.entities.apply import BusyError, change
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.projects.model import create_default_project
@@ -53,7 +46,7 @@ class Administration:
         return await change(
             self._store,
             lambda: self.get_account(account_id),
-            lambda account: activate(account, cause),
+            lambda account: model.activate(account, cause),
             lock=self._locks.of(account_id),
         )
 
@@ -62,14 +55,16 @@ class Administration:
         cause = self._context.cause(by.actor)
         return await self._decide(
             account_id,
-            lambda account, others: deactivate(account, others, by=by.account_id, cause=cause),
+            lambda account, others: model.deactivate(
+                account, others, by=by.account_id, cause=cause
+            ),
         )
 
     async def give_role(self, account_id: str, role: Role, *, by: Principal) -> Account:
         """Takes effect with the next request; logins end. LastAdminError."""
         cause = self._context.cause(by.actor)
         return await self._decide(
-            account_id, lambda account, others: change_role(account, role, others, cause)
+            account_id, lambda account, others: model.change_role(account, role, others, cause)
         )
 
     async def create_admin(self, *, email: str, username: str, password: str) -> Account:
@@ -77,7 +72,7 @@ class Administration:
         or name is taken."""
         password_hash = await self._context.passwords.hash(password)
         cause = self._context.cause(actor("operator"))
-        account = create_account(
+        account = model.create_account(
             account_id=self._context.make.account_id(),
             email=email,
             username=username,

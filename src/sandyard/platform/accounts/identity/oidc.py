@@ -132,7 +132,6 @@ class OidcProvider:
         raise OidcIssuerUnavailableError
 
     def _authentication(self, endpoints: _Endpoints) -> tuple[dict[str, str], dict[str, str]]:
-        """The headers and fields that authenticate us."""
         name, secret = self._client.client_id, next(iter(self._client.client_secret), "")
         if not endpoints.takes_basic:
             return {}, {"client_id": name, "client_secret": secret}

@@ -90,7 +90,6 @@ class IdentityLogins:
         return opened
 
     async def _opened(self, identity: Identity) -> Sequence[Transition[Any]]:
-        """The account's, and the other changes of its opening."""
         account_id = self._context.make.account_id()
         cause = self._context.cause(actor("account", account_id)).because(_BY)
         self._context.invitations.require(identity.email, None, now=cause.at)

@@ -43,7 +43,6 @@ class LoginLimiter:
         return Admission(attempt, counted.keys())
 
     async def forgive(self, admission: Admission) -> None:
-        """Uncount an attempt that succeeded."""
         await self._attempts.change(
             admission.attempt, lambda counts: forgive_attempt(counts, admission.counters)
         )

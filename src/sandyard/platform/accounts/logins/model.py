@@ -24,8 +24,6 @@ KNOWN_NETWORKS = 50
 
 
 class Counter(StrEnum):
-    """What failures are counted by."""
-
     PAIR = "pair"
     NETWORK = "network"
     LOGIN = "login"

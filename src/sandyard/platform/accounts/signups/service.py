@@ -13,15 +13,10 @@ from sandyard.kit.changes.transitions import Cause, Transition, apply_decision, 
 from sandyard.kit.clock import utc_time
 from sandyard.kit.ids import resource_id
 from sandyard.platform.access.principal import Principal
+from sandyard.platform.accounts import model
 from sandyard.platform.accounts.context import AccountContext
 from sandyard.platform.accounts.errors import AccountExistsError, InvalidVerificationTokenError
-from sandyard.platform.accounts.model import (
-    Account,
-    hash_token,
-    normalize_email,
-    request_verification,
-    verify_address,
-)
+from sandyard.platform.accounts.model import Account
 from sandyard.platform.accounts.signups.model import (
     PendingSignup,
     Taken,
@@ -54,7 +49,7 @@ class Signups:
             "invitation.sent",
             cause,
             account_id=by.account_id,
-            data={"email": normalize_email(email)},
+            data={"email": model.normalize_email(email)},
         )
         await self._store.apply(extra_events=[sent])
         mail = self._context.email_templates.invitation(email=email, token=token)
@@ -72,7 +67,7 @@ class Signups:
     ) -> None:
         """Store the sign-up and mail the next step to the address, whatever it is.
         SignupClosedError, InvitationRequiredError."""
-        email = normalize_email(email)
+        email = model.normalize_email(email)
         await self._context.rate_limiter.hit("mail", account=email, address=address)
         self._context.invitations.require(
             email, invitation, now=utc_time(self._context.clock.now())
@@ -100,7 +95,7 @@ class Signups:
 
         All of them, because the newest may be a stranger's with another's address.
         """
-        email = normalize_email(email)
+        email = model.normalize_email(email)
         await self._context.rate_limiter.hit("mail", account=email, address=address)
         cause = self._context.cause(actor("anonymous"))
         self._context.background.start(self._resend(email, cause), action="resend")
@@ -119,8 +114,7 @@ class Signups:
         return account
 
     async def _verified(self, token: str, at: Cause) -> Sequence[Transition[Any]]:
-        """The account's, and the other changes of a verification; InvalidVerificationTokenError."""
-        signup = await self._store.find_by_token(hash_token(token))
+        signup = await self._store.find_by_token(model.hash_token(token))
         if signup is None:
             return [await self._verified_address(token, at)]
         account_id = self._context.make.account_id()
@@ -138,9 +132,9 @@ class Signups:
         return [account, project, *ended]
 
     async def _verified_address(self, token: str, at: Cause) -> Transition[Account]:
-        account = await self._context.accounts.find_by_verification_token(hash_token(token))
+        account = await self._context.accounts.find_by_verification_token(model.hash_token(token))
         cause = account and replace(at, actor=actor("account", account.account_id))
-        verified = account and cause and verify_address(account, cause)
+        verified = account and cause and model.verify_address(account, cause)
         if not verified:
             raise InvalidVerificationTokenError
         return verified
@@ -177,7 +171,7 @@ class Signups:
 
         async def decide() -> list[Transition[Account]]:
             account = await self._context.accounts.find_by_login(email)
-            requested = account and request_verification(account, token, cause)
+            requested = account and model.request_verification(account, token, cause)
             return [requested] if requested else []
 
         for requested in await apply_all(self._context.accounts, decide):

@@ -18,11 +18,9 @@ _BATCH = 200
 class ArchiveStore(Protocol):
     async def find_any(self, template_id: str) -> Template | None:
         """A template of any account, even a deleted one."""
-        ...
 
     async def uncounted(self, until: datetime, *, limit: int, after: str) -> Sequence[Template]:
         """Templates whose archives are counted only up to before then, by id."""
-        ...
 
     async def apply(self, *transitions: Transition[Any]) -> bool: ...
 

@@ -38,7 +38,6 @@ class SandboxNetworks:
             await self._runtime.set_network(run_id, *_enforced(sandbox))
 
     async def report(self, sandbox: Sandbox) -> EgressReport:
-        """The report of its last run."""
         try:
             return await self._runtime.egress_report(run_id_of(sandbox))
         except RunNotFoundError:

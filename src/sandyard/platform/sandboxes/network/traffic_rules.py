@@ -44,8 +44,6 @@ class TrafficRules:
 
 @dataclass(frozen=True, slots=True)
 class RuledPorts:
-    """Ports of a sandbox, under its rules."""
-
     ports: Ports
     rules: TrafficRules
 

@@ -46,7 +46,6 @@ class Activity:
             await asyncio.gather(self._noting, return_exceptions=True)
 
     async def note_open(self) -> None:
-        """Record that sandboxes with an open connection are used now."""
         for sandbox_id, writers in list(self._open.items()):
             if any(not writer.is_closing() for writer in writers):
                 await self._note(sandbox_id)

@@ -33,8 +33,6 @@ class StoredSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of an attempt, to be recorded."""
-
     attempt: int
     status: Status
     reason: str

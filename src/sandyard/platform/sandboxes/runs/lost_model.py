@@ -12,19 +12,9 @@ from sandyard.kit.changes.transitions import Cause, changed
 from sandyard.kit.clock import utc_time
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.runs import model
 from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
-from sandyard.platform.sandboxes.runs.model import (
-    LONGEST_START,
-    NewIds,
-    Transitions,
-    notification_of,
-    record_end,
-    recovery_notice,
-    released_from_node,
-    storage_until,
-    together,
-    with_snapshot,
-)
+from sandyard.platform.sandboxes.runs.model import LONGEST_START, NewIds, Transitions
 from sandyard.platform.usage.model import PriceList, Usage, cap_usage
 from sandyard.runtime.model import Ended
 
@@ -90,7 +80,7 @@ def end_overdue(
         f"it reached its deadline; its node {sandbox.node} has been silent since {_said(seen_at)}"
     )
     end = _unseen_end(sandbox, reason)
-    return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+    return model.record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
 
 
 def cap_unreported(
@@ -110,7 +100,7 @@ def end_lost(
 ) -> Transitions | None:
     """End a sandbox that is unknown to its own node."""
     end = _unseen_end(sandbox, "lost with its machine's state")
-    return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+    return model.record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
 
 
 def release_run(
@@ -134,14 +124,16 @@ def release_run(
         raise SandboxElsewhereError(sandbox.node)
     if sandbox.is_active:
         end = replace(_unseen_end(sandbox, reason), releases_node=True, snapshot_node=snapshot_node)
-        return record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+        return model.record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
     released = replace(
-        released_from_node(sandbox, snapshot_node=snapshot_node), updated_at=cause.at
+        model.released_from_node(sandbox, snapshot_node=snapshot_node), updated_at=cause.at
     )
     storage = None
     if snapshot_node is None:
-        storage = storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
-    return together(changed(sandbox, released, "sandbox.released", cause.because(reason)), storage)
+        storage = model.storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
+    return model.together(
+        changed(sandbox, released, "sandbox.released", cause.because(reason)), storage
+    )
 
 
 def recover_snapshot(
@@ -165,15 +157,15 @@ def recover_snapshot(
     if sandbox.latest_snapshot_id == snapshot.id or snapshot.expires_at <= cause.at:
         return None
     recovered = replace(
-        with_snapshot(sandbox, snapshot, taken_at=taken_at),
+        model.with_snapshot(sandbox, snapshot, taken_at=taken_at),
         storage_counted_until=cause.at,
         node=node,
         updated_at=cause.at,
     )
-    return together(
+    return model.together(
         changed(sandbox, recovered, "snapshot.recovered", cause),
-        storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
-        notification_of(recovery_notice(sandbox), sandbox, ids, cause),
+        model.storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
+        model.notification_of(model.recovery_notice(sandbox), sandbox, ids, cause),
     )
 
 

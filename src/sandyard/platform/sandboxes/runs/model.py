@@ -46,8 +46,6 @@ class NewIds:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The runtime's report that an attempt runs."""
-
     attempt: int
     url: str
     started_at: datetime
@@ -278,7 +276,6 @@ def count_storage(
 def uncounted_storage(
     sandbox: Sandbox, *, until: datetime, usage_id: str, prices: PriceList
 ) -> Usage | None:
-    """The snapshot's storage up to then that is on no usage yet."""
     since = sandbox.storage_counted_until
     if sandbox.latest_snapshot_id is None or since is None:
         return None
@@ -314,7 +311,6 @@ def with_snapshot(sandbox: Sandbox, snapshot: StoredSnapshot, *, taken_at: datet
 
 
 def released_from_node(sandbox: Sandbox, *, snapshot_node: str | None) -> Sandbox:
-    """Nothing of it is expected on its node any more."""
     if snapshot_node is None:
         sandbox = _without_snapshot(sandbox)
     return replace(sandbox, node=snapshot_node)

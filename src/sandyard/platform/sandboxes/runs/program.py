@@ -38,7 +38,6 @@ def isolation_of(sandbox: Sandbox, template: Template | None) -> IsolationMode |
 
 
 def default_program(template: Template) -> Program:
-    """What a sandbox of the template runs by default."""
     repository = Repository(
         template.repository_url, ref=template.repository_ref, folder=template.repository_folder
     )

@@ -14,38 +14,11 @@ from sandyard.platform.sandboxes.errors import FilesNotStoredError, SandboxChang
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.sandboxes.retried_later import retried_later
-from sandyard.platform.sandboxes.runs.end_model import (
-    SYSTEM,
-    End,
-    StoredSnapshot,
-    end_of,
-    ended_by,
-    failed_start,
-    needs_files,
-    stored_snapshot,
-)
+from sandyard.platform.sandboxes.runs import end_model, lost_model, model, program_model
+from sandyard.platform.sandboxes.runs.end_model import SYSTEM, End, StoredSnapshot
 from sandyard.platform.sandboxes.runs.files_model import store_files
-from sandyard.platform.sandboxes.runs.lost_model import (
-    cap_unreported,
-    end_lost,
-    end_overdue,
-    past_run_of,
-    recover_snapshot,
-    release_run,
-)
-from sandyard.platform.sandboxes.runs.model import (
-    Started,
-    Transitions,
-    move_deadline,
-    record_end,
-    record_started,
-)
-from sandyard.platform.sandboxes.runs.program_model import (
-    SHOWN_LINES,
-    is_recorded,
-    program_record,
-    record_program,
-)
+from sandyard.platform.sandboxes.runs.model import Started, Transitions
+from sandyard.platform.sandboxes.runs.program_model import SHOWN_LINES
 from sandyard.platform.usage.model import Usage
 from sandyard.runtime.errors import RunNotFoundError
 from sandyard.runtime.model import Ended, Running
@@ -75,7 +48,7 @@ class RunRecorder:
             running.isolation,
         )
         return await self._change(
-            sandbox_id, lambda sandbox, _: record_started(sandbox, run, **inputs)
+            sandbox_id, lambda sandbox, _: model.record_started(sandbox, run, **inputs)
         )
 
     async def record_ended(
@@ -90,16 +63,18 @@ class RunRecorder:
         """Record the end of the sandbox's attempt, once its files are stored; False if it already
         is. `reason` is why it was stopped, if not by its owner. Raises StoreUnavailableError,
         after the timeout too: then it counts as running until a job has stored them."""
-        if ended.snapshot is not None and needs_files(sandbox, ended):
+        if ended.snapshot is not None and end_model.needs_files(sandbox, ended):
             await self._runtime.store_snapshot(ended.snapshot.id, timeout_sec=timeout_sec)
         retention = self._node.snapshot_retention
-        end = end_of(ended, attempt=sandbox.attempt, reason=reason, retention=retention)
-        return await self._record(sandbox.sandbox_id, end, ended_by(ended, recorder=actor))
+        end = end_model.end_of(ended, attempt=sandbox.attempt, reason=reason, retention=retention)
+        return await self._record(
+            sandbox.sandbox_id, end, end_model.ended_by(ended, recorder=actor)
+        )
 
     async def record_deadline(self, sandbox_id: str, running: Running, *, actor: str) -> None:
         """Record the attempt's new deadline; nothing if it has ended."""
         decide = partial(
-            move_deadline,
+            model.move_deadline,
             attempt=int(running.run_id.attempt),
             deadline_at=utc_time(running.deadline_at),
             cause=self._node.cause(actor),
@@ -108,7 +83,7 @@ class RunRecorder:
 
     async def record_program(self, sandbox: Sandbox, running: Running, *, actor: str) -> None:
         """Record the state of its program; nothing if it is known, or the run has ended."""
-        if is_recorded(sandbox.program, running.program):
+        if program_model.is_recorded(sandbox.program, running.program):
             return
         program = await self._program_of(running)
         if program is None:
@@ -116,7 +91,9 @@ class RunRecorder:
         attempt, cause = int(running.run_id.attempt), self._node.cause(actor)
 
         def decide(sandbox: Sandbox, _: Usage | None) -> Transitions | None:
-            return record_program(sandbox, attempt=attempt, program=program, cause=cause)
+            return program_model.record_program(
+                sandbox, attempt=attempt, program=program, cause=cause
+            )
 
         await self._change(sandbox.sandbox_id, decide)
 
@@ -128,12 +105,12 @@ class RunRecorder:
         if state.status == "failed":
             with suppress(RunNotFoundError):
                 lines = await self._runtime.tail_logs(running.run_id, lines=SHOWN_LINES)
-        return program_record(state, lines)
+        return program_model.program_record(state, lines)
 
     async def record_files(self, sandbox: Sandbox, ended: Ended, *, actor: str) -> None:
         """Record the files that were changed while it does not run, once they are stored. Raises
         SandboxChangedError, FilesNotStoredError, StoreUnavailableError."""
-        snapshot = stored_snapshot(ended, retention=self._node.snapshot_retention)
+        snapshot = end_model.stored_snapshot(ended, retention=self._node.snapshot_retention)
         if snapshot is None:
             raise FilesNotStoredError(reason=ended.snapshot_error)
         await self._runtime.store_snapshot(snapshot.id)
@@ -148,17 +125,18 @@ class RunRecorder:
     async def record_failed_start(
         self, sandbox_id: str, attempt: int, error: SandyardError
     ) -> bool:
-        end = failed_start(attempt, code=error.code, message=error.message, at=self._node.now())
+        end = end_model.failed_start(
+            attempt, code=error.code, message=error.message, at=self._node.now()
+        )
         return await self._record(sandbox_id, end, SYSTEM)
 
     async def record_lost(self, sandbox: Sandbox, *, actor: str) -> bool:
-        """For a sandbox that is unknown to the runtime."""
-        return await self._end_unseen(sandbox.sandbox_id, end_lost, actor)
+        return await self._end_unseen(sandbox.sandbox_id, lost_model.end_lost, actor)
 
     async def record_overdue(self, sandbox: Sandbox, *, actor: str) -> bool:
         """For a sandbox past its deadline whose node is silent; False if that is not so, or its end
         is already recorded."""
-        decide = partial(end_overdue, silent_for=self._node.silent_for)
+        decide = partial(lost_model.end_overdue, silent_for=self._node.silent_for)
         return await self._end_unseen(sandbox.sandbox_id, decide, actor)
 
     async def release(
@@ -172,7 +150,7 @@ class RunRecorder:
         """For a sandbox whose node is no longer waited for; False if no node has anything of it.
         Raises SandboxElsewhereError if that node is not silent."""
         decide = partial(
-            release_run,
+            lost_model.release_run,
             reason=reason,
             snapshot_node=snapshot_node,
             silent_for=self._node.silent_for,
@@ -185,23 +163,23 @@ class RunRecorder:
         previous data dir."""
         now, capped = self._node.now(), 0
         for sandbox in await self._store.active_elsewhere(node, unseen_since=now):
-            decide = partial(cap_unreported, node=node, cause=self._node.cause(SYSTEM))
+            decide = partial(lost_model.cap_unreported, node=node, cause=self._node.cause(SYSTEM))
             capped += await self._change(sandbox.sandbox_id, decide) is not None
         return capped
 
     async def recover(self, sandbox: Sandbox, ended: Ended, *, actor: str) -> bool:
         """Store the files of a run that was recorded as ended without them; False if they are
         known, or not needed."""
-        snapshot = stored_snapshot(ended, retention=self._node.snapshot_retention)
+        snapshot = end_model.stored_snapshot(ended, retention=self._node.snapshot_retention)
         inputs = self._inputs(actor)
         if snapshot is None:
             return False
 
         def decide(sandbox: Sandbox, _: Usage | None = None) -> Transitions | None:
-            return recover_snapshot(
+            return lost_model.recover_snapshot(
                 sandbox,
                 snapshot=snapshot,
-                run=past_run_of(ended),
+                run=lost_model.past_run_of(ended),
                 taken_at=utc_time(ended.ended_at),
                 node=self._node.name,
                 **inputs,
@@ -213,14 +191,12 @@ class RunRecorder:
         return await self._change(sandbox.sandbox_id, decide) is not None
 
     def _inputs(self, actor: str) -> dict[str, Any]:
-        """The inputs of decisions about a start or an end."""
         node = self._node
         return {"ids": node.ids.new(), "prices": node.prices, "cause": node.cause(actor)}
 
     async def _end_unseen(
         self, sandbox_id: str, decide: Callable[..., Transitions | None], actor: str
     ) -> bool:
-        """Record an end that no runtime has reported."""
         before = await self._change(sandbox_id, partial(decide, **self._inputs(actor)))
         if before is not None:
             logger.warning(
@@ -230,7 +206,7 @@ class RunRecorder:
         return before is not None
 
     async def _record(self, sandbox_id: str, end: End, actor: str) -> bool:
-        decide = partial(record_end, end=end, **self._inputs(actor))
+        decide = partial(model.record_end, end=end, **self._inputs(actor))
         before = await self._change(sandbox_id, decide)
         if before is None:
             return False

@@ -38,7 +38,6 @@ class SandboxStarts:
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     def find(self, sandbox_id: str) -> "asyncio.Task[None] | None":
-        """The start of this sandbox, if one is in progress here."""
         return self._under_way.get(sandbox_id)
 
     def begin(

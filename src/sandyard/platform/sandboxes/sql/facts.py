@@ -95,7 +95,6 @@ def _project_state(row: Any) -> ProjectState:
 
 
 def _read_contents(connection: sa.Connection, about: ProjectContents) -> ProjectContents:
-    """Whether the project has sandboxes that are not recycled."""
     column = sandboxes.c
     held = sa.exists().where(
         column.project_id == about.project_id, column.status != Status.RECYCLED

@@ -33,7 +33,6 @@ class TerminalClient(Protocol):
 
     def typed(self) -> AsyncIterator[Keys | Resize]:
         """Until the connection ends."""
-        ...
 
     async def tell(
         self, kind: Literal["attached", "skipped", "exit"], **values: object

@@ -155,8 +155,6 @@ class Starter:
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """A process that is about to start."""
-
     program: str
     arguments: list[str]
     environment: dict[str, str]

@@ -31,11 +31,9 @@ class MachineClient(Protocol):
         descriptors: tuple[int, ...] = (),
     ) -> Packet:
         """The answer. Raises the machine's refusals."""
-        ...
 
     def open(self) -> AbstractAsyncContextManager[Request]:
         """For related requests: a draft that is not committed until its end is discarded."""
-        ...
 
 
 class SupervisorClient:

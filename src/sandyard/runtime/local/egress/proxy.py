@@ -45,7 +45,6 @@ _INTERIM = re.compile(rb"HTTP/1\.[01] 1\d\d ")
 class Resolver(Protocol):
     async def addresses(self, host: str, port: int) -> list[str]:
         """All current addresses of the name. Raises OSError."""
-        ...
 
 
 class EgressProxy:

@@ -106,7 +106,6 @@ def map_file(span: str) -> str:
 
 
 def parent(pid: int) -> int | None:
-    """The pid of its parent; None if it has ended."""
     fields = _stat(pid)
     return None if fields is None else int(fields[1])
 

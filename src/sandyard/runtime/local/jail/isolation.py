@@ -71,7 +71,6 @@ class WrappedCommand:
         return descriptor
 
     def add_descriptor(self, descriptor: int) -> int:
-        """A duplicate of the descriptor, to be inherited."""
         self.descriptors.append(os.dup(descriptor))
         return self.descriptors[-1]
 

@@ -166,7 +166,6 @@ async def run(
 
 
 async def _end_of(reader: int) -> bytes:
-    """The last part of the content."""
     content = b""
     while True:
         await readable(reader)

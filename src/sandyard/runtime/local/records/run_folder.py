@@ -68,8 +68,6 @@ class Spec:
 
 
 class LocalRunFolder(RunFolder):
-    """The records of one run, its workspace and its logs."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.workspace = path / "workspace"
@@ -111,7 +109,6 @@ class LocalRunFolder(RunFolder):
         return self.read("egress", _egress_report)
 
     def write_supervisor(self) -> None:
-        """Record this process as the supervisor."""
         pid = os.getpid()
         self.write("supervisor", {"pid": pid, "identity": processes.identity(pid)}, durable=False)
 
@@ -143,7 +140,6 @@ def _version(path: Path) -> tuple[int, int] | None:
 
 
 def specs_in_use(runtime_folder: Path) -> Iterator[Spec]:
-    """The specs of machines that have not ended."""
     runs = RunFolders(runtime_folder)
     for run_id in (run_id for kind in get_args(Kind) for run_id in runs.run_ids(kind)):
         folder = LocalRunFolder(runs.path_of(run_id))

@@ -14,15 +14,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
-from sandyard.runtime.errors import (
-    IsolationMissingError,
-    NotRunningError,
-    RunNotFoundError,
-    RuntimeUnavailableError,
-    SnapshotNotFoundError,
-    SupervisorTimeoutError,
-    start_failure,
-)
+from sandyard.runtime import errors
 from sandyard.runtime.local.client.session import LocalSession
 from sandyard.runtime.local.client.supervisor_client import SupervisorClient
 from sandyard.runtime.local.host import processes
@@ -112,7 +104,9 @@ class LocalMachines:
             uid = self._options.uids[0] if os.geteuid() == 0 else None
             await _in_thread(check_isolation, wanted, uid=uid)
             if not self._enforcement.has_root:
-                raise IsolationMissingError(f"{GVISOR_NEEDS_ROOT}: {self._enforcement.no_root}.")
+                raise errors.IsolationMissingError(
+                    f"{GVISOR_NEEDS_ROOT}: {self._enforcement.no_root}."
+                )
 
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
         await self._check_host()
@@ -127,8 +121,8 @@ class LocalMachines:
         if isinstance(machine, Up):
             return machine
         if isinstance(machine, Ended) and machine.error_code is not None:
-            raise start_failure(machine.error_code, machine.message)
-        raise NotRunningError if machine is None else not_running(machine)
+            raise errors.start_failure(machine.error_code, machine.message)
+        raise errors.NotRunningError if machine is None else not_running(machine)
 
     async def find(self, run_id: RunId) -> MachineState | None:
         return await _in_thread(_read_state, run_id, self._folder_of(run_id))
@@ -213,7 +207,7 @@ class LocalMachines:
         await self._snapshots.require(snapshot_id)
 
     async def store_snapshot(self, snapshot_id: str, *, timeout_sec: float | None = None) -> None:
-        with suppress(SnapshotNotFoundError):  # what is not here can't be stored
+        with suppress(errors.SnapshotNotFoundError):  # what is not here can't be stored
             await self._snapshots.store(snapshot_id, timeout_sec=timeout_sec)
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
@@ -232,14 +226,14 @@ class LocalMachines:
                 async with asyncio.timeout(_ENDING_SEC):
                     while await self._require_up(run_id):  # noqa: ASYNC110 - another process
                         await asyncio.sleep(_POLL_SEC)
-            raise RuntimeUnavailableError(reason=str(error)) from error
+            raise errors.RuntimeUnavailableError(reason=str(error)) from error
 
         return SupervisorClient((folder or self._folder_of(run_id)).path, explain, as_root=False)
 
     async def _require_up(self, run_id: RunId) -> Up:
         machine = await self.refresh(run_id)
         if machine is None:
-            raise RunNotFoundError
+            raise errors.RunNotFoundError
         if not isinstance(machine, Up):
             raise not_running(machine)
         return machine
@@ -250,14 +244,14 @@ class LocalMachines:
         try:
             return await wait_until(is_done, partial(self.refresh, run_id), timeout_sec=timeout_sec)
         except TimeoutError as error:
-            raise SupervisorTimeoutError(reason=f"{run_id} did not change") from error
+            raise errors.SupervisorTimeoutError(reason=f"{run_id} did not change") from error
 
     async def _until_supervisor_is_gone(self, folder: LocalRunFolder) -> None:
         """It still clears the workspace after the end is recorded."""
         until = time.monotonic() + self._options.snapshot_timeout_sec
         while (pid := await _in_thread(folder.supervisor_pid)) is not None:
             if time.monotonic() > until:
-                raise SupervisorTimeoutError
+                raise errors.SupervisorTimeoutError
             if await becomes_readable(process_descriptor(pid)):
                 break  # /proc would block now: the kernel is tearing it down
 
@@ -367,7 +361,7 @@ async def _in_thread(work: Callable[P, T], *arguments: P.args, **named: P.kwargs
     try:
         return await asyncio.to_thread(work, *arguments, **named)
     except OSError as error:
-        raise RuntimeUnavailableError(reason=str(error)) from error
+        raise errors.RuntimeUnavailableError(reason=str(error)) from error
 
 
 def _request_stop(folder: LocalRunFolder) -> None:

@@ -91,7 +91,6 @@ class Specs:
         )
 
     def _archive(self, spec: MachineSpec) -> str | None:
-        """The archive that the machine starts from."""
         if spec.snapshot_id is None:
             return None if spec.packed is None else str(spec.packed)
         if (found := self._snapshots.find_packed(spec.snapshot_id)) is None:

@@ -45,8 +45,6 @@ _ATTEMPTS = 64
 
 
 class FolderVolume:
-    """A folder in the data dir."""
-
     is_bounded = False
     """Whether the kernel itself enforces the limit."""
     is_on_disk = True

@@ -27,11 +27,9 @@ class Agent(Protocol):
         self, operation: str, arguments: dict[str, Any], descriptors: tuple[int, ...] = ()
     ) -> Packet:
         """Its answer, a result or a refusal. Raises AgentLostError."""
-        ...
 
     def group(self, pid: int) -> Group:
         """The group of a process that it has started."""
-        ...
 
     def close(self) -> None: ...
 

@@ -90,7 +90,6 @@ class ProcessStarter(Protocol):
 
     def group(self, pid: int) -> Group:
         """The group of a process that it has started."""
-        ...
 
     async def ask(self, operation: str, arguments: dict[str, Any], /) -> Packet: ...
 
