@@ -20,6 +20,7 @@ from sandyard.broker.queue.ports import ticket_pages
 from sandyard.kit.changes.events import State
 from sandyard.kit.changes.transitions import Entity, subject_of
 from sandyard.kit.changes.verification import Problem, verify_gone, verify_history
+from sandyard.kit.paging import all_pages
 
 _READS = 3
 _PAGE = 100
@@ -123,16 +124,8 @@ async def _few(store: PoolStore, others: Others) -> AsyncIterator[Sequence[Entit
     yield [*filter(None, singles), *await others()]
 
 
-async def _reservations(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:
-    cursor: str | None = None
-    while True:
-        page = await store.reservations(
-            starts_before=_FAR, ends_after=0, limit=_PAGE, cursor=cursor
-        )
-        yield page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+def _reservations(store: PoolStore) -> AsyncIterator[Sequence[Entity]]:
+    return all_pages(store.reservations, starts_before=_FAR, ends_after=0, limit=_PAGE)
 
 
 def _record(

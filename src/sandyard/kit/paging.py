@@ -3,7 +3,7 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -57,6 +57,19 @@ def decode_cursor(listing: str, cursor: str) -> list[Any]:
     if not isinstance(position, list):
         raise InvalidCursorError
     return position
+
+
+async def all_pages(
+    listing: Callable[..., Awaitable[Page[T]]], *wanted: Any, limit: int, **named: Any
+) -> AsyncIterator[Sequence[T]]:
+    """The items of each page of a listing; some may have none."""
+    cursor: str | None = None
+    while True:
+        page = await listing(*wanted, limit=limit, cursor=cursor, **named)
+        yield page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return
 
 
 def page_in_order(

@@ -12,6 +12,7 @@ from pydantic import SecretStr, ValidationError
 
 from sandyard.kit.patterns import in_words
 from sandyard.kit.rotation import NEVER_DROPPED, Rotation, RotationPolicy, Secret
+from sandyard.kit.wired import wired
 from sandyard.settings.fields import tokens
 from sandyard.settings.references import StoredSecret, UnreadableSettingError, read
 
@@ -63,23 +64,18 @@ class _Watched:
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+@wired
 class Secrets:
     """The secrets of one process. Those with a reference are watched from their first use."""
 
-    def __init__(
-        self,
-        references: Mapping[str, str],
-        validate: Validate,
-        *,
-        refresh_sec: float,
-        overlap_sec: float,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._references = references
-        self._validate = validate
-        self._distribution_sec = 2 * refresh_sec
-        self._overlap_sec = overlap_sec
-        self._now = now
+    references: Mapping[str, str]
+    validate: Validate
+    refresh_sec: float
+    overlap_sec: float
+    now: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self._distribution_sec = 2 * self.refresh_sec
         self._given: dict[str, Secret] = {}
         self._watched: dict[str, _Watched] = {}
 
@@ -92,10 +88,10 @@ class Secrets:
             return self._watched[setting].secret
         values = _values(setting, value)
         secret = self._given[setting] = Secret(values)
-        if setting in self._references:
+        if setting in self.references:
             secret.reload = partial(self._reload, setting)
             self._watched[setting] = _Watched(
-                self._references[setting],
+                self.references[setting],
                 self._policy(setting),
                 secret,
                 Rotation(values, since=-NEVER_DROPPED),
@@ -112,7 +108,7 @@ class Secrets:
     def _policy(self, setting: str) -> RotationPolicy:
         if USES[setting] is Use.SENT:
             return RotationPolicy(distribution_sec=0, overlap_sec=0)
-        lasts = NEVER_DROPPED if USES[setting] is Use.LASTING else self._overlap_sec
+        lasts = NEVER_DROPPED if USES[setting] is Use.LASTING else self.overlap_sec
         return RotationPolicy(self._distribution_sec, lasts)
 
     async def _reload(self, setting: str) -> None:
@@ -145,7 +141,7 @@ class Secrets:
 
     def _rotated(self, setting: str, watched: _Watched, stored: StoredSecret) -> Rotation:
         values = self._checked(setting, stored)
-        rotation = watched.rotation.rotate(values, now=self._now(), policy=watched.policy)
+        rotation = watched.rotation.rotate(values, now=self.now(), policy=watched.policy)
         if stored.changed_at is None:
             return rotation
         # The store has the previous value: this process may be newer, or have reloaded too late.
@@ -158,7 +154,7 @@ class Secrets:
     def _checked(self, setting: str, stored: StoredSecret) -> tuple[str, ...]:
         """The values, if valid for the setting; UnreadableSettingError gives the reason."""
         try:
-            values = _values(setting, self._validate(setting, stored.text))
+            values = _values(setting, self.validate(setting, stored.text))
         except ValidationError as error:
             why = in_words(error.errors(include_input=False, include_url=False)[0])
             raise UnreadableSettingError(f"{setting.upper()}: {why}") from None
@@ -171,7 +167,7 @@ class Secrets:
 
     def _swap(self, watched: _Watched, rotation: Rotation) -> None:
         watched.rotation = rotation
-        in_force = rotation.in_force(now=self._now(), policy=watched.policy)
+        in_force = rotation.in_force(now=self.now(), policy=watched.policy)
         if in_force != tuple(watched.secret):
             watched.secret.swap(in_force)
 

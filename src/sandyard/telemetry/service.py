@@ -26,7 +26,6 @@ from sandyard.telemetry.model import (
     LATEST_MS,
     Bucket,
     Device,
-    DeviceOrder,
     Gaps,
     IntakeReport,
     Reading,
@@ -114,18 +113,6 @@ class Telemetry:
             for index, reading in good
             if reading.hardware_id not in devices
         ]
-
-    async def list_devices(
-        self,
-        *,
-        order: DeviceOrder = DeviceOrder.LAST_SEEN,
-        search: str | None = None,
-        limit: int,
-        cursor: str | None,
-    ) -> Page[Device]:
-        return await self.store.page_of_devices(
-            order=order, search=search, limit=limit, cursor=cursor
-        )
 
     async def get_device(self, hardware_id: str) -> Device:
         devices = await self.store.find_devices([hardware_id])

@@ -11,19 +11,11 @@ from sandyard.broker.history.model import MINUTE_SEC, PoolSample
 from sandyard.broker.history.monitor import Monitor
 from sandyard.broker.history.service import History, PoolHistory
 from sandyard.broker.http import operator_routes
+from sandyard.broker.pool.http.schemas import STATE_COUNTS
 from sandyard.kit.http.schemas import AttributesAnswer, Cursor, Limit, PageAnswer, example
 from sandyard.kit.paging import DEFAULT_LIMIT
 
-_COUNTS = {
-    "available": 120,
-    "reserved": 10,
-    "allocated": 30,
-    "pending_deletion": 2,
-    "stale": 1,
-    "held": 0,
-    "deletion_failed": 0,
-}
-_SAMPLE = {"at": 1_793_350_800, **_COUNTS, "waiting": 0, "leases": 12}
+_SAMPLE = {"at": 1_793_350_800, **STATE_COUNTS, "waiting": 0, "leases": 12}
 _JOB = {
     "name": "sync",
     "does": "compare the pool with the provider's list",

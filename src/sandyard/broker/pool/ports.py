@@ -20,7 +20,7 @@ from sandyard.broker.queue.ports import TicketStore
 from sandyard.broker.reservations.ports import ReservationStore
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.changes.transitions import Transition
-from sandyard.kit.paging import Page
+from sandyard.kit.paging import Page, all_pages
 
 _PAGE = 100
 
@@ -172,14 +172,7 @@ class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
     async def close(self) -> None: ...
 
 
-async def pages_of(
+def pages_of(
     store: PoolStore, where: SandboxFilter, *, size: int = _PAGE
 ) -> AsyncIterator[Sequence[Sandbox]]:
-    """All pages of a listing; some may be empty."""
-    cursor: str | None = None
-    while True:
-        page = await store.page(where, limit=size, cursor=cursor)
-        yield page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+    return all_pages(store.page, where, limit=size)

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from sandyard.broker.pool.ports import PoolStore, SandboxFilter, pages_of
-from sandyard.kit.changes.event_kinds import ANY_KIND
+from sandyard.kit.changes.event_kinds import matches
 from sandyard.kit.changes.events import EventQuery, LoggedEvent, actor
 from sandyard.kit.ids import first_event_id
-from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.paging import InvalidCursorError, Page, all_pages, decode_cursor, encode_cursor
 
 _PAGE = 100
 
@@ -56,31 +56,20 @@ class TrackEvents:
         return of_track or event.actor == self._actor
 
     async def _read(self, query: EventQuery) -> AsyncIterator[LoggedEvent]:
-        cursor: str | None = None
-        while True:
-            page = await self._store.events.page(query, limit=_PAGE, cursor=cursor)
-            for each in page.items:
+        async for found in all_pages(self._store.events.page, query, limit=_PAGE):
+            for each in found:
                 yield each
-            cursor = page.next_cursor
-            if cursor is None:
-                return
 
 
 def _matches(query: EventQuery, logged: LoggedEvent) -> bool:
     event, written = logged.event, logged.event_id
     return (
         query.subject in (None, event.subject)
-        and _has_kind(query.kind, event.kind)
+        and (query.kind is None or matches(query.kind, event.kind))
         and query.actor in (None, event.actor)
         and (query.from_ms is None or written >= first_event_id(query.from_ms))
         and (query.to_ms is None or written < first_event_id(query.to_ms))
     )
-
-
-def _has_kind(wanted: str | None, kind: str) -> bool:
-    if wanted is not None and wanted.endswith(ANY_KIND):
-        return kind.startswith(wanted.removesuffix(ANY_KIND))
-    return wanted in (None, kind)
 
 
 def _event_id(position: list[Any]) -> str:

@@ -1,6 +1,6 @@
 """The pool's tables on DynamoDB: their definitions, their creation and their check."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,10 @@ from sandyard.kit.dynamo.tables import (
     CREATED,
     Billed,
     Definition,
+    TableSet,
     TableSpec,
     TableUnfitError,
     check_table,
-    create_table,
     on_demand,
     table_definition,
 )
@@ -65,24 +65,18 @@ def table_specs(names: TableNames) -> tuple[TableSpec, TableSpec]:
     return TableSpec(definition(names), ttl=TTL_ATTRIBUTE), events
 
 
-class PoolTable:
+class PoolTable(TableSet):
     """The pool's table and its event table."""
 
     def __init__(self, engine: Dynamo, names: TableNames) -> None:
+        super().__init__(engine, table_specs(names))
         self.names = names
         self.table = Table(engine, names.table)
         self.events = EventItems(engine, names.events)
         self.status_index = names.status_index
 
-    @property
-    def definitions(self) -> Sequence[Definition]:
-        return [spec.definition for spec in table_specs(self.names)]
-
     async def create(self, billed: Billed = on_demand) -> Mapping[str, str]:
-        made = {
-            spec.name: await create_table(self.table.engine, billed(spec.definition), ttl=spec.ttl)
-            for spec in table_specs(self.names)
-        }
+        made = await super().create(billed)
         if made[self.names.table] == CREATED:
             await self.mark_layout()
         return made
@@ -111,9 +105,6 @@ class PoolTable:
         item = sandbox_attributes(after) | {"write_id": write_id}
         key = sandbox_key(after.sandbox_id)
         return change_action(self.table, key, sandbox_attributes(before), item)
-
-    async def close(self) -> None:
-        await self.table.engine.close()
 
     async def mark_layout(self) -> None:
         await self.table.put(LAYOUT)

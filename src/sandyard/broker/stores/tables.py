@@ -4,7 +4,8 @@ its fields."""
 import sqlalchemy as sa
 
 from sandyard.broker.clients.model import Client
-from sandyard.broker.delivery.model import Attempt, Webhook
+from sandyard.broker.delivery.model import Attempt, StreamState, Webhook
+from sandyard.broker.history.model import PoolSample
 from sandyard.broker.pool.model import Sandbox
 from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 from sandyard.broker.queue.model import Ticket
@@ -63,19 +64,10 @@ bindings = sa.Table("bindings", metadata, *columns_of(ProviderBinding))
 
 webhooks = sa.Table("webhooks", metadata, *columns_of(Webhook))
 
-streams = sa.Table(
-    "sink_streams",
-    metadata,
-    sa.Column("sink", sa.String(64), primary_key=True),
-    sa.Column("part", sa.String(32), primary_key=True),
-    sa.Column("since_ms", sa.BigInteger, nullable=False),
-    sa.Column("position", sa.String(64)),
-    sa.Column("failing_since_ms", sa.BigInteger),
-    sa.Column("last_error", sa.Text),
-)
+streams = sa.Table("sink_streams", metadata, *columns_of(StreamState, key=("sink", "part")))
 """Each sink's position in the log of each part."""
 
-attempts = sa.Table("webhook_attempts", metadata, *columns_of(Attempt, key="attempt_id"))
+attempts = sa.Table("webhook_attempts", metadata, *columns_of(Attempt, key=("attempt_id",)))
 
 clients = sa.Table("clients", metadata, *columns_of(Client))
 
@@ -109,14 +101,7 @@ client_slots = sa.Table(
 """Current and requested leases, and holds, that count towards a client's limit. `paid_hour` is the
 hour whose budget has paid for it, until its lease is made."""
 
-samples = sa.Table(
-    "pool_samples",
-    metadata,
-    sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("counts", JsonText, nullable=False),
-    sa.Column("waiting", sa.BigInteger, nullable=False),
-    sa.Column("leases", sa.BigInteger, nullable=False),
-)
+samples = sa.Table("pool_samples", metadata, *columns_of(PoolSample, key=("at",), counts=JsonText))
 """The pool's samples of the last day, one per minute."""
 
 jobs = job_table(metadata)

@@ -11,10 +11,11 @@ from typing import Any
 from sandyard.broker.delivery.model import Attempt
 from sandyard.broker.history.model import PoolSample
 from sandyard.broker.pool.model import HeldLease, PoolTransition, Sandbox, Tombstone
-from sandyard.broker.queue.model import QueueOrder
+from sandyard.broker.queue.ports import ticket_pages
 from sandyard.broker.wiring.pool import Pool, opened_pool
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.concurrency.tasks import for_each
+from sandyard.kit.paging import all_pages
 from sandyard.settings import Settings
 from sandyard.wiring.contents import Collection, event_collection
 
@@ -57,26 +58,15 @@ class _Contents:
 
     async def others(self) -> AsyncIterator[Sequence[Any]]:
         store = self._pool.store
-        async for tickets in self._tickets():
+        async for tickets in ticket_pages(store):
             yield tickets
-        cursor: str | None = None
-        while True:
-            page = await store.reservations(
-                starts_before=_FAR, ends_after=-1, limit=_PAGE, cursor=cursor
-            )
-            yield page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        async for reservations in all_pages(
+            store.reservations, starts_before=_FAR, ends_after=-1, limit=_PAGE
+        ):
+            yield reservations
         single = (store.find_calendar, store.find_autoscaler, store.find_provider)
         yield [found for find in single if (found := await find()) is not None]
         yield [*await self._pool.deliveries.webhooks(), *await self._pool.clients.clients()]
-
-    async def _tickets(self) -> AsyncIterator[Sequence[Any]]:
-        last: QueueOrder | None = None
-        while tickets := await self._pool.store.tickets(limit=_PAGE, after=last):
-            last = tickets[-1].queue_order
-            yield tickets
 
     async def add_others(self, entities: Sequence[Any]) -> None:
         async def add(entity: Any) -> None:
@@ -87,14 +77,9 @@ class _Contents:
     async def attempts(self) -> AsyncIterator[Sequence[Attempt]]:
         deliveries = self._pool.deliveries
         for webhook in await deliveries.webhooks():
-            cursor: str | None = None
-            while True:
-                page = await deliveries.attempts(webhook.webhook_id, limit=_PAGE, cursor=cursor)
-                if page.items:
-                    yield page.items
-                cursor = page.next_cursor
-                if cursor is None:
-                    break
+            async for found in all_pages(deliveries.attempts, webhook.webhook_id, limit=_PAGE):
+                if found:
+                    yield found
 
     async def token_uses(self) -> AsyncIterator[Sequence[tuple[str, int]]]:
         for client in await self._pool.clients.clients():

@@ -27,6 +27,7 @@ from sandyard.kit.dynamo.event_items import (
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import first_event_id
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.wired import wired
 
 _LEAST_READ = 100
 _PAGE = 200
@@ -39,22 +40,17 @@ _LAST = "g"
 """Sorts after every event id, as ids are hexadecimal."""
 
 
+@wired
 class DynamoEventLog:
-    def __init__(
-        self,
-        items: EventItems,
-        *,
-        part: str,
-        alive: Alive,
-        clock: Clock,
-        retention: timedelta,
-    ) -> None:
-        self.part = part
-        self._table = items.table
-        self._alive = alive
-        self._pruning = EventPruning(items.table, alive, self.state_events)
-        self._clock = clock
-        self._retention = retention
+    items: EventItems
+    part: str
+    alive: Alive
+    clock: Clock
+    retention: timedelta
+
+    def __post_init__(self) -> None:
+        self._table = self.items.table
+        self._pruning = EventPruning(self.items.table, self.alive, self.state_events)
 
     async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
         """May return a short or empty page where few of many events match; the cursor continues."""
@@ -97,8 +93,8 @@ class DynamoEventLog:
     async def _page_by_time(
         self, query: EventQuery, before: str, limit: int
     ) -> tuple[list[Item], str | None]:
-        now_ms = int(self._clock.now() * 1000)
-        from_ms = query.from_ms or now_ms - int(self._retention.total_seconds() * 1000)
+        now_ms = int(self.clock.now() * 1000)
+        from_ms = query.from_ms or now_ms - int(self.retention.total_seconds() * 1000)
         first = first_event_id(from_ms)
         if first >= before:
             return [], None
@@ -145,7 +141,7 @@ class DynamoEventLog:
             found = dict.fromkeys(item["subject"] for item in items)
             subjects = [each for each in found if each != last and not each.startswith("#")]
             last = next(reversed(found), last)
-            alive = await self._alive(subjects) if subjects else set()
+            alive = await self.alive(subjects) if subjects else set()
             yield [each for each in subjects if each not in alive]
 
     async def between(self, *, from_ms: int, to_ms: int) -> AsyncIterator[Sequence[LoggedEvent]]:
@@ -186,9 +182,9 @@ class DynamoEventLog:
     ) -> tuple[Sequence[LoggedEvent], str | None]:
         """Reads only settled events, so that none can appear before a position later. Ids are based
         on the replicas' clocks: a subject's events are in order as far as those clocks agree."""
-        now_ms = int(self._clock.now() * 1000)
+        now_ms = int(self.clock.now() * 1000)
         settled = now_ms - SETTLED_MS
-        after = position or first_event_id(now_ms - int(self._retention.total_seconds() * 1000))
+        after = position or first_event_id(now_ms - int(self.retention.total_seconds() * 1000))
         found: list[LoggedEvent] = []
         async for events in self.between(from_ms=int(after[:12], 16), to_ms=settled):
             found += [each for each in events if each.event_id > after]

@@ -114,6 +114,31 @@ def scaling_targets(definition: Definition) -> list[ScalingTarget]:
 _LEAST_CAPACITY = {"ReadCapacityUnits": 20, "WriteCapacityUnits": 10}
 
 
+class TableSet:
+    """The tables of a part, whether they exist or not."""
+
+    def __init__(self, engine: Dynamo, specs: Sequence[TableSpec]) -> None:
+        self.engine = engine
+        self.specs = specs
+
+    @property
+    def definitions(self) -> Sequence[Definition]:
+        return [spec.definition for spec in self.specs]
+
+    async def create(self, billed: Billed = on_demand) -> Mapping[str, str]:
+        return {
+            spec.name: await create_table(self.engine, billed(spec.definition), ttl=spec.ttl)
+            for spec in self.specs
+        }
+
+    async def check(self) -> None:
+        for definition in self.definitions:
+            await check_table(self.engine, definition)
+
+    async def close(self) -> None:
+        await self.engine.close()
+
+
 async def create_table(engine: Dynamo, definition: Definition, *, ttl: str | None) -> str:
     """Create the table with a TTL on this attribute, or its missing indexes; returns what was
     created."""

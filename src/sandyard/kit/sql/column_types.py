@@ -158,13 +158,20 @@ _COLUMN_TYPES: dict[type, type[TypeEngine[Any]]] = {
 }
 
 
-def columns_of(kind: type, *, key: str | None = None) -> list[sa.Column[Any]]:
-    """A column for each field of a dataclass, by its type; everything else is text. The key is that
-    of the argument, or the subject of an entity. For queries: migrations give them their sizes."""
+def columns_of(
+    kind: type, *, key: tuple[str, ...] = (), **types: type[TypeEngine[Any]]
+) -> list[sa.Column[Any]]:
+    """A column for each field of a dataclass, by its type, unless `types` names another; everything
+    else is text. The key is that of the argument, or the subject of an entity. For queries:
+    migrations give them their sizes."""
     hints = get_type_hints(kind)
-    key = key or kind.SUBJECT  # type: ignore[attr-defined]
+    key = key or (kind.SUBJECT,)  # type: ignore[attr-defined]
     return [
-        sa.Column(each.name, _column_type(hints[each.name]), primary_key=each.name == key)
+        sa.Column(
+            each.name,
+            types.get(each.name) or _column_type(hints[each.name]),
+            primary_key=each.name in key,
+        )
         for each in fields(kind)
     ]
 

@@ -15,6 +15,7 @@ from sandyard.kit.changes.transitions import E, Entity, Transition, subject_of
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import EventWriter
+from sandyard.kit.wired import wired
 
 F = TypeVar("F")
 
@@ -82,21 +83,18 @@ class FactReader:
     read: Callable[[sa.Connection, Any], Any]
 
 
+@wired
 class SqlTransitions:
     """Applies transitions of the registered entities."""
 
-    def __init__(
-        self,
-        database: Database,
-        tables: Sequence[EntityTable[Any]],
-        events: EventWriter,
-        *,
-        facts: Mapping[type, FactReader] | None = None,
-    ) -> None:
-        self._database = database
-        self._tables = {each.entity: each for each in tables}
-        self._events = events
-        self._facts = facts or {}
+    database: Database
+    tables: Sequence[EntityTable[Any]]
+    events: EventWriter
+    facts: Mapping[type, FactReader] | None = None
+
+    def __post_init__(self) -> None:
+        self._tables = {each.entity: each for each in self.tables}
+        self._facts = self.facts or {}
 
     async def apply(
         self, *transitions: Transition[Any], extra_events: Sequence[Event] = ()
@@ -104,7 +102,7 @@ class SqlTransitions:
         """Apply all with their events in one transaction; False, with nothing written, if one of
         the entities or facts has changed since the decision. IntegrityError if a key exists."""
         try:
-            await self._database.write(
+            await self.database.write(
                 lambda connection: self.write(connection, transitions, extra_events)
             )
         except StaleTransitionError:
@@ -114,7 +112,7 @@ class SqlTransitions:
     async def read_fact(self, about: F) -> F:
         """The current fact; `about` only identifies it."""
         reader = self._facts[type(about)]
-        fact: F = await self._database.read(lambda connection: reader.read(connection, about))
+        fact: F = await self.database.read(lambda connection: reader.read(connection, about))
         return fact
 
     def write(
@@ -136,7 +134,7 @@ class SqlTransitions:
                 connection.execute(
                     mapping.table.insert(), [mapping.row(each.result) for each in group]
                 )
-        self._events.write(
+        self.events.write(
             connection, [event for each in transitions for event in each.events] + [*extra_events]
         )
 

@@ -96,7 +96,8 @@ def _add_devices(routes: GuardedRoutes, telemetry: Telemetry) -> None:
     ) -> DevicePage:
         """Most recently seen first, or with `order=silent` longest silent first. A cursor is valid
         only for its own order."""
-        page = await telemetry.list_devices(order=order, search=q, limit=limit, cursor=cursor)
+        store = telemetry.store
+        page = await store.page_of_devices(order=order, search=q, limit=limit, cursor=cursor)
         return DevicePage.of(page, DeviceAnswer.of)
 
     @routes.get("/devices/{hardware_id}", "Get a device", 404)

@@ -11,12 +11,9 @@ from sandyard.kit.dynamo.events import DynamoEventLog
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.store_states import STATE_KEY
 from sandyard.kit.dynamo.tables import (
-    Billed,
     Definition,
+    TableSet,
     TableSpec,
-    check_table,
-    create_table,
-    on_demand,
     table_definition,
 )
 from sandyard.telemetry.ports import KeyStore, TelemetryStore
@@ -52,10 +49,9 @@ def table_specs(prefix: str = "") -> Sequence[TableSpec]:
     ]
 
 
-class TelemetryTables:
+class TelemetryTables(TableSet):
     def __init__(self, engine: Dynamo, *, prefix: str = "") -> None:
-        self.engine = engine
-        self._specs = table_specs(prefix)
+        super().__init__(engine, table_specs(prefix))
         self.devices, self.readings, self.markers, self.keys, _ = (
             Table(engine, name) for name in self.table_names
         )
@@ -63,28 +59,11 @@ class TelemetryTables:
 
     @property
     def table_names(self) -> list[str]:
-        return [spec.name for spec in self._specs]
-
-    @property
-    def definitions(self) -> Sequence[Definition]:
-        return [spec.definition for spec in self._specs]
-
-    async def create(self, billed: Billed = on_demand) -> Mapping[str, str]:
-        return {
-            spec.name: await create_table(self.engine, billed(spec.definition), ttl=spec.ttl)
-            for spec in self._specs
-        }
-
-    async def check(self) -> None:
-        for definition in self.definitions:
-            await check_table(self.engine, definition)
+        return [spec.name for spec in self.specs]
 
     async def empty(self) -> None:
         for name in self.table_names:
             await Table(self.engine, name).delete_all(keep=STATE_KEY)
-
-    async def close(self) -> None:
-        await self.engine.close()
 
 
 def open_event_log(

@@ -2,9 +2,10 @@
 
 import sqlalchemy as sa
 
-from sandyard.kit.sql.column_types import JsonText, Rfc3339
+from sandyard.kit.sql.column_types import JsonText, Rfc3339, columns_of
 from sandyard.kit.sql.events import event_table
 from sandyard.kit.sql.job_leases import job_table
+from sandyard.telemetry.model import ApiKey, Device
 
 SCHEMA = "telemetry"
 
@@ -13,15 +14,7 @@ metadata = sa.MetaData(schema=SCHEMA)
 devices = sa.Table(
     "devices",
     metadata,
-    sa.Column("hardware_id", sa.String(17), primary_key=True),
-    sa.Column("confirmation_id", sa.String(36), nullable=False),
-    sa.Column("capabilities", JsonText, nullable=False),
-    sa.Column("first_registered_at", Rfc3339, nullable=False),
-    sa.Column("last_seen_at", Rfc3339, nullable=False),
-    sa.Column("last_boot_id", sa.String(36), nullable=False),
-    sa.Column("firmware_version", sa.String(64), nullable=False),
-    sa.Column("friendly_name", sa.String(64)),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
+    *columns_of(Device, capabilities=JsonText, first_registered_at=Rfc3339, last_seen_at=Rfc3339),
 )
 
 device_readings = sa.Table(
@@ -52,15 +45,7 @@ processed_batches = sa.Table(
 """The markers, which identify duplicates. `expiration_time` is in epoch seconds."""
 
 api_keys = sa.Table(
-    "api_keys",
-    metadata,
-    sa.Column("key_id", sa.String(36), primary_key=True),
-    sa.Column("api_key_hash", sa.String(64), nullable=False),
-    sa.Column("created_at", Rfc3339, nullable=False),
-    sa.Column("last_used_at", Rfc3339),
-    sa.Column("is_active", sa.Boolean, nullable=False),
-    sa.Column("description", sa.String(256)),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
+    "api_keys", metadata, *columns_of(ApiKey, created_at=Rfc3339, last_used_at=Rfc3339)
 )
 
 jobs = job_table(metadata)

@@ -46,15 +46,12 @@ class TcpProxy:
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
-            self.cut()
+            self.set_cut(is_cut=True)
 
-    def cut(self) -> None:
-        self.is_cut = True
-        for writer in self._writers:
+    def set_cut(self, *, is_cut: bool) -> None:
+        self.is_cut = is_cut
+        for writer in self._writers if is_cut else ():
             writer.transport.abort()
-
-    def mend(self) -> None:
-        self.is_cut = False
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.is_cut:

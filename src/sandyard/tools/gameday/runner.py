@@ -60,10 +60,9 @@ async def _server_killed(stage: Stage, *, is_on: bool) -> None:
 
 
 async def _engine_away(stage: Stage, *, is_on: bool) -> None:
-    connection = stage.engine.connection
-    if connection is None:
+    if stage.engine.connection is None:
         raise GameDayError("engine-away needs an engine that servers connect to.")
-    connection.cut() if is_on else connection.mend()
+    stage.engine.connection.set_cut(is_cut=is_on)
 
 
 async def _throttled(stage: Stage, *, is_on: bool) -> None:
@@ -84,10 +83,9 @@ async def _clock_skew(stage: Stage, *, is_on: bool) -> None:
 
 
 async def _preview_provider_away(stage: Stage, *, is_on: bool) -> None:
-    connection = stage.provider.connection
-    if connection is None:
+    if stage.provider.connection is None:
         raise GameDayError("previews-provider needs a provider of previews.")
-    connection.cut() if is_on else connection.mend()
+    stage.provider.connection.set_cut(is_cut=is_on)
 
 
 SWITCHES: Mapping[Fault, Switch] = {

@@ -24,6 +24,15 @@ _IDENTITY = {
     "name": "lab-042",
     "external_id": "ext-42",
 }
+STATE_COUNTS = {
+    "available": 120,
+    "reserved": 10,
+    "allocated": 30,
+    "pending_deletion": 2,
+    "stale": 1,
+    "held": 0,
+    "deletion_failed": 0,
+}
 _LEASE = {"allocated_at": 1_793_350_800, "expires_at": 1_793_365_200}
 
 
@@ -152,17 +161,7 @@ class PoolSandboxPage(PageAnswer):
 
 
 class PoolStatsAnswer(BaseModel):
-    model_config = example(
-        available=120,
-        reserved=10,
-        allocated=30,
-        pending_deletion=2,
-        stale=1,
-        held=0,
-        deletion_failed=0,
-        total=163,
-        counted_at=1_793_350_800,
-    )
+    model_config = example(**STATE_COUNTS, total=163, counted_at=1_793_350_800)
 
     available: int
     reserved: int = Field(description="Free, and kept for a reservation or a ticket")

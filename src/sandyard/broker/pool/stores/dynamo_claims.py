@@ -27,6 +27,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.client import TransactionRefusedError, within
 from sandyard.kit.dynamo.replicas import DynamoReplicas
 from sandyard.kit.dynamo.values import Item
+from sandyard.kit.wired import wired
 
 _DEADLINE_SEC = 10.0  # longer than one call may take, so that a call reports why it failed
 _MOST_PREFETCHES = 256
@@ -38,20 +39,16 @@ def new_write_id() -> str:
     return uuid.uuid4().hex
 
 
+@wired
 class DynamoClaims:
-    def __init__(
-        self,
-        pool: PoolTable,
-        *,
-        clock: Clock,
-        prefetch_size: int,
-        on_conflict: Callable[[], None],
-    ) -> None:
-        self._pool = pool
-        self._table = pool.table
-        self._prefetch_size = prefetch_size
-        self._on_conflict = on_conflict
-        self._replicas = DynamoReplicas(pool.table, key=REPLICAS_KEY, clock=clock)
+    pool: PoolTable
+    clock: Clock
+    prefetch_size: int
+    on_conflict: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._table = self.pool.table
+        self._replicas = DynamoReplicas(self.pool.table, key=REPLICAS_KEY, clock=self.clock)
         self._share = (0, 1)
         self._prefetches: dict[Wanted, CandidatePrefetch] = {}
 
@@ -109,7 +106,7 @@ class DynamoClaims:
                 if taken.is_condition:
                     newer = _newer_free(taken.item, row, wanted)
                     if newer is None:
-                        self._on_conflict()
+                        self.on_conflict()
                         prefetch.lost(candidate)
                         return None
                     row = newer
@@ -133,11 +130,11 @@ class DynamoClaims:
             values=None if held is None else {"old": held["write_id"]},
         )
         ended = None if held is None else await self._find_expired(claim, held)
-        actions = [self._pool.change_action(claimed, write_id), put]
+        actions = [self.pool.change_action(claimed, write_id), put]
         if ended is not None:
-            actions.append(self._pool.change_action(ended, write_id))
+            actions.append(self.pool.change_action(ended, write_id))
         events = [*claimed.events, *(ended.events if ended else ())]
-        await self._table.transact(*actions, *map(self._pool.events.put_action, events))
+        await self._table.transact(*actions, *map(self.pool.events.put_action, events))
         return lease
 
     async def _find_expired(self, claim: Claim, held: Item) -> Transition[Sandbox] | None:
@@ -161,9 +158,9 @@ class DynamoClaims:
             if len(self._prefetches) > _MOST_PREFETCHES:
                 self._prefetches.clear()
             self._prefetches[wanted] = CandidatePrefetch(
-                IndexScan(self._pool, wanted, self._replicas),
+                IndexScan(self.pool, wanted, self._replicas),
                 still_free=partial(self._still_free, wanted),
-                size=self._prefetch_size,
+                size=self.prefetch_size,
             )
         return self._prefetches[wanted]
 
