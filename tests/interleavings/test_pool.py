@@ -225,9 +225,9 @@ def deletes(row: Sandbox) -> Any:
     """The end of `Cleanup`: the provider has deleted it."""
 
     async def run(services: Any) -> None:
-        found = await services.broker._store.find(row.sandbox_id)
+        found = await services.broker.store.find(row.sandbox_id)
         if isinstance(found, Sandbox) and found.status is Status.PENDING_DELETION:
-            await services.broker._store.apply([decide_deleted(found, CAUSE)])
+            await services.broker.store.apply([decide_deleted(found, CAUSE)])
 
     return run
 
