@@ -128,12 +128,15 @@ async def test_pool_lookahead_minutes(broker: Open, minutes: str, created: int) 
 async def test_cleanup_parallel(broker: Open, simulator: Simulator, serve: Serve) -> None:
     provider = GatedProvider(simulator)
     provider.list_gate.set()
-    provider.delete_gate.set()
     simulator.create(6)
     api = await broker(await serve(provider.app()), CLEANUP_PARALLEL="2")
     await api.run("sync")
     await end_leases(api, 6)
-    assert (await api.run("cleanup")).deleted == 6
+    cleanup = asyncio.create_task(api.run("cleanup"))
+    while provider.deletes_at_once < 2:
+        await asyncio.sleep(0.01)
+    provider.delete_gate.set()
+    assert (await cleanup).deleted == 6
     assert provider.most_deletes_at_once == 2
 
 
