@@ -1,7 +1,7 @@
 """What callers sent and were answered, and whether it can be true beside what the pool holds."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from math import inf
@@ -127,7 +127,7 @@ def _leases(history: History) -> tuple[dict[str, _Told], list[str]]:
         if lease.times_new > 1
     ]
     for extended in history.of("extend"):
-        if extended.status == 200 and (lease := told.get(extended.sandbox_id)):
+        if extended.status == 200 and (lease := told.get(extended.body["sandbox_id"])):
             lease.ends.add(extended.body["expires_at"])
     for lease in told.values():
         lease.ends_from = lease.expires_at
@@ -140,22 +140,35 @@ def _leases(history: History) -> tuple[dict[str, _Told], list[str]]:
 def _ends(history: History) -> Iterator[tuple[Attempt, str]]:
     """What may have ended a lease, and of which sandbox: a mark of one that was replaced ends the
     lease of the one that replaced it."""
-    replaced_by = {
+    replaced_by = _replaced_by(history)
+    for end in history.of(*ENDING):
+        followed = replaced_by if end.kind == "mark" else {}
+        for sandbox_id in _followers(end.sandbox_id, followed):
+            yield end, sandbox_id
+
+
+def _replaced_by(history: History) -> dict[str, str]:
+    return {
         each.sandbox_id: each.body["sandbox_id"]
         for each in history.of("replace")
         if each.status == 200
     }
-    for end in history.of(*ENDING):
-        sandbox_id: str | None = end.sandbox_id
-        while sandbox_id is not None:
-            yield end, sandbox_id
-            sandbox_id = replaced_by.get(sandbox_id) if end.kind == "mark" else None
+
+
+def _followers(sandbox_id: str, replaced_by: Mapping[str, str]) -> Iterator[str]:
+    """The sandbox itself, and those to which its lease has moved."""
+    yield sandbox_id
+    while sandbox_id in replaced_by:
+        sandbox_id = replaced_by[sandbox_id]
+        yield sandbox_id
 
 
 def _wrong_ends(history: History, told: dict[str, _Told], longest_sec: float) -> Iterator[str]:
     keys: dict[str, set[str]] = defaultdict(set)
+    replaced_by = _replaced_by(history)
     for extended in history.of("extend"):
-        keys[extended.sandbox_id].add(extended.key)
+        for sandbox_id in _followers(extended.sandbox_id, replaced_by):
+            keys[sandbox_id].add(extended.key)
     for sandbox_id, lease in told.items():
         added = max(lease.ends) - min(lease.ends)
         if added > 60 * EXTENSION_MINUTES * len(keys[sandbox_id]):

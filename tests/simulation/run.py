@@ -100,8 +100,9 @@ def _quiet() -> Iterator[None]:
 @contextmanager
 def _repeatable_memory() -> Iterator[None]:
     """Abandoned generators are closed by a task, so no garbage is collected at other times than in
-    the run before."""
+    the run before. What was there before the run is not looked through again after it."""
     gc.collect()
+    gc.freeze()
     gc.disable()
     try:
         yield
