@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from sandyard.broker.log_rules import PoolRules
 from sandyard.broker.pool.model import (
     DELETING,
     UNUSED,
@@ -59,10 +60,13 @@ async def _no_others() -> Sequence[Entity]:
 async def verify(
     store: PoolStore,
     *,
+    ticket_ttl_sec: float = 0,
     progress: Callable[[int], None] = lambda _: None,
     others: Others = _no_others,
 ) -> VerificationReport:
-    """Read everything, read suspicious entries again, and compare all with their folded events.
+    """Read everything, read suspicious entries again, compare all with their folded events, and
+    check these by the rules of pools; the order of the queue if the time to live of its tickets is
+    given.
 
     The pool changes while it is read, so a lease and its row may be read at different instants.
     Only what is wrong in several consecutive reads is a problem.
@@ -80,10 +84,12 @@ async def verify(
             report.problems.append(Problem(sandbox_id, message))
     find = partial(_find, store, others)
     few = _few(store, others)
+    rules = PoolRules(ticket_ttl_sec)
     for pages in (_rows(store), ticket_pages(store), _reservations(store), few):
-        report.problems += (await verify_history(pages, find, store.events)).problems
-    gone = await verify_gone(find, store.events, may_be_gone=_is_tombstone)
-    report.problems += gone.problems
+        found = await verify_history(pages, find, store.events, rules=rules.add)
+        report.problems += found.problems
+    gone = await verify_gone(find, store.events, may_be_gone=_is_tombstone, rules=rules.add)
+    report.problems += [*gone.problems, *rules.across()]
     return report
 
 

@@ -8,6 +8,7 @@ from sandyard.kit.changes.verification import (
     verify_gone,
     verify_history,
 )
+from sandyard.previews.log_rules import broken_previews
 from sandyard.previews.model import Preview
 from sandyard.previews.ports import PreviewStore
 
@@ -17,9 +18,11 @@ _PAGE = 500
 async def verify(
     store: PreviewStore, log: EventLog, *, progress: Callable[[int], None] = lambda _: None
 ) -> HistoryReport:
-    """Compare every preview with its events, under traffic."""
-    report = await verify_history(_pages(store), store.find, log, progress=progress)
-    report.add(await verify_gone(store.find, log))
+    """Compare every preview with its events, under traffic, and check these by the rules."""
+    report = await verify_history(
+        _pages(store), store.find, log, progress=progress, rules=broken_previews
+    )
+    report.add(await verify_gone(store.find, log, rules=broken_previews))
     return report
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sandyard.platform.events.entities import verify_platform
+from sandyard.platform.events.verification import verify_platform
 from sandyard.platform.schema.tables import events
 from tests.contract.platform.access.test_isolation import TEMPLATE, key_of
 from tests.support.clocks import RunningClock

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis.stateful import rule
 
-from sandyard.platform.events.entities import verify_platform
+from sandyard.platform.events.verification import verify_platform
 from sandyard.platform.sandboxes.model import Status
 from sandyard.platform.sandboxes.sql.store import SANDBOXES
 from sandyard.platform.usage.sql import USAGES

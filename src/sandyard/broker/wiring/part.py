@@ -292,7 +292,12 @@ def _prober(settings: BrokerSettings, provider: HttpProvider) -> Prober | None:
 async def verify_broker(settings: Settings, data_dir: Path, counting: Counting) -> Verification:
     async with opened_pool(settings, data_dir) as pool:
         with counting("verify broker", None) as progress:
-            report = await verify(pool.store, progress=progress, others=partial(_others, pool))
+            report = await verify(
+                pool.store,
+                ticket_ttl_sec=settings.broker.queue_ticket_ttl_sec,
+                progress=progress,
+                others=partial(_others, pool),
+            )
     return Verification(
         f"{report.rows} sandboxes, {report.leases} leases, {report.tombstones} tombstones",
         [f"{problem.subject} {problem.message}" for problem in report.problems],

@@ -1,6 +1,6 @@
 """Events: what happened to a subject, by whom and why, its state derived from them, and pruning."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -169,16 +169,40 @@ def actor(kind: ActorKind, name: str | None = None) -> str:
 
 def fold(events: Iterable[Event]) -> State | None:
     """The state that the events produce; None if there is none, or the subject was removed."""
-    state: dict[str, Any] | None = None
+    state: State | None = None
     for event in events:
-        match event.effect:
-            case Effect.FULL:
-                state = dict(event.data)
-            case Effect.PARTIAL if state is not None:
-                state |= event.data
-            case Effect.REMOVED:
-                state = None
+        state = state_after(state, event)
     return state
+
+
+def state_after(state: State | None, event: Event) -> State | None:
+    match event.effect:
+        case Effect.FULL:
+            return dict(event.data)
+        case Effect.PARTIAL if state is not None:
+            return {**state, **event.data}
+        case Effect.REMOVED:
+            return None
+    return state
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event of a subject, with the subject's state before and after it; empty if there was
+    none."""
+
+    event: Event
+    before: State
+    after: State
+
+
+def steps_of(events: Iterable[Event]) -> Iterator[Step]:
+    """A subject's life, from its first full state on."""
+    before: State | None = None
+    for event in events:
+        after = state_after(before, event)
+        yield Step(event, before or {}, after or {})
+        before = after
 
 
 @dataclass(slots=True)

@@ -15,6 +15,8 @@ Find = Callable[[str], Awaitable[Entity | None]]
 """Returns the entity with this subject id, as last written."""
 _Compare = Callable[[Entity | None, Sequence[Event]], list[str]]
 """Returns the differences between an entity and its events."""
+Rules = Callable[[Sequence[Event]], list[str]]
+"""Returns what the events of a subject, in order from a full state on, must never say."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,8 +41,9 @@ async def verify_history(
     log: EventLog,
     *,
     progress: Callable[[int], None] = lambda _: None,
+    rules: Rules = lambda _: [],
 ) -> HistoryReport:
-    """Fold the events of every entity and compare.
+    """Fold the events of every entity and compare; check them by the rules.
 
     Entities change while they are read, so one that differs is checked again: only repeated
     differences are a problem.
@@ -50,7 +53,9 @@ async def verify_history(
         events = await log.state_events([subject_of(each) for each in entities])
         for entity in entities:
             subject = subject_of(entity)
-            if differences(entity, events.get(subject, ())):
+            of_subject = events.get(subject, ())
+            report.problems += [Problem(subject, each) for each in rules(of_subject)]
+            if differences(entity, of_subject):
                 report.problems += await _confirm(subject, find, log, _differences_if_there)
         report.subjects += len(entities)
         progress(report.subjects)
@@ -58,10 +63,14 @@ async def verify_history(
 
 
 async def verify_gone(
-    find: Find, log: EventLog, *, may_be_gone: Callable[[State], bool] = lambda _: False
+    find: Find,
+    log: EventLog,
+    *,
+    may_be_gone: Callable[[State], bool] = lambda _: False,
+    rules: Rules = lambda _: [],
 ) -> HistoryReport:
-    """The reverse check: find subjects that do not exist although their events produce a state.
-    `may_be_gone` says for which states that is no problem."""
+    """The reverse check: find subjects that do not exist although their events produce a state, and
+    check their events by the rules. `may_be_gone` says for which states that is no problem."""
 
     def compare(entity: Entity | None, events: Sequence[Event]) -> list[str]:
         state = fold(events)
@@ -72,6 +81,7 @@ async def verify_gone(
     async for subjects in log.gone():
         events = await log.state_events(subjects)
         for subject in subjects:
+            report.problems += [Problem(subject, each) for each in rules(events.get(subject, ()))]
             if compare(None, events.get(subject, ())):
                 report.problems += await _confirm(subject, find, log, compare)
     return report
@@ -97,16 +107,25 @@ def _differences_if_there(entity: Entity | None, events: Sequence[Event]) -> lis
 
 
 async def _confirm(subject: str, find: Find, log: EventLog, compare: _Compare) -> list[Problem]:
-    wrong: list[str] = []
-    for look in range(_LOOKS):
-        if look:
-            await asyncio.sleep(_BETWEEN_LOOKS_SEC)
+    async def look() -> list[str]:
         entity = await find(subject)
-        events = (await log.state_events([subject])).get(subject, ())
-        wrong = compare(entity, events)
+        return compare(entity, (await log.state_events([subject])).get(subject, ()))
+
+    wrong = await seen_repeatedly(look)
+    shown = f"is not what its events lead to: {', '.join(wrong)}"
+    return [Problem(subject, shown)] if wrong else []
+
+
+async def seen_repeatedly(look: Callable[[], Awaitable[list[str]]]) -> list[str]:
+    """What is wrong at several looks; what is read at different instants may differ once."""
+    wrong: list[str] = []
+    for number in range(_LOOKS):
+        if number:
+            await asyncio.sleep(_BETWEEN_LOOKS_SEC)
+        wrong = await look()
         if not wrong:
-            return []
-    return [Problem(subject, f"is not what its events lead to: {', '.join(wrong)}")]
+            break
+    return wrong
 
 
 def _defaults(kind: type) -> dict[str, Any]:

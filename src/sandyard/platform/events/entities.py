@@ -1,18 +1,10 @@
 """The Platform's transitions and events: every entity's table and every fact, in one place."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sandyard.kit.changes.transitions import Entity
-from sandyard.kit.changes.verification import (
-    Find,
-    HistoryReport,
-    verify_gone,
-    verify_history,
-)
 from sandyard.kit.clock import Clock
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import all_entities, find_entity
 from sandyard.kit.sql.events import EventWriter, SqlEventLog
 from sandyard.kit.sql.transitions import EntityTable, FactReader, SqlTransitions
 from sandyard.platform.accounts.model import OtherAdmins
@@ -61,32 +53,3 @@ def platform_transitions(database: Database, clock: Clock | None = None) -> SqlT
 def platform_events(database: Database) -> SqlEventLog:
     subjects = [each.subject for each in ENTITY_TABLES]
     return SqlEventLog(database, events, part=SCHEMA, subjects=subjects)
-
-
-async def verify_platform(
-    database: Database, *, progress: Callable[[int], None] = lambda _: None
-) -> HistoryReport:
-    log, report = platform_events(database), HistoryReport()
-    for mapping in ENTITY_TABLES:
-        find = _finder(database, mapping)
-        report.add(await verify_history(all_entities(database, mapping), find, log))
-        progress(report.subjects)
-
-    report.add(await verify_gone(_find_any(database), log))
-    return report
-
-
-def _find_any(database: Database) -> Find:
-    async def find(subject: str) -> Entity | None:
-        found = [await _finder(database, mapping)(subject) for mapping in ENTITY_TABLES]
-        return next(filter(None, found), None)
-
-    return find
-
-
-def _finder(database: Database, mapping: EntityTable[Any]) -> Find:
-    async def find(subject: str) -> Entity | None:
-        found: Entity | None = await find_entity(database, mapping, mapping.subject == subject)
-        return found
-
-    return find

@@ -22,7 +22,7 @@ async def open_platform_log(settings: Settings, data_dir: Path) -> AsyncIterator
 async def verify_platform_data(
     settings: Settings, data_dir: Path, counting: Counting
 ) -> Verification:
-    from sandyard.platform.events.entities import verify_platform
+    from sandyard.platform.events.verification import verify_platform
 
     async with open_for_command(settings, data_dir, MIGRATIONS) as database:
         with counting("verify platform", None) as progress:

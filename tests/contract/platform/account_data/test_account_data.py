@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from sandyard.platform.account_data.jobs import ErasureReport
-from sandyard.platform.events.entities import verify_platform
+from sandyard.platform.events.verification import verify_platform
 from tests.support.platform.in_process import PASSWORD, Caller, PlatformApi, code_of
 from tests.support.platform.sandboxes import add_sandbox
 

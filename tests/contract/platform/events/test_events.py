@@ -5,7 +5,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from sandyard.kit.changes.transitions import Cause, stateless_event
-from sandyard.platform.events.entities import platform_transitions, verify_platform
+from sandyard.platform.events.entities import platform_transitions
+from sandyard.platform.events.verification import verify_platform
 from sandyard.platform.schema.tables import events, sandboxes
 from sandyard.platform.templates.model import BUILTIN
 from tests.contract.platform.access.test_isolation import TEMPLATE, key_of

@@ -10,7 +10,7 @@ import pytest
 
 from sandyard.kit.clock import utc_time
 from sandyard.kit.observability.metrics import Labelled
-from sandyard.platform.events.entities import verify_platform
+from sandyard.platform.events.verification import verify_platform
 from sandyard.platform.quotas.model import Resources
 from sandyard.platform.schema.tables import billing_records, sandbox_usage
 from tests.contract.platform.lives import DAY, Life, bill, life, price, rows_of

@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 from pydantic import SecretStr
 
-from sandyard.platform.events.entities import verify_platform
+from sandyard.platform.events.verification import verify_platform
 from sandyard.platform.schema.tables import variables
 from sandyard.platform.variables.cipher import Cipher
 from sandyard.platform.variables.errors import SecretUnreadableError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.platform.events.entities import verify_platform
+from sandyard.platform.events.verification import verify_platform
 from tests.fakes.runtime import FakeRuntime
 from tests.support.clocks import ManualClock
 from tests.support.platform.in_process import PlatformApi, platform_api

@@ -28,8 +28,11 @@ def command(data_dir: Path) -> None:
     """Check all data for inconsistencies, also while it is in use.
 
     For every part: the stored state is the result of its events, and nothing is gone without an
-    event. For the Broker: no sandbox with two owners, no track and key with two sandboxes, every
-    allocation with its lease, no deleted sandbox back. Exit code 1 if something is wrong.
+    event. For the Broker: no sandbox with two owners and no track and key with two sandboxes, now
+    or ever, every allocation with its lease, no deleted sandbox back, tickets served in order. For
+    the Platform: every start with one end, every end with a reason, every usage within its run, and
+    every bill of its usage. For Previews: never two of a project at once. Exit code 1 if something
+    is wrong.
     """
     found, unavailable = asyncio.run(_verify(quiet_settings(), data_dir.resolve()))
     for each in found:
