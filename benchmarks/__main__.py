@@ -30,6 +30,7 @@ BENCHMARKS: Mapping[str, str] = {
     "expiry": "expiry:measure",
     "dynamodb": "dynamo:measure",
     "reservations": "reservations:measure",
+    "moves": "moves:measure",
     "readings-rows": "telemetry_rows:measure",
     "sandboxes": "platform:measure",
     "sessions": "sessions:measure",
@@ -69,6 +70,7 @@ def main(names: Sequence[str], limit_sec: int, total_sec: int) -> None:
     dynamodb       claims on DynamoDB beside the bare transaction, and by number of rows (needs wrk)
     replicas       how often replicas on DynamoDB reach for the same sandbox
     reservations   claims beside a reservation and 1,000 tickets, and without, on every engine
+    moves          the move of 100,000 records (MOVED_RECORDS) between the engines, and its check
     readings       readings over HTTP beside the bare drivers, on every engine (needs wrk)
     readings-rows  latest and an hour of readings among a million beside among ten thousand
     sandboxes      from the start call to a page, and a list among 100,000 beside among 1,000

@@ -5,37 +5,64 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from tests.support.storage.engines import create_database
-from tests.support.storage.filled_stores import settings_on
-from tests.support.storage.moves import Mover
+from tests.support.commands.killed_moves import Kills
+from tests.support.storage.engines import AWS_ENVIRONMENT, create_database
+from tests.support.storage.moves import ON_SQL_ALONE, PARTS
 
 ROOT = Path(__file__).parents[3]
+ALL = (*PARTS, *ON_SQL_ALONE)
 
 
-@pytest.mark.torture
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("here", "there", "parts", "every"),
+    [
+        ("sqlite", "postgresql", ["broker", "platform"], 6),
+        pytest.param("sqlite", "postgresql", ALL, 1, marks=pytest.mark.torture),
+        pytest.param("sqlite", "dynamodb", PARTS, 1, marks=pytest.mark.torture),
+        pytest.param("postgresql", "dynamodb", PARTS, 1, marks=pytest.mark.torture),
+    ],
+)
 async def test_a_killed_move_leaves_at_most_one_engine_open_and_goes_on_or_back(
-    tmp_path: Path, postgres_url: str
+    tmp_path: Path,
+    postgres_url: str,
+    dynamo_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    here: str,
+    there: str,
+    parts: list[str],
+    every: int,
 ) -> None:
-    url = await create_database(postgres_url)
-    mover = Mover(settings_on(postgres_url=url), tmp_path)
-    await mover.prepare_sqlite()
-    before = await mover.contents("sqlite", "broker")
+    """In both directions, as the sides are exchanged after each move."""
+    for name, value in AWS_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    url, table = await create_database(postgres_url), f"Pool{uuid4().hex[:8]}"
+    kills = Kills(str(tmp_path), url, dynamo_url, table, here, there, parts, every)
+    mover = kills.mover()
+    await mover.prepare()
+    await mover.prepare_sql_alone()
+    if here != "sqlite":
+        await mover.move("sqlite", here, parts=parts)
+    before = {part: await mover.contents(here, part) for part in parts}
+    assert all(before.values())
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.commands.killed_moves", str(tmp_path), url],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-m", "tests.support.commands.killed_moves", kills.as_json()],
+        env=AWS_ENVIRONMENT | {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1000,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(lines) > 8
+    assert [line["killed"] for line in lines] == [True] * (len(lines) - 1) + [False]
+    assert lines[-1]["step"] > 5 + 6 * len(parts), "of each part: six steps"
     for line in lines:
         assert all(len(engines) <= 1 for engines in line["open"].values()), line
         assert all(engines == [line["expected"]] for engines in line["after"].values()), line
-    [engine] = await mover.open_engines("broker", "sqlite", "postgresql")
-    assert await mover.contents(engine, "broker") == before
+    for part, [engine] in lines[-1]["after"].items():
+        assert await mover.contents(engine, part) == before[part]

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+import sqlalchemy as sa
 from pydantic import SecretStr
 
 from sandyard.broker.clients.model import ClientScope, Limits, SentToken, decide_token_added
@@ -16,11 +17,17 @@ from sandyard.broker.provider.model import Autoscaler, decide_first_provider
 from sandyard.broker.queue.model import decide_queued
 from sandyard.broker.reservations.model import Calendar, Reservation
 from sandyard.broker.wiring.pool import Pool, opened_pool
+from sandyard.kit.changes.events import Effect, Event
 from sandyard.kit.changes.transitions import Cause, changed, created
+from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.events import EventWriter
+from sandyard.platform.schema import tables as platform_tables
+from sandyard.previews.stores import tables as previews_tables
 from sandyard.settings import Settings, load_settings
 from sandyard.telemetry.model import Reading, Registration, decide_registration, new_api_key
 from sandyard.telemetry.wiring.part import opened_stores
 from tests.support.broker.pools import deleted, discoveries, ended, everything, quarantined
+from tests.support.platform import rows as platform_rows
 
 WEBHOOK = "whk-11111111111111111"
 HELD = ("class-1", "learner-1")
@@ -138,3 +145,28 @@ async def fill_telemetry(
             await stores.store.insert_readings(
                 sent, devices={hardware_id: new.result}, now_ms=now_ms
             )
+
+
+async def fill_platform(database: Database) -> None:
+    await platform_rows.fill(database)
+    await _write_event(database, platform_tables.events, "account.created", platform_rows.OWNER)
+
+
+async def fill_previews(database: Database) -> None:
+    at = platform_rows.NOON
+    file = {"path": "index.html", "content": b"\x00<p>", "size": 4, "is_deleted": False}
+    preview = {"account_id": platform_rows.OWNER, "created_at": at, "files_version": 1}
+
+    def insert(connection: sa.Connection) -> None:
+        row = previews_tables.previews.insert()
+        connection.execute(row.values(project_id="prj-1", sequence=1, **preview))
+        row = previews_tables.project_files.insert()
+        connection.execute(row.values(project_id="prj-1", version=1, updated_at=at, **file))
+
+    await database.write(insert)
+    await _write_event(database, previews_tables.events, "preview.created", "prj-1")
+
+
+async def _write_event(database: Database, table: sa.Table, kind: str, subject: str) -> None:
+    event = Event(kind, subject, 1, "system", int(time.time() * 1000), Effect.FULL, {"a": "é"})
+    await database.write(lambda connection: EventWriter(table).write(connection, [event]))

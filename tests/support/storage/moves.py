@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
+import sqlalchemy as sa
 
 from sandyard.bootstrap.registry import get_spec
 from sandyard.broker.wiring.pool import opened_pool
@@ -16,9 +18,17 @@ from sandyard.kit.changes.transitions import json_value
 from sandyard.kit.store_states import Phase, in_any_state
 from sandyard.settings import Settings
 from sandyard.wiring.stores import Store, on_engine
-from tests.support.storage.filled_stores import WEBHOOK, fill_broker, fill_telemetry
+from tests.support.storage.filled_stores import (
+    WEBHOOK,
+    fill_broker,
+    fill_platform,
+    fill_previews,
+    fill_telemetry,
+)
 
 PARTS = ("broker", "telemetry")
+ON_SQL_ALONE = ("platform", "previews")
+_NOT_MOVED = ("jobs", "circuits", "sink_streams")
 
 
 class CrashError(BaseException):
@@ -40,7 +50,7 @@ class Mover:
     def store(self, part: str, engine: str) -> Store:
         return Store(on_engine(self.settings, engine), self.data_dir, part, engine)
 
-    async def prepare(self) -> None:
+    async def prepare(self, **sizes: int) -> None:
         """The tables on DynamoDB, and the parts filled on SQLite."""
         for part in PARTS:
             open_tables = get_spec(part).tables
@@ -49,15 +59,24 @@ class Mover:
                 tables = open_tables(self.settings)
             await tables.create(lambda definition: definition)
             await tables.close()
-        await self.prepare_sqlite()
+        await self.prepare_sqlite(**sizes)
 
-    async def prepare_sqlite(self) -> None:
+    async def prepare_sqlite(
+        self, *, sandboxes: int = 12, devices: int = 3, readings: int = 5
+    ) -> None:
         for part in PARTS:
             async with self.store(part, "sqlite").sql() as database:
                 await get_spec(part).migrations().upgrade(database)
         with in_any_state():
-            await fill_broker(on_engine(self.settings, "sqlite"), self.data_dir)
-            await fill_telemetry(on_engine(self.settings, "sqlite"), self.data_dir)
+            here = on_engine(self.settings, "sqlite")
+            await fill_broker(here, self.data_dir, sandboxes=sandboxes)
+            await fill_telemetry(here, self.data_dir, devices=devices, readings=readings)
+
+    async def prepare_sql_alone(self) -> None:
+        for part, fill in zip(ON_SQL_ALONE, (fill_platform, fill_previews), strict=True):
+            async with self.store(part, "sqlite").sql() as database:
+                await get_spec(part).migrations().upgrade(database)
+                await fill(database)
 
     async def move(
         self,
@@ -118,10 +137,12 @@ class Mover:
         return found
 
     async def contents(self, engine: str, part: str) -> Counter[Any]:
-        """All records of the part, as its stores return them."""
+        """All records of the part, as its stores return them; of one on SQL alone, its rows."""
         open_contents = get_spec(part).contents
-        assert open_contents is not None
         found: Counter[Any] = Counter()
+        if open_contents is None:
+            async with self.store(part, engine).sql() as database:
+                return await database.read(partial(_rows, metadata=get_spec(part).metadata()))
         with in_any_state():
             async with open_contents(on_engine(self.settings, engine), self.data_dir) as all_of:
                 for collection in all_of:
@@ -143,6 +164,19 @@ class Mover:
                     for each in events
                     if first is not None and each.event_id >= first
                 }
+
+
+def _rows(connection: sa.Connection, *, metadata: sa.MetaData) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for table in metadata.sorted_tables:
+        there = {
+            each["name"] for each in sa.inspect(connection).get_columns(table.name, table.schema)
+        }
+        columns = [each for each in table.c if each.name in there - {"xid"}]
+        if table.name not in _NOT_MOVED:
+            rows = connection.execute(sa.select(*columns))
+            found.update(f"{table.name} {tuple(row)}" for row in rows)
+    return found
 
 
 def _text(record: Any) -> str:

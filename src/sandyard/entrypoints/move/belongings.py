@@ -24,6 +24,10 @@ def take_along(pairs: Sequence[tuple[Store, Store]], data_dir: Path) -> Iterator
         if found:
             folders = ", ".join(str(data_dir / name) for name in found)
             yield f"The files of sandboxes stay in {folders}: keep --data-dir {data_dir}."
+        store = data_dir / "snapshot-store"
+        if store.exists():
+            where = store.read_text().strip()
+            yield f"Files of stopped sandboxes stay in {where}: keep SNAPSHOT_STORE."
 
 
 def _secret(name: str, given: SecretStr | None, engine: str, data_dir: Path) -> Iterator[str]:

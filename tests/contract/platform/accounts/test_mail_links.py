@@ -1,7 +1,9 @@
 """Whoever follows the link of a mail gets where the mail says, with a browser alone."""
 
 import re
+from base64 import b64encode
 from email.message import EmailMessage
+from hashlib import sha256
 from html import unescape
 
 import httpx
@@ -54,7 +56,11 @@ async def test_a_page_with_a_token_stays_where_it_is(api: PlatformApi) -> None:
     assert "<script" not in page.text
     assert page.headers["cache-control"] == "no-store"
     assert page.headers["referrer-policy"] == "no-referrer"
-    assert "default-src 'none'" in page.headers["content-security-policy"]
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    [style] = re.findall("<style>(.+?)</style>", page.text, re.DOTALL)
+    hashed = b64encode(sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{hashed}'" in policy, "a browser applies no other style"
 
 
 async def test_the_link_of_a_reset_sets_a_password(api: PlatformApi) -> None:

@@ -14,10 +14,9 @@ from sandyard.kit.sql.database import Database, open_database
 from sandyard.platform.schema import tables
 from sandyard.platform.schema.migrations import MIGRATIONS
 from tests.support.platform.in_process import MigratedEngines
+from tests.support.platform.rows import NOON, ROWS, fill, insert
 from tests.support.storage.engines import SQL_ENGINES, sql_database
 
-NOON = datetime(2027, 1, 15, 12, 0, 0, 123456, UTC)
-OWNER = "100000000001"
 SEED_COLUMNS = {
     "users": "account_id email username password_hash full_name role is_active is_verified "
     "reset_token reset_token_expiry last_login last_password_reset_request "
@@ -45,64 +44,6 @@ SEED_COLUMNS = {
 }
 SEED_COLUMNS_OF_USERS = {"spend_notified_at"}
 """Which no query uses."""
-ROWS: dict[str, dict[str, Any]] = {
-    "users": {"account_id": OWNER, "email": "a@b.c", "username": "Ann", "password_hash": "h"},
-    "projects": {"project_id": "prj-1", "name": "one", "owner_account_id": OWNER},
-    "templates": {
-        "template_id": "tpl-1",
-        "name": "one",
-        "category": "web",
-        "language": "python",
-        "owner_account_id": OWNER,
-        "repository_url": "builtin:static",
-        "tags": ["a", "b"],
-    },
-    "api_keys": {
-        "api_key": "sbk-abcd",
-        "key_id": "key-1",
-        "name": "one",
-        "key_hash": "1",
-        "user_account_id": OWNER,
-    },
-    "notifications": {
-        "notification_id": "not-1",
-        "title": "t",
-        "message": "m",
-        "user_account_id": OWNER,
-    },
-    "sandboxes": {
-        "sandbox_id": "sbx-1",
-        "name": "one",
-        "template_id": "tpl-1",
-        "project_id": "prj-1",
-        "owner_account_id": OWNER,
-    },
-    "sandbox_usage": {
-        "usage_id": "usg-1",
-        "sandbox_id": "sbx-1",
-        "user_account_id": OWNER,
-        "start_time": NOON,
-        "hourly_rate": Decimal("0.05"),
-    },
-    "sandbox_metrics": {"metric_id": "mtr-1", "sandbox_id": "sbx-1", "timestamp": NOON},
-    "billing_records": {
-        "billing_id": "bil-1",
-        "usage_id": "usg-1",
-        "user_account_id": OWNER,
-        "billing_date": NOON,
-        "service_type": "sandbox_runtime",
-        "hourly_rate": Decimal("0.05"),
-        "amount": Decimal("1.200001"),
-    },
-    "pending_signups": {
-        "signup_id": "sgn-1",
-        "email": "a@b.c",
-        "username": "Ann",
-        "password_hash": "h",
-        "verification_token": "1",
-        "expires_at": NOON,
-    },
-}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "users": {"role": "user", "is_active": True, "is_verified": False, "token_version": 0},
     "projects": {"status": "active", "is_default": False},
@@ -186,16 +127,6 @@ async def filled(
     await fill(database)
     yield database
     await database.close()
-
-
-async def fill(database: Database) -> None:
-    for name, row in ROWS.items():
-        await insert(database, name, **row)
-
-
-async def insert(database: Database, name: str, /, **values: Any) -> None:
-    statement = tables.metadata.tables[f"platform.{name}"].insert().values(**values)
-    await database.write(lambda connection: connection.execute(statement))
 
 
 async def add(database: Database, name: str, /, **changes: Any) -> None:

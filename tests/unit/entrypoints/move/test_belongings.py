@@ -58,3 +58,9 @@ def test_the_files_of_sandboxes_are_named(tmp_path: Path) -> None:
     (tmp_path / "runtime").mkdir()
     lines = told(load_settings(), tmp_path, "sqlite", "postgresql", "platform")
     assert any(f"--data-dir {tmp_path}" in line for line in lines)
+
+
+def test_the_store_of_files_is_named(tmp_path: Path) -> None:
+    (tmp_path / "snapshot-store").write_text("s3://bucket/files\n")
+    lines = told(load_settings(), tmp_path, "sqlite", "postgresql", "platform")
+    assert "Files of stopped sandboxes stay in s3://bucket/files: keep SNAPSHOT_STORE." in lines

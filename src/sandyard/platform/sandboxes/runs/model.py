@@ -142,8 +142,8 @@ def record_end(
 
 
 def _deadline_after(sandbox: Sandbox, end: End) -> datetime | None:
-    """An owner's stop keeps it, unless it is to be recycled. One that nobody wants to keep after
-    its time has a deadline even if it never ran."""
+    """An owner's stop before it removes it. One that nobody wants to keep after its time has a
+    deadline even if it never ran."""
     if end.by_owner:
         is_over = sandbox.timeout_at is not None and sandbox.timeout_at <= end.ended_at
         return sandbox.timeout_at if is_over else None
