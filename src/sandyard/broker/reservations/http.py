@@ -16,12 +16,7 @@ from sandyard.broker.http import (
     operator_routes,
     read_idempotency_key,
 )
-from sandyard.broker.reservations.model import (
-    MOST_SANDBOXES,
-    Booking,
-    Reservation,
-    ReservationStatus,
-)
+from sandyard.broker.reservations import model
 from sandyard.broker.reservations.service import Reservations
 from sandyard.kit.clock import Clock
 from sandyard.kit.http.schemas import (
@@ -56,7 +51,7 @@ class ReservationBody(BaseModel):
         **{name: value for name, value in _EXAMPLE.items() if value is not None}
     )
 
-    count: Annotated[StrictInt, Field(ge=1, le=MOST_SANDBOXES), AS_JSON_HAS_IT] = Field(
+    count: Annotated[StrictInt, Field(ge=1, le=model.MOST_SANDBOXES), AS_JSON_HAS_IT] = Field(
         description="Number of sandboxes"
     )
     track_prefix: str | None = Field(
@@ -77,8 +72,8 @@ class ReservationBody(BaseModel):
     note: str = Field("", max_length=500, pattern=NO_NUL, description="For people")
 
     @property
-    def booking(self) -> Booking:
-        return Booking(
+    def booking(self) -> model.Booking:
+        return model.Booking(
             count=self.count,
             starts_at=self.from_,
             ends_at=self.to,
@@ -101,7 +96,7 @@ class ReservationAnswer(BaseModel):
     )
 
     reservation_id: str
-    status: Annotated[ReservationStatus, inline(ReservationStatus)] = Field(
+    status: Annotated[model.ReservationStatus, inline(model.ReservationStatus)] = Field(
         description="`pending`: it has begun, and some sandboxes are missing"
     )
     count: int
@@ -117,7 +112,7 @@ class ReservationAnswer(BaseModel):
     ended_at: int | None = Field(description="When the last unleased sandbox went back to the pool")
 
     @classmethod
-    def of(cls, reservation: Reservation, now: int) -> Self:
+    def of(cls, reservation: model.Reservation, now: int) -> Self:
         shown = {
             "status": reservation.status(now),
             "missing": reservation.missing,

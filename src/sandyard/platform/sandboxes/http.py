@@ -16,14 +16,7 @@ from sandyard.platform.access.open_streams import stream_end, until_over
 from sandyard.platform.access.routes import Caller, admin_routes, run_routes
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.http.fields import OfProject, OfTemplate, Search
-from sandyard.platform.sandboxes import schemas
-from sandyard.platform.sandboxes.model import (
-    Changes,
-    NewSandbox,
-    PricedSandbox,
-    Sandbox,
-    SandboxFilter,
-)
+from sandyard.platform.sandboxes import model, schemas
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
 from sandyard.platform.sandboxes.runs.programs import SandboxPrograms
 from sandyard.platform.sandboxes.service import Sandboxes
@@ -120,8 +113,10 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     @routes.post("", "Create a sandbox", 409, status_code=201)
     async def create_sandbox(caller: Caller, body: schemas.NewSandboxBody) -> schemas.SandboxAnswer:
         """Creates a sandbox from a template, in a project. It runs after it is started."""
-        made = await sandboxes.create(NewSandbox(**body.model_dump()), by=caller)
-        return schemas.SandboxAnswer.of(PricedSandbox(made.sandbox, Decimal(0), sandboxes.currency))
+        made = await sandboxes.create(model.NewSandbox(**body.model_dump()), by=caller)
+        return schemas.SandboxAnswer.of(
+            model.PricedSandbox(made.sandbox, Decimal(0), sandboxes.currency)
+        )
 
     @routes.get("", "List sandboxes")
     async def list_sandboxes(
@@ -137,7 +132,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         cursor: Cursor = None,
     ) -> schemas.SandboxPage:
         """Your sandboxes, including recycled ones, with their cost so far."""
-        only = SandboxFilter(status, project_id, template_id, q)
+        only = model.SandboxFilter(status, project_id, template_id, q)
         listing = Listing(only, sort, limit, cursor)
         page = await sandboxes.list(listing, account_id=caller.account_id)
         priced = Page(await sandboxes.with_costs(page.items), page.next_cursor)
@@ -155,7 +150,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     ) -> schemas.SandboxAnswer:
         """Name, description, project and access can be changed at any time, resources only while it
         does not run. Earlier usage stays with its previous project."""
-        changed = await sandboxes.change(sandbox_id, Changes(body.sent()), by=caller)
+        changed = await sandboxes.change(sandbox_id, model.Changes(body.sent()), by=caller)
         return await _priced_answer(sandboxes, changed)
 
 
@@ -231,6 +226,6 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes, deadlines: Deadlin
         return await _priced_answer(sandboxes, await sandboxes.recycle(sandbox_id, by=caller))
 
 
-async def _priced_answer(sandboxes: Sandboxes, sandbox: Sandbox) -> schemas.SandboxAnswer:
+async def _priced_answer(sandboxes: Sandboxes, sandbox: model.Sandbox) -> schemas.SandboxAnswer:
     [priced] = await sandboxes.with_costs([sandbox])
     return schemas.SandboxAnswer.of(priced)

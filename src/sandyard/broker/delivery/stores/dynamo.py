@@ -10,13 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from sandyard.broker.delivery.model import Attempt, StreamState, Webhook
-from sandyard.broker.stores.dynamo_entities import (
-    WEBHOOK,
-    entities_in,
-    entity_of,
-    find_entity,
-    webhook_key,
-)
+from sandyard.broker.stores import dynamo_entities
 from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
@@ -32,16 +26,18 @@ class DynamoDeliveryStore:
         self._slots = asyncio.Semaphore(_PARALLEL)
 
     async def find_webhook(self, webhook_id: str) -> Webhook | None:
-        return await find_entity(self._table, Webhook, webhook_key(webhook_id))
+        return await dynamo_entities.find_entity(
+            self._table, Webhook, dynamo_entities.webhook_key(webhook_id)
+        )
 
     async def webhooks(self) -> Sequence[Webhook]:
-        return await entities_in(self._table, Webhook, WEBHOOK)
+        return await dynamo_entities.entities_in(self._table, Webhook, dynamo_entities.WEBHOOK)
 
     async def find_stream(self, sink: str, part: str) -> StreamState | None:
-        return await find_entity(self._table, StreamState, _stream_key(sink, part))
+        return await dynamo_entities.find_entity(self._table, StreamState, _stream_key(sink, part))
 
     async def streams(self, sink: str) -> Sequence[StreamState]:
-        return await entities_in(self._table, StreamState, f"SINK#{sink}")
+        return await dynamo_entities.entities_in(self._table, StreamState, f"SINK#{sink}")
 
     async def save_stream(self, state: StreamState) -> None:
         await self._table.put({**_stream_key(state.sink, state.part), **asdict(state)})
@@ -69,7 +65,7 @@ class DynamoDeliveryStore:
             limit=limit + 1,
             forward=False,
         )
-        found = [entity_of(Attempt, item["attempt"]) for item in items[:limit]]
+        found = [dynamo_entities.entity_of(Attempt, item["attempt"]) for item in items[:limit]]
         if len(items) <= limit:
             return Page(found, None)
         return Page(found, encode_cursor(listing, [found[-1].attempt_id]))
