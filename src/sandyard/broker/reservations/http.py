@@ -22,16 +22,14 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.http.schemas import (
     AS_JSON_HAS_IT,
     LATEST,
-    Cursor,
-    Limit,
     PageAnswer,
+    Paging,
     UnixSeconds,
     example,
     inline,
     strict_example,
 )
 from sandyard.kit.http.security import secured_by
-from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import NO_NUL
 
 _Id = Annotated[str, Path(description="The id from the response that created it")]
@@ -159,6 +157,7 @@ def create_reservation_router(
 
     @routes.get("", "List reservations")
     async def list_reservations(
+        paging: Paging,
         from_: Annotated[
             int,
             Query(
@@ -171,12 +170,10 @@ def create_reservation_router(
         to: Annotated[
             int, Query(ge=0, le=LATEST, description="Only reservations that begin before this time")
         ] = LATEST,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> ReservationPage:
         """Reservations that overlap this time, ordered by their ends. Times are Unix seconds. Pass
         `next_cursor` back as `cursor` until it is null."""
-        page = await reservations.calendar(from_at=from_, to_at=to, limit=limit, cursor=cursor)
+        page = await reservations.calendar(from_at=from_, to_at=to, **paging)
         at = now()
         return ReservationPage.of(page, lambda each: ReservationAnswer.of(each, at))
 

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import Cursor, Limit, example_of
-from sandyard.kit.paging import DEFAULT_LIMIT, Page
+from sandyard.kit.http.schemas import Paging, example_of
+from sandyard.kit.paging import Page
 from sandyard.platform.access.guard import AccessGuard, LoginRequiredError
 from sandyard.platform.access.open_streams import stream_end, until_over
 from sandyard.platform.access.routes import Caller, admin_routes, run_routes
@@ -121,6 +121,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     @routes.get("", "List sandboxes")
     async def list_sandboxes(
         caller: Caller,
+        paging: Paging,
         status: Annotated[
             schemas.SandboxStatus | None, Query(description="Only this status")
         ] = None,
@@ -128,12 +129,10 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         template_id: OfTemplate = None,
         q: Search = None,
         sort: Annotated[Sort, Query(description="`-` before a name: descending")] = "-created_at",
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> schemas.SandboxPage:
         """Your sandboxes, including recycled ones, with their cost so far."""
         only = model.SandboxFilter(status, project_id, template_id, q)
-        listing = Listing(only, sort, limit, cursor)
+        listing = Listing(only, sort, **paging)
         page = await sandboxes.list(listing, account_id=caller.account_id)
         priced = Page(await sandboxes.with_costs(page.items), page.next_cursor)
         return schemas.SandboxPage.of(priced, schemas.SandboxAnswer.of)

@@ -7,8 +7,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import PageAnswer, Paging, example
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.entities.model import Listing
@@ -75,6 +74,7 @@ def create_usage_router(
     @routes.get("", "List usage")
     async def list_usage(
         caller: Caller,
+        paging: Paging,
         sandbox_id: fields.OfSandbox = None,
         project_id: fields.OfProject = None,
         service_type: Annotated[
@@ -91,12 +91,10 @@ def create_usage_router(
             fields.Timestamp | None,
             Query(alias="to", description="Only usage that began before this time"),
         ] = None,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> UsagePage:
         """Latest first. `from` and `to` limit the start; open usage is counted up to now."""
         query = UsageQuery(sandbox_id, project_id, service_type, is_open, _utc(start), _utc(end))
-        listing = Listing(query, "-start_time", limit, cursor)
+        listing = Listing(query, "-start_time", **paging)
         page = await store.page(caller.account_id, listing)
         now = utc_time(clock.now())
         return UsagePage.of(page, lambda usage: UsageAnswer.of(usage, now, currency))

@@ -16,7 +16,7 @@ from sandyard.kit.dynamo.client import ConditionFailedError, TransactionRefusedE
 from sandyard.kit.dynamo.transitions import DynamoTransitions
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import IdMaker
-from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.paging import Page, page_up_to, position_in
 from sandyard.telemetry.model import (
     LATEST_MS,
     Bucket,
@@ -185,13 +185,8 @@ class DynamoTelemetryStore:
         self, hardware_id: str, within: TimeRange, *, limit: int, cursor: str | None
     ) -> Page[Reading]:
         listing = f"readings {hardware_id}"
-        before: str | None = None
-        if cursor is not None:
-            match decode_cursor(listing, cursor):
-                case [int(timestamp_ms), str(batch_id)]:
-                    before = dynamo_items.ts_batch(timestamp_ms, batch_id)
-                case _:
-                    raise InvalidCursorError
+        last = position_in(listing, cursor, int, str)
+        before = None if last is None else dynamo_items.ts_batch(*last)
         found: list[Item] = []
         async for items in self._pages(
             hardware_id, within, before=before, forward=False, limit=limit + 2
@@ -199,11 +194,8 @@ class DynamoTelemetryStore:
             found += [item for item in items if item["ts_batch"] != before]
             if len(found) > limit:
                 break
-        readings = [dynamo_items.reading_of(item) for item in found[:limit]]
-        if len(found) <= limit:
-            return Page(readings, None)
-        last = readings[-1]
-        return Page(readings, encode_cursor(listing, [last.timestamp_ms, last.batch_id]))
+        readings = [dynamo_items.reading_of(item) for item in found]
+        return page_up_to(limit, readings, listing, attrgetter("timestamp_ms", "batch_id"))
 
     async def readings(
         self, hardware_id: str, within: TimeRange

@@ -7,14 +7,13 @@ of them has index keys.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 from sandyard.broker.delivery.model import Attempt, StreamState, Webhook
 from sandyard.broker.stores import dynamo_entities
 from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.paging import Page, page_up_to, position_in
 
 _PARALLEL = 16
 
@@ -58,17 +57,15 @@ class DynamoDeliveryStore:
 
     async def attempts(self, webhook_id: str, *, limit: int, cursor: str | None) -> Page[Attempt]:
         listing = f"attempts {webhook_id}"
-        before = None if cursor is None else _attempt_id(decode_cursor(listing, cursor))
+        last = position_in(listing, cursor, str)
         items, _, _ = await self._table.query(
-            condition="PK = :webhook" + ("" if before is None else " AND SK < :before"),
-            values={"webhook": f"ATTEMPT#{webhook_id}", "before": before},
+            condition="PK = :webhook" + ("" if last is None else " AND SK < :last"),
+            values={"webhook": f"ATTEMPT#{webhook_id}", "last": None if last is None else last[0]},
             limit=limit + 1,
             forward=False,
         )
-        found = [dynamo_entities.entity_of(Attempt, item["attempt"]) for item in items[:limit]]
-        if len(items) <= limit:
-            return Page(found, None)
-        return Page(found, encode_cursor(listing, [found[-1].attempt_id]))
+        found = [dynamo_entities.entity_of(Attempt, item["attempt"]) for item in items]
+        return page_up_to(limit, found, listing, lambda attempt: [attempt.attempt_id])
 
     async def drop_attempts(self, *, before_ms: int) -> None:
         """DynamoDB removes them by their `ttl`."""
@@ -76,11 +73,3 @@ class DynamoDeliveryStore:
 
 def _stream_key(sink: str, part: str) -> Item:
     return {"PK": f"SINK#{sink}", "SK": part}
-
-
-def _attempt_id(position: list[Any]) -> str:
-    match position:
-        case [str() as attempt_id]:
-            return attempt_id
-        case _:
-            raise InvalidCursorError
