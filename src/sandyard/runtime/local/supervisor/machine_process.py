@@ -57,6 +57,7 @@ class MachineProcess:
         self._process = process
         self.pid_inside = pid_inside
         self.agent: Agent = agent
+        self.network = agent.network
         self.kernel: Kernel | None = None
         """Its own kernel, if it has one."""
         self.root_agent: Agent | None = None
@@ -139,7 +140,15 @@ class MachineProcess:
             "links": spec.links,
         }
         bound = _bound(spec)
-        write_bundle(folder, jail, bound, uid=spec.uid, sockets=sockets, agent=described)
+        write_bundle(
+            folder,
+            jail,
+            bound,
+            uid=spec.uid,
+            network=f"/proc/{self.pid_inside}/ns/net",
+            sockets=sockets,
+            agent=described,
+        )
         try:
             async with asyncio.timeout(_KERNEL_SEC):
                 self.kernel = await Kernel.start(folder, spec.limits, jail.mounts, cgroup)

@@ -163,7 +163,7 @@ class Supervisor:
         if not is_restored:
             await self._restore_from_inside(machine)
         if self._spec.isolation != "none":  # else it has the host's network
-            await self._egress.open(machine.agent)
+            await self._egress.open(machine.agent, machine.network)
         self._program.listening = partial(listening_ports, machine, diagnosis)
         self._server = SessionServer(
             machine,
