@@ -1,7 +1,9 @@
 """Images for the tests, of what this host has: a static one, one of a C library, one of Debian's
 musl-like busybox."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.support.runtime.root_file_systems import gzipped, link, member, small_root, tar
 
@@ -11,7 +13,7 @@ SERVE = (
     "/busybox id -u > /data/who; /busybox id -g >> /data/who; /busybox pwd >> /data/who; "
     'echo "$GREETING $HOME" >> /data/who; exec /busybox httpd -f -p 80 -h /data'
 )
-SETTINGS = {
+SETTINGS: Mapping[str, Any] = {
     "Entrypoint": ["/busybox", "sh"],
     "Cmd": ["-c", SERVE],
     "User": "app:www",

@@ -5,6 +5,7 @@ import asyncio
 import hashlib
 import tempfile
 from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,7 +60,7 @@ class ImageLibrary:
             _require_size(manifest, most_bytes)
             done, total = 0, manifest.size_bytes
             for part in manifest.parts:
-                if part.sha256 not in owned or await self.files.find(part.sha256) is None:
+                if part.sha256 not in owned or not await self._has(part):
                     await self._fetch(found, part, partial(_add, progress, done, total))
                 done += part.size_bytes
                 progress(done, total)
@@ -84,6 +85,12 @@ class ImageLibrary:
                 done += part.size_bytes
                 progress(done, image.manifest.size_bytes)
             return await self._finish(image_id, image.manifest, image.manifest.content())
+
+    async def _has(self, part: Part) -> bool:
+        """Whether it is there; its use is noted, so that it stays."""
+        with suppress(SnapshotNotFoundError):
+            return bool(await self.files.require(part.sha256))
+        return False
 
     async def _fetch(self, found: RegistryImage, part: Part, told: Callable[[int], None]) -> None:
         async def counted() -> AsyncIterator[bytes]:

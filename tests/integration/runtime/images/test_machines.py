@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
     await end_all(runtime)
 
 
-async def add(folder: Path, layer: bytes, image_id: str = ID, **config: object) -> None:
+async def add(folder: Path, layer: bytes, image_id: str = ID, **config: Any) -> None:
     source = folder / "image.tar"
     source.write_bytes(docker_archive(layer, config=image_config(**config)))
     library = ImageLibrary(ArchiveFolder(folder / "runtime" / IMAGES), Registries())

@@ -61,7 +61,14 @@ def test_a_password_may_have_colons_and_is_not_shown() -> None:
 
 
 def test_what_an_image_runs() -> None:
-    ports = {"53/udp": {}, "80/tcp": {}, "81": {}, "0/tcp": {}, "99999/tcp": {}, "x": {}}
+    ports: dict[str, Any] = {
+        "53/udp": {},
+        "80/tcp": {},
+        "81": {},
+        "0/tcp": {},
+        "99999/tcp": {},
+        "x": {},
+    }
     settings = {
         "Entrypoint": ["/app"],
         "Cmd": ["--fast"],
