@@ -110,6 +110,7 @@ async def _fill_records(pool: Pool, now: int) -> None:
     await pool.deliveries.log_attempts(attempts)
     await pool.clients.note_use("tok123456789", at=now)
     await pool.clients.take_slot("lab", HELD, most=5, per_hour=None, now_ms=now * 1000)
+    await pool.clients.use_slot("lab", HELD)
     minute = now // 60 * 60
     sample = PoolSample(minute, dict.fromkeys(Status, 1), 3, 2)
     await pool.history.record(sample, kept_from=0)
@@ -136,7 +137,7 @@ async def fill_telemetry(
                     f"{number}-{each}",
                     str(uuid4()),
                     "1.0",
-                    {"t": 20.5 + each, "n": each},
+                    {"n": each, "t": 20.5 + each},
                     {"t": "ok"},
                     f"d{number}",
                 )

@@ -141,14 +141,18 @@ class Mover:
         open_contents = get_spec(part).contents
         found: Counter[Any] = Counter()
         if open_contents is None:
-            async with self.store(part, engine).sql() as database:
-                return await database.read(partial(_rows, metadata=get_spec(part).metadata()))
+            return await self.rows(engine, part)
         with in_any_state():
             async with open_contents(on_engine(self.settings, engine), self.data_dir) as all_of:
                 for collection in all_of:
                     async for batch in collection.read():
                         found.update(f"{collection.name} {_text(each)}" for each in batch)
         return found
+
+    async def rows(self, engine: str, part: str) -> Counter[str]:
+        """All rows of the part's tables, without what an engine fills in."""
+        async with self.store(part, engine).sql() as database:
+            return await database.read(partial(_rows, metadata=get_spec(part).metadata()))
 
     async def undelivered(self, engine: str) -> set[str]:
         """The events of the Broker that the webhook has not got."""
@@ -175,8 +179,14 @@ def _rows(connection: sa.Connection, *, metadata: sa.MetaData) -> Counter[Any]:
         columns = [each for each in table.c if each.name in there - {"xid"}]
         if table.name not in _NOT_MOVED:
             rows = connection.execute(sa.select(*columns))
-            found.update(f"{table.name} {tuple(row)}" for row in rows)
+            found.update(f"{table.name} {tuple(map(_sorted, row))}" for row in rows)
     return found
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("{"):
+        value = orjson.loads(value)
+    return _text(value) if isinstance(value, dict | list) else value
 
 
 def _text(record: Any) -> str:

@@ -2,7 +2,6 @@
 they depend on the engine; a client's count follows from its slots."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -91,7 +90,7 @@ class _Contents:
             await self._pool.clients.note_use(token_id, at=at)
 
     async def slots(self) -> AsyncIterator[Sequence[tuple[str, str, str]]]:
-        """Without the times when they were taken: one without a lease is freed a little later."""
+        """Without the times when they were taken and the hours that paid for them."""
         last: tuple[str, str, str] | None = None
         while slots := await self._pool.clients.slots(
             taken_before_ms=_FAR * 1000, limit=_SLOTS, after=last
@@ -100,11 +99,14 @@ class _Contents:
             yield slots
 
     async def add_slots(self, slots: Sequence[tuple[str, str, str]]) -> None:
-        now_ms = int(time.time() * 1000)
+        """As taken long ago, so that they count for no hour's budget and are freed if they have no
+        lease."""
         for client, track_id, key in slots:
+            lease_key = (track_id, key)
             await self._pool.clients.take_slot(
-                client, (track_id, key), most=_FAR, per_hour=None, now_ms=now_ms
+                client, lease_key, most=_FAR, per_hour=None, now_ms=0
             )
+            await self._pool.clients.use_slot(client, lease_key)
 
     async def samples(self) -> AsyncIterator[Sequence[PoolSample]]:
         yield await self._pool.history.samples(since=0)
