@@ -6,7 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sandyard.runtime.errors import IsolationMissingError, NotRunningError, RunNotFoundError
+from sandyard.runtime.errors import (
+    IsolationMissingError,
+    MemoryNotKeptError,
+    NotRunningError,
+    RunNotFoundError,
+)
 from sandyard.runtime.guest.program import ProgramState, ProgramStatus
 from sandyard.runtime.model import (
     Ended,
@@ -80,10 +85,12 @@ class FakeRuntime:
         self._runs[run_id] = running
         return running
 
-    async def stop(self, run_id: RunId) -> Ended:
+    async def stop(self, run_id: RunId, *, has_memory: bool = False) -> Ended:
         state = self._get(run_id)
         if isinstance(state, Ended):
             return state
+        if has_memory:
+            raise MemoryNotKeptError
         files = (await self._machines[run_id].connect()).files
         snapshot = await self._snapshots.write(str(run_id), files.read_tar(WORKSPACE))
         await self._machines[run_id].end()
@@ -107,7 +114,13 @@ class FakeRuntime:
     async def forget(self, run_id: RunId) -> None:
         self._runs.pop(run_id, None)
 
-    async def extend(self, run_id: RunId, *, deadline_at: float) -> Running:
+    async def extend(
+        self,
+        run_id: RunId,
+        *,
+        deadline_at: float,
+        keeps_memory: bool | None = None,  # noqa: ARG002 - it stores files alone
+    ) -> Running:
         extended = replace(self._running(run_id), deadline_at=deadline_at)
         self._runs[run_id] = extended
         return extended
@@ -145,7 +158,11 @@ class FakeRuntime:
         self._running(run_id)
         return await self._machines[run_id].connect()
 
-    async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
+    async def save_archive(
+        self, run_id: RunId, archive_id: str, *, has_memory: bool = False
+    ) -> Snapshot:
+        if has_memory:
+            raise MemoryNotKeptError
         files = (await self.session(run_id)).files
         return await self._archives.write(archive_id, files.read_tar(WORKSPACE))
 

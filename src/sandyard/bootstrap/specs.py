@@ -8,7 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.wiring import job_specs
+from sandyard.wiring.job_specs import (
+    BrokerJobSpecs,
+    PlatformJobSpecs,
+    PreviewsJobSpecs,
+    TelemetryJobSpecs,
+)
 from sandyard.wiring.spec import BuildContext, PartSpec, WelcomeContext, get_part, imported, lazy
 
 if TYPE_CHECKING:
@@ -78,7 +83,7 @@ BROKER = PartSpec(
     "broker",
     _build_broker,
     settings=("broker", "provider", "oauth", "delivery", "dynamo"),
-    jobs=job_specs.BrokerJobSpecs.all(),
+    jobs=BrokerJobSpecs.all(),
     secrets=("broker_api_token", "broker_admin_token"),
     store_setting="pool_store",
     migrations=partial(imported, "sandyard.broker.stores.sql:MIGRATIONS"),
@@ -116,7 +121,7 @@ TELEMETRY = PartSpec(
     "telemetry",
     _build_telemetry,
     settings=("telemetry", "dynamo"),
-    jobs=job_specs.TelemetryJobSpecs.all(),
+    jobs=TelemetryJobSpecs.all(),
     secrets=("telemetry_admin_token", "api_key_pepper"),
     store_setting="telemetry_store",
     migrations=partial(imported, "sandyard.telemetry.stores.sql:MIGRATIONS"),
@@ -202,7 +207,7 @@ PLATFORM = PartSpec(
     "platform",
     _build_platform,
     settings=("platform", "sandboxes", "e2b"),
-    jobs=job_specs.PlatformJobSpecs.all(),
+    jobs=PlatformJobSpecs.all(),
     secrets=("jwt_secret", "gateway_secret", "secrets_key"),
     is_for_tenants=True,
     migrations=partial(imported, "sandyard.platform.schema.migrations:MIGRATIONS"),
@@ -240,7 +245,7 @@ PREVIEWS = PartSpec(
     settings=("previews", "e2b"),
     needs=("platform",),
     is_for_tenants=True,
-    jobs=job_specs.PreviewsJobSpecs.all(),
+    jobs=PreviewsJobSpecs.all(),
     migrations=partial(imported, "sandyard.previews.stores.schema:MIGRATIONS"),
     metadata=partial(imported, "sandyard.previews.stores.tables:metadata"),
     verify=lazy("sandyard.bootstrap.previews:verify_previews"),

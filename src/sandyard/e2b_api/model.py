@@ -98,7 +98,7 @@ class SandboxView:
     def detailed(
         self, now: datetime, *, domain: str, token: str | None, network: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Processes do not survive a pause: `pauseMode` says so."""
+        """`pauseMode` says whether its processes survived its pause."""
         sandbox = self.sandbox
         on_timeout = "kill" if sandbox.recycle_on_timeout else "pause"
         body = self.listed(now) | {
@@ -108,7 +108,7 @@ class SandboxView:
             "lifecycle": {"autoResume": sandbox.wake_on_request, "onTimeout": on_timeout},
         }
         if body["state"] == "paused":
-            body["pauseMode"] = "filesystem"
+            body["pauseMode"] = "full" if sandbox.snapshot_has_memory else "filesystem"
         return body if token is None else body | {"envdAccessToken": token}
 
 

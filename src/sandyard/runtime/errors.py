@@ -81,6 +81,11 @@ class NotPackedError(ConflictError):
     Remove some first."""
 
 
+class MemoryNotKeptError(ConflictError):
+    """The processes of the sandbox can't be kept, so it goes on. Stop it without its memory, or end
+    the processes that hold files which have been deleted, and try again."""
+
+
 class CommandRefusedError(ConflictError):
     """The command can't be run: the sandbox has no such program, folder or user."""
 
@@ -193,6 +198,10 @@ class EnvironmentMissingError(StartFailedError):
     """There is no such environment on this node. Import it, or use another."""
 
 
+class EnvironmentRefusedError(InvalidError):
+    """This is not a root file system that can be imported: use a tar of one, or an OCI layout."""
+
+
 class EnvironmentInUseError(ConflictError):
     """A running machine uses this environment. Stop it first."""
 
@@ -284,6 +293,7 @@ _REFUSALS: dict[str, type[SandyardError]] = {
         InputNotTakenError,
         InvalidArchiveError,
         InvalidSignalError,
+        MemoryNotKeptError,
         NotATerminalError,
         NotPackedError,
         OperationFailedError,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Protocol
 
 from sandyard.runtime.model import (
-    EntryPoint,
     IsolationMode,
     Kind,
     Log,
@@ -48,7 +47,8 @@ class Machines(Protocol):
         IsolationMissingError."""
 
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
-        """Return when it can be entered, with the files of the snapshot if one is named.
+        """Return when it can be entered, with the files of the snapshot if one is named, and with
+        its processes if it has them; one whose processes can't go on here says so in its log.
 
         Raises a StartFailedError that names the reason; then there is no machine. Raises
         SnapshotNotFoundError before anything is made.
@@ -67,13 +67,17 @@ class Machines(Protocol):
     async def session(self, run_id: RunId) -> Session:
         """Raises NotRunningError or RunNotFoundError."""
 
-    async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
-        """Move the deadline, to a later or an earlier time; returns the current one. Raises
-        NotRunningError."""
+    async def set_deadline(
+        self, run_id: RunId, deadline_at: float, *, keeps_memory: bool | None = None
+    ) -> float:
+        """Move the deadline, to a later or an earlier time; returns the current one. `keeps_memory`
+        is whether its snapshot then has its processes too, if its isolation can keep them; None is
+        as before. Raises NotRunningError."""
 
-    async def stop(self, run_id: RunId) -> None:
+    async def stop(self, run_id: RunId, *, has_memory: bool = False) -> None:
         """Request its end; `find` shows when it has ended. Its files are stored as a snapshot if
-        its program has run. No effect if it has ended."""
+        its program has run; with its processes if `has_memory`. Then it goes on if they can't be
+        kept: MemoryNotKeptError. No effect if it has ended."""
 
     async def forget(self, run_id: RunId) -> None:
         """Drop everything stored about an ended machine, except its snapshot."""
@@ -84,16 +88,14 @@ class Machines(Protocol):
     async def workspace_bytes(self, run_id: RunId) -> int:
         """The current size of its files. Raises NotRunningError."""
 
-    async def pack(self, run_id: RunId, to: Path) -> bool:
-        """Write all its changes, including those of its system, to this file, completely or not at
-        all; it keeps running. False if the machines do not support it: then its files are read by a
-        session. Raises NotRunningError."""
+    async def pack(self, run_id: RunId, to: Path, *, has_memory: bool = False) -> bool:
+        """Write all its changes, including those of its system, and its processes if `has_memory`,
+        to this file, completely or not at all; it keeps running. False if the machines do not
+        support it: then its files are read by a session. Raises NotRunningError,
+        MemoryNotKeptError."""
 
     async def stop_program(self, run_id: RunId) -> None:
         """Return when its program has ended; it is not started again. Raises NotRunningError."""
-
-    async def entry_point(self, run_id: RunId) -> EntryPoint | None:
-        """What its image runs; None if it has no image, or that runs nothing."""
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         """Its program's output from this byte on; with None, all that is stored."""

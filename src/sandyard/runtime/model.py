@@ -1,7 +1,7 @@
 """What a runtime runs, in which state, and the pure decisions about it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -79,40 +79,26 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageProgram:
-    """The program is what the image of the root file system runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class EntryPoint:
-    """What an image runs: in this folder, as this user and group, whose home is `home`. It listens
-    on `port`, the first one that its image exposes."""
-
-    arguments: Sequence[str]
-    folder: str
-    user: int
-    group: int
-    home: str
-    port: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Program:
     """Where the code comes from; a snapshot, if there is one, is restored instead. Without a
     source there is nothing to run: the machine waits for commands."""
 
-    source: Repository | Files | ImageProgram | None
+    source: Repository | Files | None
     snapshot_id: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     network: Network = "none"
     root: str | None = None
-    """Its root file system: an environment's name or an image's id; None is the host's own."""
+    """The environment whose root file system it has; None is the host's own."""
     archive_id: str | None = None
     """The archive that provides its files, instead of the source."""
     rules: EgressRules = NO_RULES
     policy: ProgramPolicy = "on_failure"
     is_launched: bool = True
     """Whether it is started with its machine; if not, only its files are there."""
+    restores_memory: bool = True
+    """Whether its processes go on, if its files have them with them; not unless it is launched."""
+    keeps_memory: bool = False
+    """Whether its processes are kept at its deadline, if its isolation can keep them."""
     isolation: IsolationMode | None = None
     """The weakest that it may have; None is the runtime's own."""
 
@@ -134,6 +120,8 @@ class Snapshot:
     id: str
     size_bytes: int
     created_at: float
+    has_memory: bool = False
+    """Whether it has the processes too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +153,10 @@ class Up:
     created_at: float
     deadline_at: float
     isolation: IsolationMode | None = None
+    is_resumed: bool = False
+    """Whether its processes go on from its snapshot."""
+    keeps_memory: bool = False
+    """Whether its snapshot at its deadline has its processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +187,8 @@ class Ended:
     message: str = ""
     snapshot: Snapshot | None = None
     snapshot_error: str | None = None
+    memory_error: str | None = None
+    """Why its processes are not in its snapshot, if they were to be."""
 
     @property
     def has_run(self) -> bool:
@@ -219,6 +213,8 @@ class MachineSpec:
     rules: EgressRules = NO_RULES
     isolation: IsolationMode | None = None
     """The weakest that it may have; None is the runtime's own."""
+    restores_memory: bool = True
+    """Whether its processes go on, if what it starts from has them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,10 +54,11 @@ class Runtime(Protocol):
     async def stop_program(self, run_id: RunId) -> Running:
         """Return when the program has ended; its machine goes on. Raises NotRunningError."""
 
-    async def stop(self, run_id: RunId) -> Ended:
+    async def stop(self, run_id: RunId, *, has_memory: bool = False) -> Ended:
         """End the program and all its processes; returns the same Ended when repeated. The
-        workspace is stored as a snapshot, also at a timeout, but not if its start failed. Raises
-        RunNotFoundError."""
+        workspace is stored as a snapshot, also at a timeout, but not if its start failed. With
+        `has_memory` the snapshot has its processes too, and they go on when it is started again; if
+        they can't be kept, it runs on: MemoryNotKeptError. Raises RunNotFoundError."""
 
     async def find(self, run_id: RunId) -> RunState | None:
         """The run's state as it was last recorded."""
@@ -79,8 +80,11 @@ class Runtime(Protocol):
         Raises StillRunningError.
         """
 
-    async def extend(self, run_id: RunId, *, deadline_at: float) -> Running:
-        """Move the deadline, to a later or an earlier time. Raises NotRunningError."""
+    async def extend(
+        self, run_id: RunId, *, deadline_at: float, keeps_memory: bool | None = None
+    ) -> Running:
+        """Move the deadline, to a later or an earlier time. `keeps_memory` is whether its processes
+        are kept then, if they can be; None is as before. Raises NotRunningError."""
 
     async def sample(self, run_id: RunId) -> Sample:
         """Measure the real process tree. Raises NotRunningError."""
@@ -112,10 +116,13 @@ class Runtime(Protocol):
     async def egress_report(self, run_id: RunId) -> EgressReport:
         """Its outgoing traffic and refusals, even of an ended run. Raises RunNotFoundError."""
 
-    async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
-        """Store the files of a running program, which keeps running, for others to start with.
-        Raises NotRunningError, StoreUnavailableError and the errors of reading files; then it is
-        removed later, as one that nobody uses."""
+    async def save_archive(
+        self, run_id: RunId, archive_id: str, *, has_memory: bool = False
+    ) -> Snapshot:
+        """Store the files of a running program, which keeps running, for others to start with; with
+        its processes if `has_memory`. Raises NotRunningError, MemoryNotKeptError,
+        StoreUnavailableError and the errors of reading files; then it is removed later, as one that
+        nobody uses."""
 
     async def list_archives(self) -> Sequence[Snapshot]: ...
 

@@ -9,7 +9,13 @@ import pytest
 from sandyard.kit.errors import UnavailableError
 from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.entities.model import Listing
-from sandyard.platform.sandboxes.model import NewSandbox, Sandbox, SandboxFilter, Status
+from sandyard.platform.sandboxes.model import (
+    NewSandbox,
+    RunOptions,
+    Sandbox,
+    SandboxFilter,
+    Status,
+)
 from tests.fakes.runtime import FakeRuntime
 from tests.support.clocks import RunningClock
 from tests.support.platform.in_process import PlatformApi, platform_api
@@ -56,7 +62,7 @@ async def test_a_run_may_have_a_deadline_of_its_own(api: PlatformApi) -> None:
     lasts = []
     for run_seconds in (7, None):
         await sandboxes.stop(made.sandbox_id, by=owner)
-        again = await sandboxes.start(made.sandbox_id, by=owner, run_seconds=run_seconds)
+        again = await sandboxes.start(made.sandbox_id, by=owner, options=RunOptions(run_seconds))
         assert again.started_at is not None
         assert again.timeout_at is not None
         lasts.append(round((again.timeout_at - again.started_at).total_seconds()))

@@ -48,9 +48,9 @@ class ClockedRuntime(FakeRuntime):
         self._runs[run_id] = running
         return running
 
-    async def stop(self, run_id: RunId) -> Ended:
+    async def stop(self, run_id: RunId, *, has_memory: bool = False) -> Ended:
         was = self._runs.get(run_id)
-        ended = await super().stop(run_id)
+        ended = await super().stop(run_id, has_memory=has_memory)
         return self._ended(run_id, was, "stopped") if isinstance(was, Running) else ended
 
     def crash(self, number: int) -> None:

@@ -30,8 +30,8 @@ class RecordingRuntime(FakeRuntime):
         self.limits = limits
         return await super().start(run_id, program, limits)
 
-    async def stop(self, run_id: RunId) -> Ended:
-        ended = await super().stop(run_id)
+    async def stop(self, run_id: RunId, *, has_memory: bool = False) -> Ended:
+        ended = await super().stop(run_id, has_memory=has_memory)
         snapshot = Snapshot(f"snap-{run_id.id}", 1, ended.ended_at)
         self._runs[run_id] = kept = replace(ended, snapshot=snapshot)
         return kept

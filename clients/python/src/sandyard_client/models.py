@@ -276,6 +276,8 @@ class SandboxAnswer:
     metadata: dict[str, str]
     """Its metadata"""
     recycle_on_timeout: bool
+    keeps_memory: bool
+    """Whether its processes are kept when it stops"""
     network: Literal["none", "packages", "internet"]
     """What it can reach: `none`; `packages`, package indexes and git hosts; `internet`, all public
     hosts. Always through a proxy"""
@@ -302,6 +304,8 @@ class SandboxAnswer:
     currency: str
     """Of the amounts, by its code of ISO 4217"""
     snapshot_bytes: int | None
+    snapshot_has_memory: bool
+    """Whether its processes were kept, and go on at its next start"""
     snapshot_expires_at: datetime | None
     """When its stored files are removed"""
     created_at: datetime

@@ -1,43 +1,51 @@
 """What can go wrong with a client, its token or its limits."""
 
 from sandyard.broker.pool.errors import TrackRateLimitedError
-from sandyard.kit import errors
+from sandyard.kit.errors import (
+    ConflictError,
+    ExhaustedError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    RateLimitedError,
+    UnavailableError,
+)
 
 
-class ClientExistsError(errors.ConflictError):
+class ClientExistsError(ConflictError):
     """There is already a client with this name. Choose another name, or add a token to that
     client."""
 
 
-class ClientNotFoundError(errors.NotFoundError):
+class ClientNotFoundError(NotFoundError):
     """There is no such client. `sandyard clients list` shows them."""
 
 
-class ClientTokenNotFoundError(errors.NotFoundError):
+class ClientTokenNotFoundError(NotFoundError):
     """The client has no such token. `sandyard clients list` shows the ids of its tokens."""
 
 
-class TooManyClientTokensError(errors.ConflictError):
+class TooManyClientTokensError(ConflictError):
     """The client already has ten tokens. Revoke one that is no longer used."""
 
 
-class TokenExpiryPassedError(errors.InvalidError):
+class TokenExpiryPassedError(InvalidError):
     """`expires_at` is in the past. Send a future time, or leave it out."""
 
 
-class ClientBusyError(errors.UnavailableError):
+class ClientBusyError(UnavailableError):
     """Others are changing the client at the same time. Try again."""
 
 
-class InsufficientScopeError(errors.ForbiddenError):
+class InsufficientScopeError(ForbiddenError):
     """The token is valid but lacks the scope for this call. Use one that has it."""
 
 
-class TrackNotAllowedError(errors.ForbiddenError):
+class TrackNotAllowedError(ForbiddenError):
     """The token is for tracks with another prefix. Send a track id that begins with it."""
 
 
-class AddressNotAllowedError(errors.ForbiddenError):
+class AddressNotAllowedError(ForbiddenError):
     """Operators may not call from this address. Add its network to IP_ALLOWLIST."""
 
 
@@ -48,24 +56,24 @@ class ClientRateLimitedError(TrackRateLimitedError):
     code = "CLIENT_RATE_LIMIT_EXCEEDED"
 
 
-class ClientLeaseLimitError(errors.ExhaustedError):
+class ClientLeaseLimitError(ExhaustedError):
     """This client is at its limit of leases, with the replaced sandboxes that are held for it.
     Release one, or try again later."""
 
 
-class ClientHoldLimitError(errors.RateLimitedError):
+class ClientHoldLimitError(RateLimitedError):
     """Too many sandboxes that this client replaced are held. Try again when their holds have ended,
     or ask an operator to release them."""
 
 
-class ClientBudgetError(errors.RateLimitedError):
+class ClientBudgetError(RateLimitedError):
     """This client has taken as many sandboxes from the pool as it may in this hour. Wait
     `retry_after` seconds; its leases are not affected."""
 
     code = "CLIENT_BUDGET_EXCEEDED"
 
 
-class IssuerUnavailableError(errors.UnavailableError):
+class IssuerUnavailableError(UnavailableError):
     """The keys that verify access tokens can't be fetched from AUTH_JWKS_URL. Try again shortly."""
 
     code = "AUTH_ISSUER_UNAVAILABLE"

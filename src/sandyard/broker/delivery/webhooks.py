@@ -5,7 +5,12 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from sandyard.broker.delivery import errors
+from sandyard.broker.delivery.errors import (
+    EventNotFoundError,
+    WebhookBusyError,
+    WebhookNotFoundError,
+    WebhooksOffError,
+)
 from sandyard.broker.delivery.model import (
     SECRET_BYTES,
     Attempt,
@@ -68,7 +73,7 @@ class Webhooks:
         )
         transition = decide_created(webhook, cause)
         if not await self.pool.apply_together(transition):
-            raise errors.WebhookBusyError
+            raise WebhookBusyError
         return transition.result
 
     async def page(self, *, limit: int, cursor: str | None) -> Page[Webhook]:
@@ -115,7 +120,7 @@ class Webhooks:
         webhook = await self._get(webhook_id)
         logged = await self.find_event(event_id)
         if logged is None:
-            raise errors.EventNotFoundError
+            raise EventNotFoundError
         attempt = await self.post(webhook, logged)
         await self.store.log_attempts([attempt])
         return attempt
@@ -126,14 +131,14 @@ class Webhooks:
 
     def _require_on(self) -> None:
         if not self.is_on:
-            raise errors.WebhooksOffError
+            raise WebhooksOffError
 
     async def _get(self, webhook_id: str) -> Webhook:
         webhook = None
         if ids.is_resource_id("whk", webhook_id):
             webhook = await self.store.find_webhook(webhook_id)
         if webhook is None:
-            raise errors.WebhookNotFoundError
+            raise WebhookNotFoundError
         return webhook
 
     async def _change(self, webhook_id: str, decide: Decide, *, by: str) -> Webhook:
@@ -141,7 +146,7 @@ class Webhooks:
             lambda: self.store.find_webhook(webhook_id),
             lambda webhook: decide(webhook, Cause.by(by, self.clock)),
             self.pool.apply_together,
-            busy=errors.WebhookBusyError,
+            busy=WebhookBusyError,
             lock=self._lock,
         )
 

@@ -8,7 +8,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Self
 
-from sandyard.broker.pool import errors
+from sandyard.broker.pool.errors import (
+    AllocationExpiredError,
+    NotSandboxOwnerError,
+    SandboxNotFoundError,
+)
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.frozen import fast_constructor, quick_replace
 from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, changed_fields
@@ -326,19 +330,19 @@ def decide_mark(
     now = seconds_of(cause)
     if isinstance(row, Tombstone):
         if not _owned_tombstone(row, track_id, now):
-            raise errors.SandboxNotFoundError
+            raise SandboxNotFoundError
         return None
     sandbox = owned_by(row, track_id)
     if sandbox.status is not Status.ALLOCATED:
         return None
     if sandbox.expires_at is None or now >= sandbox.expires_at:
-        raise errors.AllocationExpiredError
+        raise AllocationExpiredError
     return end_lease(sandbox, cause.because(RELEASED))
 
 
 def existing(row: Sandbox | Tombstone | None) -> Sandbox:
     if not isinstance(row, Sandbox):
-        raise errors.SandboxNotFoundError
+        raise SandboxNotFoundError
     return row
 
 
@@ -346,7 +350,7 @@ def owned_by(row: Sandbox | Tombstone | None, track_id: str) -> Sandbox:
     """The row, if `track_id` is its current or last owner."""
     row = existing(row)
     if row.allocated_to_track != track_id or row.status in UNUSED:
-        raise errors.NotSandboxOwnerError
+        raise NotSandboxOwnerError
     return row
 
 

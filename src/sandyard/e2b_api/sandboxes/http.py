@@ -168,14 +168,19 @@ class SandboxCalls:
         await self.sandboxes.lengthen(_name(request), seconds=seconds, by=by)
 
     async def _pause(self, request: Request, by: Principal) -> None:
-        await self.sandboxes.pause(_name(request), by=by)
+        body = await body_of(request, schemas.PauseBody)
+        await self.sandboxes.pause(_name(request), has_memory=body.memory, by=by)
 
     async def _connect(
         self, request: Request, by: Principal, *, must_be_paused: bool = False
     ) -> Response:
-        seconds = _timeout(await body_of(request, schemas.ConnectBody), request)
+        sent = await body_of(request, schemas.ConnectBody)
         found, was_paused = await self.sandboxes.connect(
-            _name(request), timeout_sec=seconds, must_be_paused=must_be_paused, by=by
+            _name(request),
+            timeout_sec=_timeout(sent, request),
+            must_be_paused=must_be_paused,
+            restores_memory=sent.memory is not False,
+            by=by,
         )
         body = await self.access.sandbox_body(found, by=by)
         return json_response(body, 201 if was_paused else 200)
@@ -219,8 +224,9 @@ class SandboxCalls:
         return json_response({"sandboxes": body})
 
     async def _create_snapshot(self, request: Request, by: Principal) -> Response:
-        name = (await body_of(request, schemas.NewSnapshotBody)).name or None
-        made = await self.snapshots.create(_name(request), name, by=by)
+        body = await body_of(request, schemas.NewSnapshotBody)
+        name = body.name or None
+        made = await self.snapshots.create(_name(request), name, has_memory=body.memory, by=by)
         tag = TemplateName.of(name or "").tag
         return json_response(_snapshot_of(made) | ({"names": [name]} if tag else {}), 201)
 

@@ -74,14 +74,20 @@ class SandboxLauncher:
     """The path of the kernels in sandboxes."""
 
     async def launch(self, sandbox: Sandbox, template: Template | None) -> None:
-        """Return when it is ready. Raises NotOfferedError, UnavailableError."""
+        """Return when it is ready; what goes on from before a pause is not started again. Raises
+        NotOfferedError, UnavailableError."""
         if template is None:
             return
-        if template.repository_url == _INTERPRETER:
-            variables = await self.variables.of_sandbox(sandbox)
-            await self._interpret(await self.sessions.into(sandbox), variables)
-        if template.start_command is not None:
-            await _start(await self.sessions.into(sandbox), template)
+        is_interpreter = template.repository_url == _INTERPRETER
+        if not is_interpreter and template.start_command is None:
+            return
+        session = await self.sessions.into(sandbox)
+        known = await session.processes.list()
+        tags = {each.tag for each in known if each.exit_code is None}
+        if is_interpreter and OWN_TAG not in tags:
+            await self._interpret(session, await self.variables.of_sandbox(sandbox))
+        if template.start_command is not None and _START not in tags:
+            await _start(session, template)
 
     async def _interpret(self, session: Session, variables: Mapping[str, str]) -> None:
         if self.kernels is None:

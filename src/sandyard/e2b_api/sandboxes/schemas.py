@@ -122,8 +122,13 @@ class TimeoutBody(Body):
 
 
 class ConnectBody(TimeoutBody):
-    memory: NoEffect = None
+    memory: bool | None = None
     auto_pause: NoEffect = None
+
+
+class PauseBody(Body):
+    memory: bool | None = None
+    require_healthy_guest: NoEffect = None
 
 
 class RefreshBody(Body):
@@ -142,7 +147,7 @@ class NewSandboxBody(TimeoutBody):
     auto_resume: AutoResume | None = None
     network: NetworkBody | None = None
     allow_internet_access: bool | None = Field(default=None, alias="allow_internet_access")
-    auto_pause_memory: NoEffect = None
+    auto_pause_memory: bool | None = None
     secure: NoEffect = None
     iam: Refused = None
     mcp: Refused = None
@@ -161,7 +166,7 @@ class NewSandboxBody(TimeoutBody):
 
 class NewSnapshotBody(Body):
     name: str | None = None
-    memory: NoEffect = None
+    memory: bool | None = None
 
 
 class ForkBody(TimeoutBody):

@@ -26,7 +26,14 @@ from sandyard.platform.sandboxes.errors import (
     SandboxRecycledError,
     SandboxUnknownError,
 )
-from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox, SandboxFilter, Status
+from sandyard.platform.sandboxes.model import (
+    Changes,
+    NewSandbox,
+    RunOptions,
+    Sandbox,
+    SandboxFilter,
+    Status,
+)
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
 from sandyard.platform.sandboxes.runs.programs import SandboxPrograms
@@ -135,6 +142,7 @@ class E2bSandboxes:
             is_public=wanted.is_public,
             wake_on_request=wanted.auto_resume is not None and wanted.auto_resume.enabled,
             recycle_on_timeout=not wanted.auto_pause,
+            keeps_memory=wanted.auto_pause_memory is not False,
             archive_id=archive_of(template, wanted.template),
         )
         create = partial(self._start, new, template, wanted.env_vars or {}, by=by)
@@ -217,18 +225,27 @@ class E2bSandboxes:
         sandbox = await self._own(name, by)
         await self.sandboxes.recycle(sandbox.sandbox_id, by=by)
 
-    async def pause(self, name: str, *, by: Principal) -> None:
-        """Its files, metadata and variables are kept; its processes end. Raises
-        AlreadyPausedError."""
+    async def pause(self, name: str, *, has_memory: bool | None, by: Principal) -> None:
+        """Its files, metadata and variables are kept; its memory and processes too, if its
+        isolation can keep them and `has_memory` is not False. Raises AlreadyPausedError,
+        MemoryNotKeptError."""
         sandbox = await self._own(name, by)
         if not model.is_running(sandbox, self._now()):
             raise AlreadyPausedError
-        await self.sandboxes.stop(sandbox.sandbox_id, by=by)
+        is_kept = sandbox.can_keep_memory and has_memory is not False
+        await self.sandboxes.stop(sandbox.sandbox_id, has_memory=is_kept, by=by)
 
     async def connect(
-        self, name: str, *, timeout_sec: int, by: Principal, must_be_paused: bool = False
+        self,
+        name: str,
+        *,
+        timeout_sec: int,
+        by: Principal,
+        must_be_paused: bool = False,
+        restores_memory: bool = True,
     ) -> tuple[SandboxView, bool]:
-        """The sandbox, resumed if it was paused, and whether it was. It runs for at least this long
+        """The sandbox, resumed if it was paused, and whether it was; from its files alone unless it
+        `restores_memory`. It runs for at least this long
         from now on. Of concurrent callers one resumes it, and the others wait. Raises ConflictError
         if it must be paused and runs."""
         seen = await self._own(name, by)
@@ -242,7 +259,9 @@ class E2bSandboxes:
             if model.is_running(sandbox, self._now()):
                 await self._lengthen(sandbox, seconds=timeout_sec, by=by)
             else:
-                await self._resume(sandbox, timeout_sec=timeout_sec, by=by)
+                await self._resume(
+                    sandbox, timeout_sec=timeout_sec, restores_memory=restores_memory, by=by
+                )
         return await self._described(sandbox, by), not was_running
 
     async def set_network(
@@ -287,12 +306,14 @@ class E2bSandboxes:
             sandbox.sandbox_id, account_id=by.account_id, lines=lines
         )
 
-    async def _resume(self, sandbox: Sandbox, *, timeout_sec: int, by: Principal) -> None:
+    async def _resume(
+        self, sandbox: Sandbox, *, timeout_sec: int, restores_memory: bool, by: Principal
+    ) -> None:
         sandbox_id = sandbox.sandbox_id
         if sandbox.is_active:  # its time is over, but that is not recorded yet
             await self.sandboxes.stop(sandbox_id, by=by)
-        run_seconds = model.clamped_timeout(timeout_sec)
-        started = await self.sandboxes.start(sandbox_id, by=by, run_seconds=run_seconds)
+        options = RunOptions(model.clamped_timeout(timeout_sec), restores_memory=restores_memory)
+        started = await self.sandboxes.start(sandbox_id, by=by, options=options)
         template = await self.template_of(sandbox, by=by)
         await self.launcher.launch(started, template)
 

@@ -24,19 +24,22 @@ _OF_BASE = ("language", "repository_url", *OF_BUILD)
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Memory and processes are not saved. A snapshot is a template of the account."""
+    """With memory and processes, if the sandbox's isolation can keep them. A snapshot is a template
+    of the account."""
 
     sandboxes: E2bSandboxes
     templates: TemplateFinder
     archives: SandboxArchives
 
-    async def create(self, sandbox_name: str, name: str | None, *, by: Principal) -> Template:
+    async def create(
+        self, sandbox_name: str, name: str | None, *, has_memory: bool | None, by: Principal
+    ) -> Template:
         """Saves it under this name, which may be that of an earlier one. Raises
         SandboxNotFoundError if it does not run."""
         given = TemplateName.new(name or f"snapshot-{secrets.token_hex(8)}")
         sandbox = await self.sandboxes.running(sandbox_name, by=by)
         wanted = _template(given.name, sandbox, await self.sandboxes.template_of(sandbox, by=by))
-        archive_id = await self.archives.save(sandbox)
+        archive_id = await self._save(sandbox, has_memory=has_memory)
         tags = [given.tag or DEFAULT_TAG]
         return await self.templates.keep(wanted, archive_id, tags, by=by, new_id=new_id())
 
@@ -45,7 +48,7 @@ class Snapshots:
     ) -> Sequence[SandboxView | SandyardError]:
         """`count` sandboxes that start with its files; for each, the sandbox or the error."""
         sandbox = await self.sandboxes.running(sandbox_name, by=by)
-        archive_id = await self.archives.save(sandbox)
+        archive_id = await self._save(sandbox)
         try:
             return [
                 await self._fork(sandbox, archive_id, timeout_sec=timeout_sec, by=by)
@@ -53,6 +56,11 @@ class Snapshots:
             ]
         finally:
             await self.archives.drop([archive_id])
+
+    async def _save(self, sandbox: Sandbox, *, has_memory: bool | None = None) -> str:
+        """Raises MemoryNotKeptError."""
+        is_kept = sandbox.can_keep_memory and has_memory is not False
+        return await self.archives.save(sandbox, has_memory=is_kept)
 
     async def _fork(
         self, sandbox: Sandbox, archive_id: str, *, timeout_sec: int, by: Principal

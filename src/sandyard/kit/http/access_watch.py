@@ -8,13 +8,19 @@ from typing import Any, NoReturn, Self
 
 from starlette.types import Scope
 
-from sandyard.kit import errors
+from sandyard.kit.errors import (
+    ForbiddenError,
+    NotFoundError,
+    SandyardError,
+    UnauthorizedError,
+    UnavailableError,
+)
 
 CHECK_EVERY_SEC = 4.0
 """Access ends within five seconds."""
 Check = Callable[[], Awaitable[Any]]
 _STATE = "access_watch"
-_REFUSALS = (errors.UnauthorizedError, errors.ForbiddenError, errors.NotFoundError)
+_REFUSALS = (UnauthorizedError, ForbiddenError, NotFoundError)
 
 
 async def until_refused(check: Check) -> NoReturn:
@@ -22,7 +28,7 @@ async def until_refused(check: Check) -> NoReturn:
     access stays as it was."""
     while True:
         await asyncio.sleep(CHECK_EVERY_SEC)
-        with suppress(errors.UnavailableError):
+        with suppress(UnavailableError):
             await check()
 
 
@@ -35,7 +41,7 @@ class AccessWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._checks: asyncio.Task[None] | None = None
         self._serving: asyncio.Task[Any] | None = None
-        self.refusal: errors.SandyardError | None = None
+        self.refusal: SandyardError | None = None
 
     def begin(self, check: Check) -> None:
         """Access was granted just now. The first check starts by a timer, so that short requests
@@ -53,7 +59,7 @@ class AccessWatch:
 
     async def _repeat(self, check: Check) -> None:
         try:
-            with suppress(errors.UnavailableError):
+            with suppress(UnavailableError):
                 await check()
             await until_refused(check)
         except _REFUSALS as error:

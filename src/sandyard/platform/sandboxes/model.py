@@ -75,6 +75,8 @@ class Sandbox:
     """Its owner's labels, to find it again."""
     recycle_on_timeout: bool = False
     """Whether it is recycled at its timeout, and not stored to be started again."""
+    keeps_memory: bool = False
+    """Whether its processes are kept when it stops, if its isolation can keep them."""
     network: Network = "none"
     """Which hosts it may reach."""
     traffic_rules: Mapping[str, Any] | None = None
@@ -102,6 +104,8 @@ class Sandbox:
     preview_url: str | None = None
     latest_snapshot_id: str | None = None
     snapshot_bytes: int | None = None
+    snapshot_has_memory: bool = False
+    """Whether its processes are in its snapshot, and go on at its next start."""
     snapshot_taken_at: datetime | None = None
     snapshot_expires_at: datetime | None = None
     storage_counted_until: datetime | None = None
@@ -117,6 +121,15 @@ class Sandbox:
     last_used_at: datetime | None = field(default=None, metadata=DATA)
     """When it was last used, approximately; maintained while it has `idle_stop_minutes`."""
     sequence: int = 0
+
+    @property
+    def has_memory_to_keep(self) -> bool:
+        """Whether its processes are kept when it stops now."""
+        return self.keeps_memory and self.can_keep_memory
+
+    @property
+    def can_keep_memory(self) -> bool:
+        return self.isolation == "gvisor"
 
     @property
     def is_active(self) -> bool:
@@ -153,6 +166,20 @@ class SandboxFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Of one start. The run lasts for `seconds` at most; by default for the sandbox's own time."""
+
+    seconds: int | None = None
+    is_launched: bool = True
+    """Whether its program is started; if not, what it had in memory does not go on either."""
+    restores_memory: bool = True
+    """Whether its processes go on, if its snapshot has them."""
+
+
+DEFAULT_OPTIONS = RunOptions()
+
+
+@dataclass(frozen=True, slots=True)
 class NewSandbox:
     name: str
     template_id: str
@@ -165,6 +192,7 @@ class NewSandbox:
     is_public: bool = False
     wake_on_request: bool = False
     recycle_on_timeout: bool = False
+    keeps_memory: bool = False
     public_ports: Sequence[int] | None = None
     program_policy: ProgramPolicy | None = None
     network: Network | None = None

@@ -19,17 +19,27 @@ from sandyard.platform.http.fields import (
     unchanged,
     whole,
 )
-from sandyard.platform.sandboxes import model
+from sandyard.platform.sandboxes.model import (
+    DEFAULT_CPU,
+    DEFAULT_IDLE_STOP,
+    DEFAULT_MEMORY_GB,
+    DEFAULT_RUN,
+    LONGEST_RUN,
+    MAX_CPU,
+    MAX_MEMORY_GB,
+    MIN_CPU,
+    MIN_MEMORY_GB,
+    PricedSandbox,
+    Status,
+)
 from sandyard.runtime.guest.program import ProgramStatus
 from sandyard.runtime.model import IsolationMode
 from sandyard.runtime.network_model import Network
 
-_LONGEST_RUN_SEC = int(model.LONGEST_RUN.total_seconds())
+_LONGEST_RUN_SEC = int(LONGEST_RUN.total_seconds())
 
-Cpu = Annotated[float, Field(ge=model.MIN_CPU, le=model.MAX_CPU, strict=True, description="vCPU")]
-Memory = Annotated[
-    float, Field(ge=model.MIN_MEMORY_GB, le=model.MAX_MEMORY_GB, strict=True, description="GB")
-]
+Cpu = Annotated[float, Field(ge=MIN_CPU, le=MAX_CPU, strict=True, description="vCPU")]
+Memory = Annotated[float, Field(ge=MIN_MEMORY_GB, le=MAX_MEMORY_GB, strict=True, description="GB")]
 UnixTime = Annotated[datetime, BeforeValidator(utc_time)]
 Seconds = Annotated[StrictInt, Field(ge=1, le=_LONGEST_RUN_SEC), BeforeValidator(whole)]
 IdleMinutes = Annotated[
@@ -41,7 +51,7 @@ IdleMinutes = Annotated[
     ),
     BeforeValidator(whole),
 ]
-SandboxStatus = Annotated[model.Status, inline(model.Status)]
+SandboxStatus = Annotated[Status, inline(Status)]
 Note = Annotated[StrictStr, Field(max_length=4096)]
 Metadata = Annotated[dict[Note, Note], Field(description="Metadata, by name")]
 NetworkField = Annotated[
@@ -71,18 +81,22 @@ class NewSandboxBody(RequestBody):
         None, description="One of your projects; default: the default project"
     )
     description: Description | None = None
-    cpu_spec: Cpu = model.DEFAULT_CPU
-    memory_spec: Memory = model.DEFAULT_MEMORY_GB
-    max_running_seconds: Seconds = int(model.DEFAULT_RUN.total_seconds())
+    cpu_spec: Cpu = DEFAULT_CPU
+    memory_spec: Memory = DEFAULT_MEMORY_GB
+    max_running_seconds: Seconds = int(DEFAULT_RUN.total_seconds())
     metadata: Metadata = Field(default_factory=dict, max_length=100)
     recycle_on_timeout: StrictBool = Field(
         False,  # noqa: FBT003
         description="Recycle it at its deadline instead of keeping its files",
     )
+    keeps_memory: StrictBool = Field(
+        False,  # noqa: FBT003
+        description="Keep its processes when it stops, for its next start; only gVisor can",
+    )
     public_ports: PublicPorts = Field(default_factory=list)
     program_policy: Policy = "on_failure"
     network: NetworkField | None = Field(None, description="Default: the template's")
-    idle_stop_minutes: IdleMinutes | None = int(model.DEFAULT_IDLE_STOP.total_seconds()) // 60
+    idle_stop_minutes: IdleMinutes | None = int(DEFAULT_IDLE_STOP.total_seconds()) // 60
 
 
 class SandboxChangesBody(RequestBody):
@@ -110,6 +124,20 @@ class StartBody(RequestBody):
     program: StrictBool = Field(
         True,  # noqa: FBT003
         description="False: only the machine starts, to repair its files or program",
+    )
+    memory: StrictBool = Field(
+        True,  # noqa: FBT003
+        description="False: processes that were kept do not go on; it starts from its files",
+    )
+
+
+class StopBody(RequestBody):
+    model_config = example(memory=True)
+
+    memory: StrictBool | None = Field(
+        None,
+        description="Whether its processes are kept, for its next start; default: as it says in "
+        "`keeps_memory`",
     )
 
 
@@ -172,6 +200,7 @@ class SandboxAnswer(Answer):
         },
         metadata={},
         recycle_on_timeout=False,
+        keeps_memory=False,
         network="packages",
         environment=None,
         isolation="bubblewrap",
@@ -182,6 +211,7 @@ class SandboxAnswer(Answer):
         cost="0.090000",
         currency="USD",
         snapshot_bytes=None,
+        snapshot_has_memory=False,
         snapshot_expires_at=None,
         created_at="2026-10-30T09:00:00Z",
         updated_at="2026-10-30T09:00:00Z",
@@ -208,6 +238,7 @@ class SandboxAnswer(Answer):
     )
     metadata: dict[str, str] = Field(description="Its metadata")
     recycle_on_timeout: bool
+    keeps_memory: bool = Field(description="Whether its processes are kept when it stops")
     network: NetworkField
     environment: str | None = Field(description="Its root file system, if not the machine's own")
     isolation: IsolationMode | None = Field(
@@ -222,6 +253,9 @@ class SandboxAnswer(Answer):
     cost: Money = Field(description="Of all its runs, including the current one so far")
     currency: Currency
     snapshot_bytes: int | None
+    snapshot_has_memory: bool = Field(
+        description="Whether its processes were kept, and go on at its next start"
+    )
     snapshot_expires_at: datetime | None = Field(description="When its stored files are removed")
     created_at: datetime
     updated_at: datetime
@@ -233,7 +267,7 @@ class SandboxAnswer(Answer):
     recycled_at: datetime | None
 
     @classmethod
-    def of(cls, found: model.PricedSandbox) -> Self:
+    def of(cls, found: PricedSandbox) -> Self:
         sandbox = found.sandbox
         return super().of(
             *(found, sandbox),

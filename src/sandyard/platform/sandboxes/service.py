@@ -18,10 +18,12 @@ from sandyard.platform.quotas.storage import StorageQuota
 from sandyard.platform.sandboxes import model
 from sandyard.platform.sandboxes.errors import SandboxChangedError
 from sandyard.platform.sandboxes.model import (
+    DEFAULT_OPTIONS,
     Changes,
     NewSandbox,
     PricedSandbox,
     ProjectState,
+    RunOptions,
     Sandbox,
     SandboxFilter,
     StartFacts,
@@ -175,29 +177,32 @@ class Sandboxes:
         *,
         by: Principal,
         facts: StartFacts | None = None,
-        run_seconds: int | None = None,
-        is_launched: bool = True,
+        options: RunOptions = DEFAULT_OPTIONS,
     ) -> Sandbox:
         """Returns the sandbox, running; or still `starting`, if that takes longer than the wait.
-        `facts` are what `create` has just read of it. This run lasts for `run_seconds` at most; by
-        default for its `max_running_seconds`. Its program is started if `is_launched`; one that
-        fails leaves the sandbox running.
+        `facts` are what `create` has just read of it. A program that fails leaves the sandbox
+        running.
 
         Concurrent calls start one machine. Raises QuotaExceededError, or what kept the machine from
         starting; then the sandbox is `stopped`, with the reason. Raises SandboxElsewhereError if
         another node runs it, or has its files.
         """
         async with self._locks.of(by.account_id):  # its starts share one quota
-            sandbox = await self._begin_start(sandbox_id, by, facts, run_seconds, is_launched)
+            sandbox = await self._begin_start(sandbox_id, by, facts, options)
         return await self._until_started(sandbox)
 
-    async def stop(self, sandbox_id: str, *, by: Principal) -> Sandbox:
-        """Stop it with a snapshot of its files; no effect if it does not run."""
+    async def stop(
+        self, sandbox_id: str, *, by: Principal, has_memory: bool | None = None
+    ) -> Sandbox:
+        """Stop it with a snapshot of its files, and of its processes if `has_memory`; by default if
+        it keeps them and its isolation can. No effect if it does not run. Raises
+        MemoryNotKeptError."""
         sandbox = await self.get(sandbox_id, account_id=by.account_id)
         if not sandbox.is_active:
             return sandbox
         self._node.require_here(sandbox)
-        await self.end(sandbox, actor=by.actor)
+        is_kept = sandbox.has_memory_to_keep if has_memory is None else has_memory
+        await self.end(sandbox, actor=by.actor, has_memory=is_kept)
         return await self.get(sandbox_id, account_id=by.account_id)
 
     async def end_for_admin(self, sandbox_id: str, *, reason: str, by: Principal) -> Sandbox:
@@ -264,10 +269,18 @@ class Sandboxes:
         async with self._locks.of(sandbox_id):
             await apply_decision(decide, self._apply, busy=SandboxChangedError)
 
-    async def end(self, sandbox: Sandbox, *, actor: str, reason: str | None = None) -> None:
-        """End its program and record that; `reason` is why, if its owner did not request it."""
+    async def end(
+        self,
+        sandbox: Sandbox,
+        *,
+        actor: str,
+        reason: str | None = None,
+        has_memory: bool = False,
+    ) -> None:
+        """End its program and record that; `reason` is why, if its owner did not request it. With
+        `has_memory` its processes are kept: MemoryNotKeptError if they can't be."""
         try:
-            ended = await self._runtime.stop(run_id_of(sandbox))
+            ended = await self._runtime.stop(run_id_of(sandbox), has_memory=has_memory)
         except RunNotFoundError:
             if task := self._starts.find(sandbox.sandbox_id):  # it is about to exist
                 await asyncio.sleep(_POLL_SEC)
@@ -285,8 +298,7 @@ class Sandboxes:
         sandbox_id: str,
         by: Principal,
         known: StartFacts | None,
-        run_seconds: int | None,
-        is_launched: bool,
+        options: RunOptions,
     ) -> Sandbox:
         async def decide() -> tuple[StartFacts, Transition[Sandbox] | None]:
             nonlocal known
@@ -311,8 +323,7 @@ class Sandboxes:
                 facts.sandbox,
                 begun.result.attempt,
                 facts.template,
-                run_seconds=run_seconds,
-                is_launched=is_launched,
+                options,
                 actor=by.actor,
             )
         return facts.sandbox

@@ -110,7 +110,7 @@ sandboxes = _table(
     text="sandbox_id name description template_id owner_account_id project_id network environment "
     "isolation folder archive_id status status_reason node preview_url latest_snapshot_id "
     "program_policy",
-    boolean="is_public wake_on_request recycle_on_timeout",
+    boolean="is_public wake_on_request recycle_on_timeout keeps_memory snapshot_has_memory",
     integer="max_running_seconds idle_stop_minutes attempt",
     big="sequence snapshot_bytes",
     double="cpu_spec memory_spec",

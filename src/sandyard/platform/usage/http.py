@@ -7,16 +7,26 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.http.schemas import PageAnswer, Paging, example
+from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
+from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.entities.model import Listing
-from sandyard.platform.http import fields
+from sandyard.platform.http.fields import (
+    Answer,
+    Currency,
+    Money,
+    OfProject,
+    OfSandbox,
+    Quantity,
+    Rate,
+    Timestamp,
+)
 from sandyard.platform.usage.model import ServiceType, Usage
 from sandyard.platform.usage.ports import UsageQuery, UsageStore
 
 
-class UsageAnswer(fields.Answer):
+class UsageAnswer(Answer):
     model_config = example(
         usage_id="usg-5t8w1y4b7d0g",
         sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
@@ -44,14 +54,12 @@ class UsageAnswer(fields.Answer):
     milliseconds: int = Field(
         description="Up to now, if it is open; a run counts for a second at least"
     )
-    hourly_rate: fields.Rate = Field(description="Fixed at the start, not rounded")
-    cost: fields.Money = Field(
-        description="Milliseconds times rate, rounded half to even to 6 places"
-    )
-    currency: fields.Currency
-    cpu_hours: fields.Quantity = Field(description="vCPU hours, rounded likewise")
-    memory_hours: fields.Quantity = Field(description="GB hours of memory, rounded likewise")
-    storage_hours: fields.Quantity = Field(description="GB hours of stored files, rounded likewise")
+    hourly_rate: Rate = Field(description="Fixed at the start, not rounded")
+    cost: Money = Field(description="Milliseconds times rate, rounded half to even to 6 places")
+    currency: Currency
+    cpu_hours: Quantity = Field(description="vCPU hours, rounded likewise")
+    memory_hours: Quantity = Field(description="GB hours of memory, rounded likewise")
+    storage_hours: Quantity = Field(description="GB hours of stored files, rounded likewise")
 
     @classmethod
     def of(cls, usage: Usage, now: datetime, currency: str) -> Self:
@@ -74,9 +82,8 @@ def create_usage_router(
     @routes.get("", "List usage")
     async def list_usage(
         caller: Caller,
-        paging: Paging,
-        sandbox_id: fields.OfSandbox = None,
-        project_id: fields.OfProject = None,
+        sandbox_id: OfSandbox = None,
+        project_id: OfProject = None,
         service_type: Annotated[
             ServiceType | None, Query(description="Running, or storing files")
         ] = None,
@@ -84,17 +91,19 @@ def create_usage_router(
             bool | None, Query(description="Only open, or only closed usage")
         ] = None,
         start: Annotated[
-            fields.Timestamp | None,
+            Timestamp | None,
             Query(alias="from", description="Only usage that began at or after this time"),
         ] = None,
         end: Annotated[
-            fields.Timestamp | None,
+            Timestamp | None,
             Query(alias="to", description="Only usage that began before this time"),
         ] = None,
+        limit: Limit = DEFAULT_LIMIT,
+        cursor: Cursor = None,
     ) -> UsagePage:
         """Latest first. `from` and `to` limit the start; open usage is counted up to now."""
         query = UsageQuery(sandbox_id, project_id, service_type, is_open, _utc(start), _utc(end))
-        listing = Listing(query, "-start_time", **paging)
+        listing = Listing(query, "-start_time", limit, cursor)
         page = await store.page(caller.account_id, listing)
         now = utc_time(clock.now())
         return UsagePage.of(page, lambda usage: UsageAnswer.of(usage, now, currency))

@@ -97,7 +97,13 @@ class E2bMachines:
     async def session(self, run_id: RunId) -> RemoteSession:
         return await self._connect(run_id)
 
-    async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
+    async def set_deadline(
+        self,
+        run_id: RunId,
+        deadline_at: float,
+        *,
+        keeps_memory: bool | None = None,  # noqa: ARG002 - it stores files alone
+    ) -> float:
         folder, sandbox_id = self._require_up(run_id)
         try:
             lifetime_sec = deadline_at - self._clock.now()
@@ -108,7 +114,9 @@ class E2bMachines:
         folder.move_deadline(deadline_at)
         return deadline_at
 
-    async def stop(self, run_id: RunId) -> None:
+    async def stop(self, run_id: RunId, *, has_memory: bool = False) -> None:
+        if has_memory:
+            raise errors.MemoryNotKeptError
         folder = self._folder_of(run_id)
         if folder.machine() is not None:
             folder.request_end()
@@ -138,15 +146,14 @@ class E2bMachines:
     async def workspace_bytes(self, run_id: RunId) -> int:
         return (await (await self._connect(run_id)).usage()).workspace_bytes
 
-    async def pack(self, run_id: RunId, to: Path) -> bool:  # noqa: ARG002
+    async def pack(self, run_id: RunId, to: Path, *, has_memory: bool = False) -> bool:  # noqa: ARG002
         """E2B stores snapshots only at E2B."""
+        if has_memory:
+            raise errors.MemoryNotKeptError
         return False
 
     async def stop_program(self, run_id: RunId) -> None:
         await (await self._connect(run_id)).stop_program()
-
-    async def entry_point(self, run_id: RunId) -> None:  # noqa: ARG002 - they have E2B's image
-        return None
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         folder = self._folder_of(run_id)

@@ -109,12 +109,13 @@ class ProgramRunner:
         await self._machines.stop_program(run_id)
         return require_running(await self.refresh(run_id))
 
-    async def stop(self, run_id: RunId) -> Ended:
+    async def stop(self, run_id: RunId, *, has_memory: bool = False) -> Ended:
         run = require_run(await self.refresh(run_id))
         if isinstance(run, Ended):
             return run
-        self._records.of(run_id).request_stop()
-        await self._machines.stop(run_id)
+        if not has_memory:
+            self._records.of(run_id).request_stop()
+        await self._machines.stop(run_id, has_memory=has_memory)
         return require_ended(await self._wait(run_id, _is_over, self._timeouts.end_timeout_sec))
 
     async def find(self, run_id: RunId) -> RunState | None:
@@ -154,9 +155,11 @@ class ProgramRunner:
             check_ended(run)
             await self._machines.forget(run_id)
 
-    async def extend(self, run_id: RunId, *, deadline_at: float) -> Running:
+    async def extend(
+        self, run_id: RunId, *, deadline_at: float, keeps_memory: bool | None = None
+    ) -> Running:
         running = require_running(await self.refresh(run_id))
-        moved = await self._machines.set_deadline(run_id, deadline_at)
+        moved = await self._machines.set_deadline(run_id, deadline_at, keeps_memory=keeps_memory)
         return replace(running, deadline_at=moved)
 
     async def sample(self, run_id: RunId) -> Sample:
@@ -210,10 +213,13 @@ class ProgramRunner:
         session = await self._machines.session(run_id)
         await session.files.apply(changes)
 
-    async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
+    async def save_archive(
+        self, run_id: RunId, archive_id: str, *, has_memory: bool = False
+    ) -> Snapshot:
         session = await self.session(run_id)
         await self._machines.check()
-        if await self._machines.pack(run_id, await self._archives.place(archive_id)):
+        to = await self._archives.place(archive_id)
+        if await self._machines.pack(run_id, to, has_memory=has_memory):
             return await self._archives.store(archive_id)
         return await self._archives.write(archive_id, session.files.read_tar(WORKSPACE))
 

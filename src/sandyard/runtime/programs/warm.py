@@ -121,7 +121,11 @@ class WarmRuns:
         now = self._clock.now()
         try:
             await self._runtime.set_network(run_id, program.network, program.rules)
-            moved = await self._runtime.extend(run_id, deadline_at=now + limits.max_running_sec)
+            moved = await self._runtime.extend(
+                run_id,
+                deadline_at=now + limits.max_running_sec,
+                keeps_memory=program.keeps_memory,
+            )
         except (errors.NotRunningError, errors.RunNotFoundError):  # it has just ended
             return None
         running = Running(to, found.port, now, moved.deadline_at, moved.program)

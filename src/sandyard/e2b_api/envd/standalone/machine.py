@@ -27,8 +27,9 @@ from sandyard.runtime.local.client.session import LocalSession
 from sandyard.runtime.local.client.supervisor_client import Request, raise_refusal
 from sandyard.runtime.local.ipc.packets import Answer, Packet, readable
 from sandyard.runtime.local.supervisor.command_requests import CommandRequests, refused
-from sandyard.runtime.local.supervisor.commands import CommandTable, ProcessGroup
+from sandyard.runtime.local.supervisor.commands import CommandTable
 from sandyard.runtime.local.supervisor.output import OutputThrottle
+from sandyard.runtime.local.supervisor.process_groups import ProcessGroup
 from sandyard.runtime.sessions.model import WORKSPACE
 
 _PATHS = Paths(WORKSPACE)

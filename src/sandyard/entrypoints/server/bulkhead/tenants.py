@@ -11,8 +11,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.entrypoints.http.other_parts import note_away
-from sandyard.entrypoints.server.bulkhead import channel
 from sandyard.entrypoints.server.bulkhead.calls import Answerer, Caller, ProcessAwayError
+from sandyard.entrypoints.server.bulkhead.channel import (
+    DOWN,
+    DRAIN,
+    ENDED,
+    HANG_UP,
+    STOP,
+    UP,
+    Channel,
+)
 from sandyard.entrypoints.server.bulkhead.frames import Connection
 from sandyard.entrypoints.server.bulkhead.keeper import Keeper
 from sandyard.kit.wired import wired
@@ -35,7 +43,7 @@ class TenantsProcess:
     hand_over_sec: float = _HAND_OVER_SEC
 
     def __post_init__(self) -> None:
-        self._channel = channel.Channel(self.keeper.end)
+        self._channel = Channel(self.keeper.end)
         self._is_down = False
         self._is_stopping = self._has_ended = False
         self.is_up = asyncio.Event()
@@ -59,12 +67,12 @@ class TenantsProcess:
             raise ProcessAwayError(retry_after=1) from error
 
     def _note(self, word: bytes) -> None:
-        if word == channel.UP:
+        if word == UP:
             self._is_down = False
             self.is_up.set()
-        elif word == channel.DOWN:
+        elif word == DOWN:
             self._is_down = True
-        elif word == channel.ENDED and not self._is_stopping:
+        elif word == ENDED and not self._is_stopping:
             self._is_down = self._has_ended = True
             code = self.keeper.wait()
             if code < 0:
@@ -74,12 +82,12 @@ class TenantsProcess:
 
     def hang_up(self) -> None:
         """Have it reread its secrets."""
-        self._channel.tell_now(channel.HANG_UP)
+        self._channel.tell_now(HANG_UP)
 
     async def drain(self) -> None:
         """Have it answer what waits, and end streams."""
         self._is_stopping = True
-        await self._tell(channel.DRAIN)
+        await self._tell(DRAIN)
 
     async def _tell(self, word: bytes) -> None:
         with suppress(OSError):  # it has already ended
@@ -90,7 +98,7 @@ class TenantsProcess:
         if self._has_ended:
             return
         self._is_stopping = True
-        await self._tell(channel.STOP)
+        await self._tell(STOP)
         try:
             async with asyncio.timeout(_STOP_SEC):
                 await asyncio.to_thread(self.keeper.wait)

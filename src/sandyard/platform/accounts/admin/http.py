@@ -4,7 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from sandyard.kit.http.schemas import Paging
+from sandyard.kit.http.schemas import Cursor, Limit
+from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.principal import Role
 from sandyard.platform.access.routes import Caller, admin_routes
@@ -25,7 +26,6 @@ def create_users_router(
 
     @routes.get("", "List users")
     async def list_users(
-        paging: Paging,
         q: Search = None,
         role: Annotated[Role | None, Query(description="Only this role")] = None,
         is_active: Annotated[
@@ -34,9 +34,11 @@ def create_users_router(
         sort: Annotated[
             AccountSort, Query(description="`-` before a name: descending")
         ] = AccountSort.NEWEST,
+        limit: Limit = DEFAULT_LIMIT,
+        cursor: Cursor = None,
     ) -> schemas.UserPage:
         """`q` searches e-mail address, user name, full name and account id."""
-        listing = Listing(AccountFilter(q, role, is_active), sort, **paging)
+        listing = Listing(AccountFilter(q, role, is_active), sort, limit, cursor)
         page = await administration.list_accounts(listing)
         return schemas.UserPage.of(page, schemas.AccountAnswer.of)
 

@@ -19,17 +19,20 @@ class SandboxArchives:
         self._usage = usage
         self._storage = storage
 
-    async def save(self, sandbox: Sandbox, archive_id: str | None = None) -> str:
-        """Archive its current files, while it keeps running; returns the archive's id. An archive
-        that is in no template within the hour is removed. NotRunningError, SandboxElsewhereError,
-        QuotaExceededError if the account may not store all that the sandbox may.
+    async def save(
+        self, sandbox: Sandbox, archive_id: str | None = None, *, has_memory: bool = False
+    ) -> str:
+        """Archive its current files, and its processes if `has_memory`, while it keeps running;
+        returns the archive's id. An archive that is in no template within the hour is removed.
+        NotRunningError, MemoryNotKeptError, SandboxElsewhereError, QuotaExceededError if the
+        account may not store all that the sandbox may.
         """
         self._node.require_here(sandbox)
         await self._storage.require(
             sandbox.owner_account_id, self._node.storage_bytes, error=QuotaExceededError
         )
         archive_id = archive_id or str(uuid.uuid4())
-        await self._runtime.save_archive(run_id_of(sandbox), archive_id)
+        await self._runtime.save_archive(run_id_of(sandbox), archive_id, has_memory=has_memory)
         return archive_id
 
     async def counted(

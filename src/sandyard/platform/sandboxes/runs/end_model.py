@@ -29,6 +29,7 @@ class StoredSnapshot:
     id: str
     size_bytes: int
     expires_at: datetime
+    has_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,8 @@ def stored_snapshot(ended: Ended, *, retention: timedelta) -> StoredSnapshot | N
     if ended.snapshot is None:
         return None
     expires_at = utc_time(ended.ended_at) + retention
-    return StoredSnapshot(ended.snapshot.id, ended.snapshot.size_bytes, expires_at)
+    taken = ended.snapshot
+    return StoredSnapshot(taken.id, taken.size_bytes, expires_at, taken.has_memory)
 
 
 def needs_files(sandbox: Sandbox, ended: Ended) -> bool:
@@ -114,6 +116,8 @@ def reason_of(ended: Ended) -> str:
             reason = f"{ended.error_code or 'START_FAILED'}: {ended.message}"
         case other:
             reason = _REASONS[other]
+    if ended.memory_error:
+        reason += f"; its processes could not be kept: {ended.memory_error}"
     if ended.snapshot_error:
         reason += f"; its files could not be stored: {ended.snapshot_error}"
     return _shortened(reason)

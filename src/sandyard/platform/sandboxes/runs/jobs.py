@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from sandyard.kit.changes.events import actor
 from sandyard.kit.clock import utc_time
@@ -14,7 +15,7 @@ from sandyard.platform.sandboxes.runs.end_model import SYSTEM, idle_reason
 from sandyard.platform.sandboxes.runs.lost_model import is_needed
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.service import Sandboxes
-from sandyard.runtime.errors import RuntimeUnavailableError
+from sandyard.runtime.errors import MemoryNotKeptError, RuntimeUnavailableError
 from sandyard.runtime.model import Ended, Running, RunState
 from sandyard.runtime.sessions.model import Process
 from sandyard.runtime.store.errors import StoreUnavailableError, StoringError
@@ -155,8 +156,15 @@ class Reconcile:
             if any(map(_is_use, await session.processes.list())):
                 await self._store.note_used(sandbox.sandbox_id, at=now)
                 return
-            await self._sandboxes.end(sandbox, actor=actor, reason=reason)
+            await self._end_idle(sandbox, actor, reason)
             report.idle_stopped += 1
+
+    async def _end_idle(self, sandbox: Sandbox, actor: str, reason: str) -> None:
+        end = partial(self._sandboxes.end, sandbox, actor=actor)
+        try:
+            await end(reason=reason, has_memory=sandbox.has_memory_to_keep)
+        except MemoryNotKeptError as error:
+            await end(reason=f"{reason}; its processes could not be kept: {error.message}")
 
     async def _check_run(self, run: RunState, report: ReconcileReport) -> None:
         sandbox = await self._store.find(run.run_id.id)

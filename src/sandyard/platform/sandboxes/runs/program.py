@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from sandyard.kit.sizes import GIGABYTE
-from sandyard.platform.sandboxes.model import DEFAULT_NETWORK, Sandbox
+from sandyard.platform.sandboxes.model import DEFAULT_NETWORK, DEFAULT_OPTIONS, RunOptions, Sandbox
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.model import IsolationMode, Limits, Program, Repository, stronger
@@ -13,8 +13,7 @@ def program_of(
     sandbox: Sandbox,
     template: Template | None,
     variables: Mapping[str, str],
-    *,
-    is_launched: bool = True,
+    options: RunOptions = DEFAULT_OPTIONS,
 ) -> Program:
     """Its template may be deleted once it has its own files."""
     return Program(
@@ -26,8 +25,10 @@ def program_of(
         archive_id=sandbox.archive_id,
         rules=TrafficRules.of(sandbox).egress,
         policy=sandbox.program_policy or "on_failure",
-        is_launched=is_launched,
+        is_launched=options.is_launched,
+        restores_memory=options.restores_memory,
         isolation=isolation_of(sandbox, template),
+        keeps_memory=sandbox.keeps_memory,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from sandyard.kit.errors import SandyardError, UnavailableError
-from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.model import RunOptions, Sandbox, Status
 from sandyard.platform.sandboxes.network.enforcement import SandboxNetworks
 from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
 from sandyard.platform.sandboxes.ports import SandboxVariables
@@ -45,13 +45,12 @@ class SandboxStarts:
         sandbox: Sandbox,
         attempt: int,
         template: Template | None,
+        options: RunOptions,
         *,
-        run_seconds: int | None,
-        is_launched: bool,
         actor: str,
     ) -> None:
-        """Start this attempt in the background; its program too, if `is_launched`."""
-        run = self._run(sandbox, attempt, template, run_seconds, is_launched, actor)
+        """Start this attempt in the background."""
+        run = self._run(sandbox, attempt, template, options, actor)
         task = asyncio.create_task(run)
         self._under_way[sandbox.sandbox_id] = task
         task.add_done_callback(partial(self._finish, sandbox.sandbox_id))
@@ -66,17 +65,16 @@ class SandboxStarts:
         sandbox: Sandbox,
         attempt: int,
         template: Template | None,
-        run_seconds: int | None,
-        is_launched: bool,
+        options: RunOptions,
         actor: str,
     ) -> None:
         """Start the machine and record the outcome, even if nobody waits for it."""
         run_id = RunId("sandbox", sandbox.sandbox_id, str(attempt))
         try:
             variables = await self._variables.of_sandbox(sandbox)
-            program = program_of(sandbox, template, variables, is_launched=is_launched)
+            program = program_of(sandbox, template, variables, options)
             limits = limits_of(sandbox, self._node.processes, self._node.storage_bytes)
-            limits = replace(limits, max_running_sec=run_seconds or limits.max_running_sec)
+            limits = replace(limits, max_running_sec=options.seconds or limits.max_running_sec)
             taken = self._warm and await self._warm.take(template, program, limits, to=run_id)
             running = taken or await self._runtime.start(run_id, program, limits)
         except UnavailableError:

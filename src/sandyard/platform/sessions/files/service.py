@@ -84,7 +84,9 @@ class SandboxFiles:
         await asyncio.shield(self._end(run_id, sandbox, writer=by.actor if writes else None))
 
     async def _start(self, run_id: RunId, sandbox: Sandbox) -> Files:
-        program = Program(None, sandbox.latest_snapshot_id, root=sandbox.environment)
+        program = Program(
+            None, sandbox.latest_snapshot_id, root=sandbox.environment, restores_memory=False
+        )
         limits = limits_of(sandbox, self._node.processes, self._node.storage_bytes)
         await self._runtime.check()
         await self._runtime.start(run_id, program, replace(limits, max_running_sec=_LONGEST_SEC))

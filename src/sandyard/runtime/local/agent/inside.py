@@ -2,17 +2,17 @@
 
 Descriptors can be sent into such a machine, but none out of it. So each stream of a process is a
 socket that the supervisor sent, and a thread copies between it and the process's pipe or terminal:
-what the machine's processes hold is inside alone.
+what the machine's processes hold is inside alone. Before a checkpoint it closes all of these
+sockets; woken by a signal after it, or after a restore, it connects to the supervisor again.
 """
 
 import os
 import resource
-import select
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -20,15 +20,23 @@ from sandyard.runtime.guest import Paths, RefusedError
 from sandyard.runtime.guest.channels import set_size
 from sandyard.runtime.guest.machine import listening
 from sandyard.runtime.local.agent import processes
+from sandyard.runtime.local.agent.streams import (
+    Connection,
+    Input,
+    Output,
+    Stream,
+    detach,
+    in_thread,
+)
 from sandyard.runtime.local.ipc.packets import Answer, Packet, packet_socket, receive_now, send_now
 
 SOCKETS = "/run/sandyard/host"
 """Where the supervisor's sockets are, inside."""
 CONTROL = "control"
+WAKE = signal.SIGUSR1
+"""Ends its wait after a checkpoint."""
 ROOT, USER = 0, 1000
 _AGAIN_SEC = 0.05
-_DRAIN_SEC = 0.002
-_CHUNK = 64 * 1024
 _CONNECT_SEC = 5
 
 
@@ -47,25 +55,66 @@ class InsideAgent:
         self._channel = packet_socket()
         self._sending = threading.Lock()
         self._starting = threading.Lock()
+        self._is_connected = threading.Event()
+        self._is_woken = threading.Event()
         self._terminals: dict[int, int] = {}
-        self._outlets: dict[int, list[_Outlet]] = {}
+        self._streams: dict[int, list[list[Stream]]] = {}
+        """Of each process, by the order in which its sockets come."""
+        self._connections: list[Connection] = []
+        self._connecting = threading.Lock()
+        self._listeners: dict[int, str | None] = {}
+        """The supervisor's socket for each port; none after a checkpoint, until it listens anew."""
         self._operations: dict[str, Callable[..., Answer]] = {
             "start": self._start,
+            "attach": self._attach,
             "signal": self._signal,
             "resize": self._resize,
-            "connect": _connect,
-            "listen": _listen,
+            "connect": self._connect,
+            "listen": self._listen,
             "listening": lambda: Answer(listening("/proc/net")),
         }
 
     def run(self) -> None:
         """Serve the supervisor until it has gone."""
-        self._channel.connect(f"{SOCKETS}/{CONTROL}")
-        threading.Thread(target=self._reap, daemon=True).start()
-        self._send({"ready": os.getpid()})
+        in_thread(self._reap)
+        name: str | None = CONTROL
+        while name is not None:
+            with self._sending:
+                self._channel = packet_socket()
+                self._channel.connect(f"{SOCKETS}/{name}")
+            self._is_connected.set()
+            self._send({"ready": os.getpid()})
+            name = self._serve()
+
+    def wake(self) -> None:
+        """After a checkpoint: the machine goes on, or was restored."""
+        self._is_woken.set()
+
+    def _serve(self) -> str | None:
+        """After a checkpoint, the socket to connect to next."""
         with suppress(OSError):
             while (packet := receive_now(self._channel)) is not None:
+                if packet.message["op"] == "detach":
+                    self._detach()
+                    return str(packet.message["arguments"]["name"])
                 self._answer(packet)
+        return None
+
+    def _detach(self) -> None:
+        """Close all sockets of the host, and wait until woken."""
+        self._is_woken.clear()
+        self._is_connected.clear()
+        with self._starting:
+            known = [each for streams in self._streams.values() for each in streams]
+        detach([each for streams in known for each in streams])
+        with self._connecting:
+            for connection in self._connections:
+                connection.close()
+            self._connections.clear()
+            self._listeners = dict.fromkeys(self._listeners)
+        with self._sending:
+            self._channel.close()
+        self._is_woken.wait()
 
     def _answer(self, packet: Packet) -> None:
         message = packet.message
@@ -80,35 +129,41 @@ class InsideAgent:
             self._send({"number": number, "errno": error.errno or 0, "message": str(error)})
 
     def _send(self, message: dict[str, Any]) -> None:
+        """Once it is connected."""
+        self._is_connected.wait()
         with self._sending:
             send_now(self._channel, message)
 
     def _start(self, *ends: int, as_root: bool, **command: Any) -> Answer:
         with self._starting:
-            return self._started(ends, as_root=as_root, command=command)
+            try:
+                answer = self._starters[ROOT if as_root else USER].start(**command)
+            except BaseException:
+                _close(ends)
+                raise
+            pid = answer.result["pid"]
+            named = zip(answer.result["channels"], answer.descriptors, strict=True)
+            self._streams[pid] = [self._streams_of(pid, *each) for each in named]
+        return self._attach(*ends, pid=pid, result=answer.result)
 
-    def _started(self, ends: Sequence[int], *, as_root: bool, command: Mapping[str, Any]) -> Answer:
-        try:
-            answer = self._starters[ROOT if as_root else USER].start(**command)
-        except BaseException:
-            for end in ends:
-                os.close(end)
-            raise
-        pid = answer.result["pid"]
-        named = zip(answer.result["channels"], answer.descriptors, ends, strict=True)
-        for name, inner, end in named:
-            outer = socket.socket(fileno=end)
-            if name == "terminal":
-                self._terminals[pid] = os.dup(inner)
-            if name in ("stdin", "terminal"):
-                _in_thread(_copy_in, outer.dup(), os.dup(inner))
-            if name == "stdin":
-                outer.close()
-                os.close(inner)
-            else:
-                self._outlets.setdefault(pid, []).append(outlet := _Outlet(inner, outer))
-                _in_thread(outlet.run)
-        return answer
+    def _streams_of(self, pid: int, name: str, inner: int) -> list[Stream]:
+        if name == "stdin":
+            return [Input(inner)]
+        if name == "terminal":
+            self._terminals[pid] = os.dup(inner)
+            return [Input(os.dup(inner)), Output(inner)]
+        return [Output(inner)]
+
+    def _attach(self, *ends: int, pid: int, result: Any = None) -> Answer:
+        """Refused if the process has ended."""
+        if pid not in self._streams:
+            _close(ends)
+            raise RefusedError("PROCESS_NOT_FOUND", str(pid))
+        for end, streams in zip(ends, self._streams[pid], strict=True):
+            with socket.socket(fileno=end) as outer:
+                for stream in streams:
+                    stream.attach(outer.dup())
+        return Answer(result)
 
     def _signal(self, *, pid: int, number: int) -> Answer:
         with suppress(ProcessLookupError):
@@ -128,120 +183,75 @@ class InsideAgent:
             except ChildProcessError:
                 time.sleep(_AGAIN_SEC)
                 continue
-            _in_thread(self._report_exit, pid, os.waitstatus_to_exitcode(status))
+            in_thread(self._report_exit, pid, os.waitstatus_to_exitcode(status))
 
     def _report_exit(self, pid: int, code: int) -> None:
         """After its output, even if a child of it goes on writing."""
         with self._starting:
-            outlets, terminal = self._outlets.pop(pid, []), self._terminals.pop(pid, None)
-        for outlet in outlets:
-            outlet.drain()
-        if terminal is not None:
-            os.close(terminal)
+            streams = self._streams.setdefault(pid, [])
+        for stream in [each for both in streams for each in both]:
+            stream.drain()
         with suppress(OSError):
             self._send({"exited": pid, "code": code})
+        with self._starting:
+            if self._streams.get(pid) is not streams:
+                return  # another process has its number now
+            del self._streams[pid]
+            terminal = self._terminals.pop(pid, None)
+        if terminal is not None:
+            os.close(terminal)
 
+    def _connect(self, outer: int, *, port: int) -> Answer:
+        with socket.socket(fileno=outer) as end:
+            made = socket.create_connection(("localhost", port), timeout=_CONNECT_SEC)
+            made.settimeout(None)
+            self._join(made, end.dup())
+        return Answer()
 
-class _Outlet:
-    """Copies a process's output to the supervisor."""
+    def _join(self, made: socket.socket, outer: socket.socket) -> None:
+        with self._connecting:
+            self._connections = [each for each in self._connections if not each.is_over]
+            self._connections.append(Connection(made, outer))
 
-    def __init__(self, inner: int, outer: socket.socket) -> None:
-        self._inner = inner
-        self._outer = outer
-        self._copying = threading.Lock()
-        self._is_over = False
+    def _listen(self, *, port: int, name: str) -> Answer:
+        """Connections to this port of the loopback go to the supervisor's socket of this name."""
+        if port in self._listeners:  # since before a checkpoint
+            self._listeners[port] = name
+            return Answer(port)
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(128)
+        port = listener.getsockname()[1]
+        self._listeners[port] = name
+        in_thread(self._accept, listener, port)
+        return Answer(port)
 
-    def run(self) -> None:
-        waiting = select.poll()
-        waiting.register(self._inner, select.POLLIN)
-        while waiting.poll() and self._copy():
-            pass
-        with suppress(OSError):
-            self._outer.shutdown(socket.SHUT_RDWR)
-        self._outer.close()
-
-    def drain(self) -> None:
-        """Return when all that was written by now has been sent."""
-        waiting = select.poll()
+    def _accept(self, listener: socket.socket, port: int) -> None:
         while True:
-            with self._copying:
-                if self._is_over:
-                    return
-                waiting.register(self._inner, select.POLLIN)
-                if not waiting.poll(0):
-                    return
-            time.sleep(_DRAIN_SEC)
-
-    def _copy(self) -> bool:
-        with self._copying:
-            try:
-                data = os.read(self._inner, _CHUNK)
-                self._outer.sendall(data)
-            except OSError:  # a terminal whose last process has exited
-                data = b""
-            if not data:
-                self._is_over = True
-                os.close(self._inner)
-            return bool(data)
-
-
-def _in_thread(work: Callable[..., None], *arguments: Any) -> None:
-    threading.Thread(target=work, args=arguments, daemon=True).start()
+            made, _ = listener.accept()
+            outer = socket.socket(socket.AF_UNIX)
+            with self._connecting:
+                name = self._listeners[port]
+                path = f"{SOCKETS}/{name}"
+                try:
+                    if name is None:
+                        raise ConnectionRefusedError
+                    outer.connect(path)
+                except OSError:
+                    made.close()
+                    outer.close()
+                    if name is not None and not os.path.exists(path):  # the supervisor closed it
+                        del self._listeners[port]
+                        listener.close()
+                        return
+                    continue
+            self._join(made, outer)
 
 
-def _copy_in(outer: socket.socket, inner: int) -> None:
-    with outer, suppress(OSError):
-        while data := outer.recv(_CHUNK):
-            while data:
-                data = data[os.write(inner, data) :]
-    os.close(inner)
-
-
-def _connect(outer: int, *, port: int) -> Answer:
-    with socket.socket(fileno=outer) as end:
-        made = socket.create_connection(("localhost", port), timeout=_CONNECT_SEC)
-        made.settimeout(None)
-        _join_sockets(made, end.dup())
-    return Answer()
-
-
-def _join_sockets(first: socket.socket, second: socket.socket) -> None:
-    _in_thread(_pass, first.dup(), second.dup())
-    _in_thread(_pass, second, first)
-
-
-def _pass(source: socket.socket, target: socket.socket) -> None:
-    with source, target, suppress(OSError):
-        with suppress(ConnectionError):
-            while data := source.recv(_CHUNK):
-                target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
-
-
-def _listen(*, port: int, name: str) -> Answer:
-    """Connections to this port of the loopback go to the supervisor's socket of this name."""
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
-    listener.listen(128)
-    _in_thread(_accept, listener, f"{SOCKETS}/{name}")
-    return Answer(listener.getsockname()[1])
-
-
-def _accept(listener: socket.socket, path: str) -> None:
-    while True:
-        made, _ = listener.accept()
-        outer = socket.socket(socket.AF_UNIX)
-        try:
-            outer.connect(path)
-        except OSError:
-            made.close()
-            outer.close()
-            if not os.path.exists(path):  # the supervisor has closed it
-                listener.close()
-                return
-            continue
-        _join_sockets(made, outer)
+def _close(descriptors: Iterable[int]) -> None:
+    for each in descriptors:
+        os.close(each)
 
 
 def main(
@@ -265,5 +275,7 @@ def main(
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which its children would inherit
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    InsideAgent(workspace, rlimits, environment, launcher).run()
+    agent = InsideAgent(workspace, rlimits, environment, launcher)
+    signal.signal(WAKE, lambda *_: agent.wake())
+    agent.run()
     os._exit(0)

@@ -4,11 +4,12 @@ import asyncio
 import os
 import signal
 from asyncio.subprocess import DEVNULL
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from sandyard.runtime.local.agent.inside import WAKE
 from sandyard.runtime.local.gvisor.runsc import OPTIONS, require_runsc
 from sandyard.runtime.local.ipc.packets import readable
 from sandyard.runtime.local.jail.mount_namespace import BIND, MountNamespace
@@ -16,17 +17,14 @@ from sandyard.runtime.local.jail.spawn import pin
 from sandyard.runtime.local.limits.cgroups import Cgroup
 from sandyard.runtime.model import Limits
 
-_START_SEC = 60
+_COMMAND_SEC = 60
 _MACHINE = "machine"
 _OPTIONS = (
     *(*OPTIONS, "--host-uds=open"),
-    # A checkpoint ends the connections to hosts outside.
-    *("--network=sandbox", "--net-disconnect-ok"),
     # The agent outside works on the same files.
     *("--overlay2=none", "--file-access=shared", "--file-access-mounts=exclusive"),
 )
-_TROUBLE_BYTES = 2000
-_NETWORK_SETTINGS = Path("/proc/sys/net")
+_TROUBLE_BYTES = 300
 _MEMORY_FILE = "runsc-memory"
 
 
@@ -40,28 +38,41 @@ class Kernel:
 
     @classmethod
     async def start(
-        cls, folder: Path, limits: Limits, mounts: MountNamespace, cgroup: Cgroup | None
+        cls,
+        folder: Path,
+        limits: Limits,
+        mounts: MountNamespace,
+        cgroup: Cgroup | None,
+        *,
+        image: Path | None = None,
     ) -> "Kernel":
-        """From the bundle in this folder; it becomes a child of this process. Raises OSError."""
-        log, pid_file = folder / "log", folder / "pid"
+        """From the bundle in this folder; it becomes a child of this process. With an image of a
+        checkpoint, its processes go on from there. Raises OSError."""
+        pid_file = folder / "pid"
+        restored = () if image is None else ("--image-path", str(image))
         command = (
-            *(require_runsc(), "--root", str(folder / "state"), *_OPTIONS),
-            *("run", "--detach", "--pid-file", str(pid_file), "--bundle", str(folder), _MACHINE),
+            *("run" if image is None else "restore", *restored, "--detach"),
+            *("--pid-file", str(pid_file), "--bundle", str(folder), _MACHINE),
         )
-        with log.open("wb") as trouble, _host_shown(folder, limits, mounts):
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=DEVNULL,
-                stdout=DEVNULL,
-                stderr=trouble,
-                preexec_fn=partial(_confine, limits.cpu, cgroup),
-            )
-            async with asyncio.timeout(_START_SEC):
-                code = await process.wait()
-        if code:
-            reason = log.read_text(errors="replace").strip()[-_TROUBLE_BYTES:]
-            raise ChildProcessError(f"gVisor's runsc ended with {code}: {reason}")
+        with _size_shown(folder, limits, mounts):
+            await _runsc(folder, *command, prepare=partial(_confine, limits.cpu, cgroup))
         return cls(folder, int(pid_file.read_text()))
+
+    async def pause(self) -> None:
+        """Stop all its processes, until `resume`. Raises OSError."""
+        await _runsc(self._folder, "pause", _MACHINE)
+
+    async def resume(self) -> None:
+        await _runsc(self._folder, "resume", _MACHINE)
+
+    async def checkpoint(self, image: Path) -> None:
+        """Write what a paused one has in memory to files in this folder; it stays paused. Raises
+        OSError if it holds what can't be written, and is as before then."""
+        options = ("--image-path", str(image), "--leave-running", "--compression", "none")
+        await _runsc(self._folder, "checkpoint", *options, _MACHINE)
+
+    async def wake_agent(self) -> None:
+        await _runsc(self._folder, "kill", _MACHINE, str(WAKE.value))
 
     async def exited(self) -> None:
         await readable(self._process)
@@ -77,23 +88,36 @@ class Kernel:
         return _memory_file_bytes(self.pid) + _own_bytes(self.pid)
 
 
+async def _runsc(folder: Path, *command: str, prepare: Callable[[], None] | None = None) -> None:
+    """Raises OSError with what it said."""
+    log = folder / f"log-{command[0]}"
+    with log.open("wb") as trouble:
+        process = await asyncio.create_subprocess_exec(
+            *(require_runsc(), "--root", str(folder / "state"), *_OPTIONS, *command),
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=trouble,
+            preexec_fn=prepare,
+        )
+        async with asyncio.timeout(_COMMAND_SEC):
+            code = await process.wait()
+    if code:
+        first = log.read_text(errors="replace").strip().partition("\n")[0][:_TROUBLE_BYTES]
+        raise ChildProcessError(f"gVisor's runsc {command[0]} ended with {code}: {first}")
+
+
 @contextmanager
-def _host_shown(folder: Path, limits: Limits, mounts: MountNamespace) -> Iterator[None]:
+def _size_shown(folder: Path, limits: Limits, mounts: MountNamespace) -> Iterator[None]:
     """Let runsc, started in this mount namespace, take the limit for the size of the host: the
-    machine's `/proc/meminfo` then shows it. Hide the settings by which runsc 20240729 takes each
-    network namespace of a newer kernel for the host's. Not for longer: with a mount over a part of
-    it, `/proc` can't be mounted in a jail."""
-    memory, nothing = folder / "meminfo", folder / "empty"
-    memory.write_text(f"MemTotal: {limits.memory_bytes // 1024} kB\n")
-    nothing.mkdir(exist_ok=True)
-    shown = {_NETWORK_SETTINGS: nothing, Path("/proc/meminfo"): memory}
-    for place, source in shown.items():
-        mounts.mount(str(source), place, None, BIND)
+    machine's `/proc/meminfo` then shows it. Not for longer: with a mount over a part of it, `/proc`
+    can't be mounted in a jail."""
+    shown, place = folder / "meminfo", Path("/proc/meminfo")
+    shown.write_text(f"MemTotal: {limits.memory_bytes // 1024} kB\n")
+    mounts.mount(str(shown), place, None, BIND)
     try:
         yield
     finally:
-        for place in shown:
-            mounts.unmount(place)
+        mounts.unmount(place)
 
 
 def _confine(cpu: float, cgroup: Cgroup | None) -> None:

@@ -14,8 +14,7 @@ OLDEST = 20240729
 _VERSION = re.compile(r"\b(20\d{6})\b")
 _VERSION_SEC = 10
 _TRY_SEC = 60
-OPTIONS = ("--platform=systrap", "--ignore-cgroups")
-_TRUE = ("do", "-quiet", "/bin/true")
+OPTIONS = ("--platform=systrap", "--ignore-cgroups", "--network=none")
 _HOW = (
     "Install runsc 20240729 or newer (on Debian 12: add bookworm-backports to apt's sources, then "
     "`apt-get install -t bookworm-backports runsc`)"
@@ -45,9 +44,15 @@ def check_gvisor() -> None:
 
 
 @cache
+def runsc_version() -> int:
+    """Its date. Raises IsolationMissingError."""
+    return _version(require_runsc())
+
+
+@cache
 def _try(program: str) -> None:
     with tempfile.TemporaryDirectory() as state:
-        command = [program, "--root", state, *OPTIONS, "--network=none", *_TRUE]
+        command = [program, "--root", state, *OPTIONS, "do", "-quiet", "/bin/true"]
         try:
             done = subprocess.run(  # noqa: S603
                 command, capture_output=True, text=True, timeout=_TRY_SEC, check=False

@@ -43,6 +43,8 @@ class Spec:
     port: int = 0
     """The port that the program is told to listen on."""
     lifetime_sec: float = 0
+    restores_memory: bool = True
+    """Whether its processes go on, if the snapshot has them."""
     ca_file: str | None = None
     kernels: str | None = None
     network: Network = "none"
@@ -59,8 +61,6 @@ class Spec:
     """The variables of all its processes."""
     root: str | None = None
     """Its root file system; None is the host's /usr."""
-    entry: dict[str, Any] | None = None
-    """What the image that it is from runs, an `EntryPoint`."""
     volume: VolumeKind = "folder"
     base_files: str | None = None
     """Its files outside /usr, if it has its own root."""
@@ -103,9 +103,11 @@ class LocalRunFolder(RunFolder):
         files."""
         return tuple(map(_version, (self.path / "up.json", self.path / "deadline.json")))
 
-    def write_deadline(self, at: float) -> None:
+    def write_deadline(self, at: float, *, keeps_memory: bool | None = None) -> None:
         """Not durable: a power cut ends the machine, and with it the deadline."""
-        self.write("deadline", {"deadline_at": at}, durable=False)
+        moved = (self.read("deadline", dict) or {}) | {"deadline_at": at}
+        kept = {} if keeps_memory is None else {"keeps_memory": keeps_memory}
+        self.write("deadline", moved | kept, durable=False)
 
     def egress(self) -> EgressReport | None:
         return self.read("egress", _egress_report)

@@ -21,7 +21,6 @@ from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import readable
 from sandyard.runtime.local.records import logs
 from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
-from sandyard.runtime.local.root_filesystems.images import ImageRoots
 from sandyard.runtime.local.server.enforcement import (
     GVISOR_NEEDS_ROOT,
     Enforcement,
@@ -38,7 +37,6 @@ from sandyard.runtime.local.storage.volumes import make_image
 from sandyard.runtime.machine_ports import Egress
 from sandyard.runtime.model import (
     Ended,
-    EntryPoint,
     IsolationMode,
     Kind,
     Log,
@@ -69,12 +67,7 @@ _ENDING_SEC = 3.0
 
 class LocalMachines:
     def __init__(
-        self,
-        folder: Path,
-        options: LocalOptions,
-        clock: Clock,
-        layers: NoLayers | None = None,
-        images: ImageRoots | None = None,
+        self, folder: Path, options: LocalOptions, clock: Clock, layers: NoLayers | None = None
     ) -> None:
         self._folder = folder.absolute()
         self._options = options
@@ -82,7 +75,6 @@ class LocalMachines:
         self.records = RunFolders(self._folder)
         self._snapshots = ArchiveFolder(self._folder / "snapshots", None, layers, "snapshots")
         self._reserve = DiskReserve(self._folder, options.disk_reserve_bytes)
-        self._images = images or ImageRoots(self._folder, clock, self._reserve, layers)
         self._specs = Specs(self._folder, self._snapshots, clock, self._reserve)
         self._uids = Uids(self._folder / "uids", self._options.uids)
         self._is_checked = False
@@ -119,7 +111,6 @@ class LocalMachines:
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
         await self._check_host()
         await self._require_isolation(spec.isolation)
-        await self._images.require(spec.root)
         reader = await _in_thread(self._begin, run_id, spec)
         if reader is not None:
             await becomes_readable(reader)
@@ -151,13 +142,20 @@ class LocalMachines:
         client = self._client(run_id, folder)
         return LocalSession(client, has_root=self._enforcement.has_root)
 
-    async def set_deadline(self, run_id: RunId, deadline_at: float) -> float:
+    async def set_deadline(
+        self, run_id: RunId, deadline_at: float, *, keeps_memory: bool | None = None
+    ) -> float:
         await self._require_up(run_id)
-        await _in_thread(self._folder_of(run_id).write_deadline, deadline_at)
+        write = self._folder_of(run_id).write_deadline
+        await _in_thread(write, deadline_at, keeps_memory=keeps_memory)
         return deadline_at
 
-    async def stop(self, run_id: RunId) -> None:
+    async def stop(self, run_id: RunId, *, has_memory: bool = False) -> None:
         if isinstance(await self.find(run_id), Ended | None):
+            return
+        if has_memory:
+            with suppress(errors.NotRunningError):  # it ends meanwhile
+                (await self._client(run_id).ask("suspend", {})).close()
             return
         await _in_thread(_request_stop, self._folder_of(run_id))
 
@@ -173,18 +171,15 @@ class LocalMachines:
     async def workspace_bytes(self, run_id: RunId) -> int:
         return (await self.sample(run_id)).storage_bytes
 
-    async def pack(self, run_id: RunId, to: Path) -> bool:
+    async def pack(self, run_id: RunId, to: Path, *, has_memory: bool = False) -> bool:
         await self._require_up(run_id)
-        (await self._client(run_id).ask("pack", {"to": str(to)})).close()
+        arguments = {"to": str(to), "has_memory": has_memory}
+        (await self._client(run_id).ask("pack", arguments)).close()
         return True
 
     async def stop_program(self, run_id: RunId) -> None:
         await self._require_up(run_id)
         (await self._client(run_id).ask("stop_program", {})).close()
-
-    async def entry_point(self, run_id: RunId) -> EntryPoint | None:
-        spec = await _in_thread(self._folder_of(run_id).spec)
-        return None if spec is None or spec.entry is None else EntryPoint(**spec.entry)
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         folder = self._folder_of(run_id).logs

@@ -4,12 +4,13 @@ Names, links and pipes that a hostile program left behind mean nothing outside: 
 the program saw, with the rights that the program had over its own files.
 """
 
+import asyncio
 import errno
 import os
 import shlex
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -62,10 +63,16 @@ def find_snapshot(path: Path) -> Snapshot | None:
 
 
 async def take(
-    isolation: Isolation, to: Path, *, limit_bytes: int, disk_bytes: int, timeout_sec: float
+    isolation: Isolation,
+    to: Path,
+    *,
+    limit_bytes: int,
+    disk_bytes: int,
+    timeout_sec: float,
+    complete: Callable[[Path], None] | None = None,
 ) -> Snapshot:
     """Pack the workspace, and the system if it has root; the snapshot is complete or absent. It
-    takes at most `disk_bytes` of the disk."""
+    takes at most `disk_bytes` of the disk; `complete` adds to it, in a thread."""
     # It may have exceeded its limit, and ended by that.
     blocks = min(2 * limit_bytes + 2**20, disk_bytes) // 512
     if blocks <= 0:
@@ -85,6 +92,8 @@ async def take(
             raise SnapshotFailedError(_DISK_FULL)
         if outcome.code:
             raise _pack_failure(outcome)
+        if complete is not None:
+            await asyncio.to_thread(complete, draft)
         draft.replace(to)
         sync_folder(to.parent)
     except TimeoutError as error:

@@ -2,21 +2,18 @@
 
 import asyncio
 import os
-import select
 import signal
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from sandyard.kit.clock import Clock
-from sandyard.runtime.guest.channels import set_size
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import Packet, readable, writable
 from sandyard.runtime.local.supervisor.output import OutputRing, OutputThrottle
+from sandyard.runtime.local.supervisor.process_groups import Group
 
-_PROCESS_GROUP = 4
-"""Signals the whole group of a pidfd's process; since Linux 6.9."""
 _CHUNK_BYTES = 64 * 1024
 _RETAINED_BYTES = 4 << 20
 _RETAINED_TOTAL_BYTES = 32 << 20
@@ -28,61 +25,6 @@ _LOST_CODE = 255
 
 Sink = Callable[[bytes], float]
 """Gets a copy of a process's output; returns how long to pause reading."""
-
-
-class ProcessGroup:
-    """The group led by the process `pid`, if its parent is one of these; else nothing."""
-
-    def __init__(self, pid: int, *, parents: Container[int | None]) -> None:
-        self._pid = pid
-        self._descriptor = -1
-        if not hasattr(os, "pidfd_open"):
-            return
-        with suppress(OSError, OverflowError, TypeError):  # it has ended, or never existed
-            self._descriptor = os.pidfd_open(pid)
-        # In this order: while it lives its pid is not reused, so the parent is its own.
-        if self._descriptor >= 0 and not (processes.parent(pid) in parents and self._lives()):
-            self.close()
-
-    def signal(self, number: int) -> None:
-        if not hasattr(os, "pidfd_open"):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._pid, number)
-        elif self._descriptor >= 0:
-            with suppress(ProcessLookupError, PermissionError):
-                self._send(number)
-
-    def resize(self, terminal: int, columns: int, rows: int) -> None:
-        set_size(terminal, columns, rows)
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _send(self, number: int) -> None:
-        try:
-            signal.pidfd_send_signal(self._descriptor, number, None, _PROCESS_GROUP)
-        except OSError as error:
-            if isinstance(error, ProcessLookupError | PermissionError):
-                raise
-            if self._lives():  # an older kernel
-                os.killpg(self._pid, number)
-
-    def _lives(self) -> bool:
-        waiting = select.poll()
-        waiting.register(self._descriptor, select.POLLIN)
-        return not waiting.poll(0)
-
-
-class Group(Protocol):
-    """A process with its group, and its terminal if it has one."""
-
-    def signal(self, number: int) -> None: ...
-
-    def resize(self, terminal: int, columns: int, rows: int) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class ProcessStarter(Protocol):
@@ -115,8 +57,21 @@ class RunningCommand:
         self._changed = asyncio.Event()
         self._is_draining = asyncio.Event()
         self._throttle = throttle
-        self._input = channels.get("stdin", channels.get("terminal", -1))
+        self.streams = tuple(channels)
         self.is_terminal = "terminal" in channels
+        self._is_attached = asyncio.Event()
+        self._has_input_open = True
+        self.sink = sink
+        """May be set once it is known."""
+        self.attach(channels)
+        self._unattended_sec = unattended_sec
+        self._followers = 0
+        self._hang_up: asyncio.TimerHandle | None = None
+        self._leave()
+
+    def attach(self, channels: Mapping[str, int]) -> None:
+        """Read and write these from now on, by the names of its streams."""
+        self._input = channels.get("stdin", channels.get("terminal", -1))
         for descriptor in channels.values():
             os.set_blocking(descriptor, False)
         self._readers = {
@@ -124,11 +79,18 @@ class RunningCommand:
             for stream, descriptor in channels.items()
             if stream != "stdin"
         }
-        self._sink = sink
-        self._unattended_sec = unattended_sec
-        self._followers = 0
-        self._hang_up: asyncio.TimerHandle | None = None
-        self._leave()
+        self._is_attached.set()
+        if not self._has_input_open:
+            self.close_input()
+
+    async def detached(self) -> None:
+        """Return when all is read that came before its streams were detached."""
+        self._is_attached.clear()
+        if self._readers:
+            await asyncio.wait(self._readers)
+        if self._input >= 0:
+            os.close(self._input)
+            self._input = -1
 
     async def _copy(self, stream: str, descriptor: int) -> None:
         while True:
@@ -143,7 +105,7 @@ class RunningCommand:
                 break
             self.ring.write(stream, data)
             self._notify()
-            pause_sec = self._sink(data) if self._sink is not None else 0
+            pause_sec = self.sink(data) if self.sink is not None else 0
             await self._pause(max(pause_sec, self._throttle.pause_sec()))
         if stream != "terminal":
             os.close(descriptor)
@@ -206,6 +168,7 @@ class RunningCommand:
     async def write(self, data: bytes, *, timeout_sec: float) -> bool:
         """Whether it accepted all of it. TimeoutError if it accepts nothing for this long."""
         while data:
+            await self._is_attached.wait()
             if self._input < 0 or self.ended.is_set():
                 return False
             try:
@@ -231,6 +194,7 @@ class RunningCommand:
 
     def close_input(self) -> None:
         """A terminal has no end of file, so its end-of-file key is typed."""
+        self._has_input_open = self.is_terminal
         if self._input < 0:
             return
         if self.is_terminal and not self.ended.is_set() and self.state["exit_code"] is None:
@@ -275,12 +239,10 @@ class CommandTable:
         names = ("arguments", "environment", "folder", "terminal", "has_input")
         is_program = command["program"] is not None
         asked = {name: command[name] for name in names} | {"is_program": is_program}
-        asked["ids"] = command.get("ids")
         packet = await agent.ask("start", asked)
         result = packet.message.get("result")
         if result is None:
             return packet
-        group = agent.group(result["pid"])
         channels = dict(zip(result["channels"], packet.descriptors, strict=True))
         process_id = os.urandom(8).hex()
         state = {
@@ -295,14 +257,28 @@ class CommandTable:
             "exit_code": None,
             "ended_at": None,
         }
-        ring = OutputRing(self._folder, size=_RETAINED_BYTES)
-        unattended_sec = command.get("unattended_sec")
-        running = RunningCommand(state, group, channels, ring, self._throttle, sink, unattended_sec)
-        self._commands[process_id] = self._by_pid[running.pid] = running
-        if (code := self._early.pop(running.pid, None)) is not None:
-            self.record_exit(running.pid, code)
+        self.add(agent, state, channels, sink=sink, unattended_sec=command.get("unattended_sec"))
         self._forget_old()
         return process_id
+
+    def add(
+        self,
+        agent: ProcessStarter,
+        state: dict[str, Any],
+        channels: Mapping[str, int],
+        *,
+        sink: Sink | None = None,
+        unattended_sec: float | None = None,
+    ) -> None:
+        """A process that runs."""
+        group, ring = agent.group(state["pid"]), OutputRing(self._folder, size=_RETAINED_BYTES)
+        running = RunningCommand(state, group, channels, ring, self._throttle, sink, unattended_sec)
+        self._commands[state["id"]] = self._by_pid[running.pid] = running
+        if (code := self._early.pop(running.pid, None)) is not None:
+            self.record_exit(running.pid, code)
+
+    def running(self) -> "list[RunningCommand]":
+        return list(self._by_pid.values())
 
     def get(self, process_id: Any) -> RunningCommand | None:
         return self._commands.get(process_id)

@@ -13,16 +13,20 @@ from typing import Any
 from sandyard.runtime.local.agent.inside import CONTROL
 from sandyard.runtime.local.ipc.packets import Packet, packet_socket, readable, receive, send
 from sandyard.runtime.local.supervisor.agent_client import AgentClient, AgentLostError
-from sandyard.runtime.local.supervisor.commands import Group
+from sandyard.runtime.local.supervisor.process_groups import Group
 
 _BACKLOG = 128
+_DETACH_SEC = 10
 
 
 class InsideClient:
     """Sends requests to the machine's first process. Its answers are hostile input."""
 
-    def __init__(self, sockets: Path, owner: int, on_exit: Callable[[int, int], None]) -> None:
-        """Its sockets in this folder are the uid's `owner`: root inside."""
+    def __init__(
+        self, sockets: Path, owner: int, on_exit: Callable[[int, int], None], name: str = CONTROL
+    ) -> None:
+        """Its sockets in this folder are the uid's `owner`: root inside. `name` is the one to which
+        the agent connects."""
         self._sockets = sockets
         self._owner = owner
         self._on_exit = on_exit
@@ -31,27 +35,47 @@ class InsideClient:
         self._waiting: dict[int, asyncio.Future[Packet]] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
         self._channel: socket.socket | None = None
-        self._listener = self._listen(packet_socket(), CONTROL)
+        self._is_connected = asyncio.Event()
+        self._listeners: dict[int, str] = {}
+        """Our socket for each port inside."""
+        self._reading: asyncio.Future[None] | None = None
+        self._name = name
+        self._listener = self._listen(packet_socket(), name)
 
     async def connected(self) -> None:
         """Return when it accepts requests. Only the first that connects is it: nothing else runs
-        inside then."""
+        inside then, or it is the only one that was told the name."""
         await readable(self._listener.fileno())
         channel, _ = self._listener.accept()
         channel.settimeout(0)
         self._listener.close()
-        (self._sockets / CONTROL).unlink()
+        (self._sockets / self._name).unlink()
         packet = await receive(channel)
         if packet is None or "ready" not in packet.message:
             channel.close()
             raise AgentLostError("the agent inside could not start")
         self._channel = channel
-        self._keep(self._read(channel))
+        self._is_connected.set()
+        self._reading = self._keep(self._read(channel))
+
+    async def detach(self) -> str:
+        """Return when it has closed all sockets from outside: then it waits for its signal, and
+        connects to a socket of this name."""
+        if self._channel is None or self._reading is None:
+            raise AgentLostError("the agent inside is gone")
+        self._is_connected.clear()
+        self._name = f"{CONTROL}-{os.urandom(8).hex()}"
+        await send(self._channel, {"op": "detach", "number": 0, "arguments": {"name": self._name}})
+        async with asyncio.timeout(_DETACH_SEC):
+            await asyncio.wait([self._reading])
+        self._listener = self._listen(packet_socket(), self._name)
+        return self._name
 
     async def ask(
         self, operation: str, arguments: dict[str, Any], descriptors: tuple[int, ...] = ()
     ) -> Packet:
-        """Raises AgentLostError."""
+        """During a checkpoint, after it. Raises AgentLostError."""
+        await self._is_connected.wait()
         if self._channel is None:
             raise AgentLostError("the agent inside is gone")
         number = next(self._numbers)
@@ -89,7 +113,13 @@ class InsideClient:
         if "result" not in packet.message:
             listener.close()
             return packet
+        self._listeners[packet.message["result"]] = name
         return Packet(packet.message, descriptors=(listener.detach(),))
+
+    async def listen_again(self) -> None:
+        """At the same ports as before a checkpoint. Raises AgentLostError."""
+        for port, name in self._listeners.items():
+            await self.ask("listen", {"port": port, "name": name})
 
     def tell(self, operation: str, arguments: dict[str, Any]) -> None:
         """A request whose answer nobody waits for."""
@@ -116,16 +146,18 @@ class InsideClient:
         listener.listen(_BACKLOG)
         return listener
 
-    def _keep(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
+    def _keep(self, work: Any) -> "asyncio.Future[None]":
+        task: asyncio.Future[None] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _read(self, channel: socket.socket) -> None:
         with suppress(OSError):
             while (packet := await receive(channel)) is not None:
                 self._handle(packet)
         self._channel = None
+        channel.close()
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(AgentLostError("the agent inside died"))
@@ -146,7 +178,7 @@ class GvisorAgent:
 
     def __init__(self, files: AgentClient, inside: InsideClient, *, as_root: bool) -> None:
         self._files = files
-        self._inside = inside
+        self.inside = inside
         self._as_root = as_root
 
     async def ask(
@@ -155,21 +187,21 @@ class GvisorAgent:
         if operation == "start":
             names = _channel_names(arguments)
             arguments = {**arguments, "as_root": self._as_root}
-            return await self._inside.with_sockets("start", arguments, names)
+            return await self.inside.with_sockets("start", arguments, names)
         if operation == "connect":
-            return await self._inside.with_sockets("connect", arguments, ("connection",))
+            return await self.inside.with_sockets("connect", arguments, ("connection",))
         if operation == "listen":
-            return await self._inside.listen(arguments)
+            return await self.inside.listen(arguments)
         if operation == "listening":
-            return await self._inside.ask(operation, arguments)
+            return await self.inside.ask(operation, arguments)
         return await self._files.ask(operation, arguments, descriptors)
 
     def group(self, pid: int) -> Group:
-        return _GroupInside(self._inside, pid)
+        return _GroupInside(self.inside, pid)
 
     def close(self) -> None:
         self._files.close()
-        self._inside.close()
+        self.inside.close()
 
 
 class _GroupInside:

@@ -4,20 +4,19 @@ import asyncio
 import json
 import os
 import resource
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sandyard.runtime.local.agent.agent import AgentSetup
 from sandyard.runtime.local.agent.entering import Entry
+from sandyard.runtime.local.agent.inside import CONTROL
 from sandyard.runtime.local.agent.processes import hard_limits
 from sandyard.runtime.local.gvisor.bundle import write_bundle
 from sandyard.runtime.local.gvisor.kernel import Kernel
 from sandyard.runtime.local.host import processes
-from sandyard.runtime.local.host.system_calls import call
 from sandyard.runtime.local.ipc.packets import readable
 from sandyard.runtime.local.jail import seccomp
 from sandyard.runtime.local.jail.isolation import (
@@ -45,13 +44,19 @@ _PROCESSES_OUTSIDE = 1024
 # Programs reserve far more address space than they use; what they use is limited by RLIMIT_DATA.
 _ADDRESS_SPACE_SPARE = 64 << 30
 _START_SEC = 10
-_FIRST_FREE_PORT, _NETWORK = 1024, 0x40000000
-_FIRST_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _POLL_SEC = 0.002
 _TROUBLE_BYTES = 4096
 _KERNEL_FOLDER = "gvisor"
 _KERNEL_SEC = 60
 _PROCESSES_OF_A_KERNEL = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Of a checkpoint: its files, and the socket to which the agent inside connects."""
+
+    folder: Path
+    control: str
 
 
 class MachineProcess:
@@ -61,7 +66,6 @@ class MachineProcess:
         self._process = process
         self.pid_inside = pid_inside
         self.agent: Agent = agent
-        self.network = agent.network
         self.kernel: Kernel | None = None
         """Its own kernel, if it has one."""
         self.root_agent: Agent | None = None
@@ -79,8 +83,10 @@ class MachineProcess:
         *,
         on_exit: Callable[[int, int], None],
         on_lost: Callable[[], None],
+        image: "Image | None" = None,
     ) -> "MachineProcess":
-        """Raises OSError."""
+        """With an image, the processes of one with its own kernel go on from there. Raises
+        OSError."""
         setup = _setup(isolation, spec)
         process = None
         pid_inside = os.getpid()
@@ -91,8 +97,6 @@ class MachineProcess:
                 cgroup.create(spec.limits, processes_of_ours=_PROCESSES_OF_OURS + ours)
             limits = _limits(setup.rlimits, has_uid=isolation.uid is not None)
             process, pid_inside = await _start_jail(isolation, spec, cgroup, limits)
-            if spec.entry is not None and spec.port < _FIRST_FREE_PORT:
-                await asyncio.to_thread(_free_low_ports, pid_inside)
             launcher = None if start_program() is None else LAUNCHER
             setup = replace(setup, launcher=launcher, entry=_entry(isolation, pid_inside))
         cpu = spec.limits.cpu if cgroup is None else None
@@ -116,7 +120,7 @@ class MachineProcess:
             )
         if isinstance(isolation, Jail) and spec.isolation == "gvisor":
             try:
-                await made._start_kernel(isolation, spec, cgroup, setup, on_exit)
+                await made._start_kernel(isolation, spec, cgroup, setup, on_exit, image)
             except BaseException:
                 await made.kill()
                 raise
@@ -129,13 +133,15 @@ class MachineProcess:
         cgroup: Cgroup | None,
         setup: AgentSetup,
         on_exit: Callable[[int, int], None],
+        image: "Image | None",
     ) -> None:
         """Its processes run in a kernel of its own, on the folders of the jail."""
         if jail.mounts is None or spec.uid is None:
             raise OSError("gVisor needs a server that is root")
         folder = _kernel_folder()
         sockets = folder / "sockets"
-        inside = InsideClient(sockets, root_of(spec.uid), on_exit)
+        name = CONTROL if image is None else image.control
+        inside = InsideClient(sockets, root_of(spec.uid), on_exit, name)
         names = ("RLIMIT_CORE", "RLIMIT_NOFILE", "RLIMIT_FSIZE", "RLIMIT_NPROC")
         described = {
             "workspace": setup.workspace,
@@ -146,18 +152,14 @@ class MachineProcess:
             "links": spec.links,
         }
         bound = _bound(spec)
-        write_bundle(
-            folder,
-            jail,
-            bound,
-            uid=spec.uid,
-            network=f"/proc/{self.pid_inside}/ns/net",
-            sockets=sockets,
-            agent=described,
-        )
+        write_bundle(folder, jail, bound, uid=spec.uid, sockets=sockets, agent=described)
         try:
             async with asyncio.timeout(_KERNEL_SEC):
-                self.kernel = await Kernel.start(folder, spec.limits, jail.mounts, cgroup)
+                files = None if image is None else image.folder
+                started = Kernel.start(folder, spec.limits, jail.mounts, cgroup, image=files)
+                self.kernel = await started
+                if image is not None:
+                    await self.kernel.wake_agent()
                 await inside.connected()
         except BaseException:
             inside.close()
@@ -217,21 +219,6 @@ async def _start_jail(
     if pid is None:
         raise ChildProcessError(f"bubblewrap ended with {process.returncode}")
     return process, pid
-
-
-def _free_low_ports(pid: int) -> None:
-    """An image's program may listen on port 80 as any user, as in Docker. Where the server can't
-    allow that, the program fails with the reason in its log."""
-
-    def free() -> None:
-        with suppress(OSError):
-            with Path(f"/proc/{pid}/ns/net").open("rb") as namespace:
-                call("setns", namespace.fileno(), _NETWORK)
-            _FIRST_PORT.write_text("0")
-
-    thread = threading.Thread(target=free)  # it alone enters the machine's network
-    thread.start()
-    thread.join()
 
 
 def _bound(spec: Spec) -> Mapping[str, Path]:

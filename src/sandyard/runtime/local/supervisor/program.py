@@ -5,7 +5,7 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sandyard.kit.clock import Clock
@@ -35,6 +35,7 @@ class SupervisedProgram:
         self._log_bytes = log_bytes
         self._writer: LogWriter | None = None
         self._process: RunningCommand | None = None
+        self._command: dict[str, Any] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self.listening: Callable[[], Awaitable[list[int]]] = _nothing_listens
@@ -59,6 +60,32 @@ class SupervisedProgram:
             if last is not None and last.status != "stopped":
                 self._folder.write_program(ProgramState("stopped", self._clock.now(), last.policy))
 
+    def saved(self) -> dict[str, Any] | None:
+        """What `resume` needs; None if it was never started."""
+        state = self._folder.program()
+        if state is None or self._process is None or self._command is None:
+            return None
+        process_id = self._process.state["id"]
+        return {"process": process_id, "command": self._command, "state": asdict(state)}
+
+    async def resume(self, agent: ProcessStarter, saved: dict[str, Any] | None) -> None:
+        """Watch the process that goes on from a checkpoint, or start it again if it was due."""
+        if saved is None:
+            return
+        command, state = saved["command"], ProgramState(**saved["state"])
+        self._folder.write_program(state)
+        process = self._commands.get(saved["process"])
+        if process is not None:
+            self._command, self._process = command, process
+            process.sink = self._log().write
+            self._watching = asyncio.ensure_future(self._watch(agent, command, state))
+        elif not state.is_over or state.restarts_at is not None:
+            await self.start(agent, command)
+
+    def announce(self, line: str) -> None:
+        """Write a line of ours into its log, even before it was first started."""
+        self._log().write(f"{line}\n".encode())
+
     def note(self, line: str) -> None:
         """Write a line of ours into its log; nothing before it was first started."""
         if self._writer is not None and not self.exited.done():
@@ -78,15 +105,19 @@ class SupervisedProgram:
     async def _launch(
         self, agent: ProcessStarter, command: dict[str, Any], state: ProgramState
     ) -> Packet | str:
-        self._writer = self._writer or LogWriter(self._folder.logs, limit_bytes=self._log_bytes)
+        self._command = command
         try:
-            started = await self._commands.start(agent, command, sink=self._writer.write)
+            started = await self._commands.start(agent, command, sink=self._log().write)
         except AgentLostError as error:
             return refused("AGENT_LOST", str(error))
         if not isinstance(started, Packet):
             self._process = self._commands.get(started)
             self._folder.write_program(state)
         return started
+
+    def _log(self) -> LogWriter:
+        self._writer = self._writer or LogWriter(self._folder.logs, limit_bytes=self._log_bytes)
+        return self._writer
 
     async def _watch(
         self, agent: ProcessStarter, command: dict[str, Any], state: ProgramState
@@ -115,9 +146,11 @@ class SupervisedProgram:
     async def _until_listening(
         self, process: RunningCommand, command: dict[str, Any], state: ProgramState
     ) -> ProgramState:
-        """Its state when its port listens, if it has one, or it has ended."""
-        port, pause_sec = command["environment"].get("PORT"), _POLL_SEC
-        while port is not None and int(port) not in await self.listening():
+        """Its state when its port listens, or it has ended."""
+        if state.status == "running":  # since before a checkpoint
+            return state
+        port, pause_sec = int(command["environment"]["PORT"]), _POLL_SEC
+        while port not in await self.listening():
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_sec):
                     await process.ended.wait()

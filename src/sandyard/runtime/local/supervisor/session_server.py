@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sandyard.runtime.errors import MemoryNotKeptError
 from sandyard.runtime.guest.machine import listening
-from sandyard.runtime.local.agent.network import LISTENER_PORT
 from sandyard.runtime.local.host.socket_diagnosis import SocketDiagnosis
 from sandyard.runtime.local.ipc.packets import Packet, packet_socket, receive, send
 from sandyard.runtime.local.limits.watchdog import Watchdog
@@ -41,7 +41,6 @@ _FILE_OPERATIONS = frozenset(
         *("apply", "move", "list_folder", "remove", "read_tar", "write_tar", "watch", "connect"),
     }
 )
-_NOT_ITS_OWN = (EGRESS_PORT, LISTENER_PORT)
 
 Handler = Callable[[dict[str, Any]], Awaitable[Packet]]
 
@@ -75,7 +74,8 @@ class SessionServer:
         *,
         open_egress: Callable[[], Awaitable[EgressListener | Packet]],
         set_network: Callable[[Network, EgressRules], Awaitable[None]],
-        pack: Callable[[Path], Awaitable[Snapshot]],
+        pack: Callable[..., Awaitable[Snapshot]],
+        suspend: Callable[[], Awaitable[None]],
         watchdog: Watchdog,
     ) -> None:
         self._machine = machine
@@ -84,6 +84,7 @@ class SessionServer:
         self._open_listener = open_egress
         self._set_network_to = set_network
         self._pack_to = pack
+        self._suspend_it = suspend
         self._watchdog = watchdog
         self._listener: socket.socket | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -92,6 +93,7 @@ class SessionServer:
             "sample": self._measure,
             "set_network": self._set_network,
             "pack": self._pack,
+            "suspend": self._suspend,
             "stop_program": self._stop_program,
         }
 
@@ -146,7 +148,7 @@ class SessionServer:
         as_root = request.message.get("as_root") is True
         agent = (self._machine.root_agent if as_root else None) or self._machine.agent
         try:
-            if name == "connect" and arguments["port"] in _NOT_ITS_OWN:
+            if name == "connect" and arguments["port"] == EGRESS_PORT:
                 return refused("PORT_CLOSED")  # the egress proxy is not reachable from outside
             if name in _FILE_OPERATIONS:
                 return await self._pass_on(agent, name, arguments, request.descriptors, state)
@@ -189,8 +191,7 @@ class SessionServer:
         return result_of({"environment": opened.environment()})
 
     async def _ports(self, _arguments: dict[str, Any]) -> Packet:
-        found = await self._program.listening()
-        return result_of([port for port in found if port not in _NOT_ITS_OWN])
+        return result_of([port for port in await self._program.listening() if port != EGRESS_PORT])
 
     async def _stop_program(self, _arguments: dict[str, Any]) -> Packet:
         await self._program.stop()
@@ -201,16 +202,27 @@ class SessionServer:
         return result_of(None)
 
     async def _pack(self, arguments: dict[str, Any]) -> Packet:
-        try:
-            await self._pack_to(Path(arguments["to"]))
-        except SnapshotFailedError as error:
-            return refused("NOT_PACKED", str(error))
-        except OSError as error:  # the host's disk
-            return refused("UNAVAILABLE", str(error))
-        return result_of(None)
+        return await _packed(
+            self._pack_to(Path(arguments["to"]), has_memory=arguments["has_memory"])
+        )
+
+    async def _suspend(self, _arguments: dict[str, Any]) -> Packet:
+        return await _packed(self._suspend_it())
 
     async def _measure(self, _arguments: dict[str, Any]) -> Packet:
         return result_of(await asyncio.to_thread(self._watchdog.sample))
+
+
+async def _packed(packing: Awaitable[Any]) -> Packet:
+    try:
+        await packing
+    except SnapshotFailedError as error:
+        return refused("NOT_PACKED", str(error))
+    except MemoryNotKeptError as error:
+        return refused(error.code, error.message)
+    except OSError as error:  # the host's disk
+        return refused("UNAVAILABLE", str(error))
+    return result_of(None)
 
 
 @dataclass(slots=True)

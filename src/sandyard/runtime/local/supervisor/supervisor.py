@@ -6,8 +6,9 @@ it. If it `is_closing`, it records the end of a machine whose supervisor was kil
 
 import asyncio
 import os
+import shutil
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -16,37 +17,43 @@ from typing import Any
 
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.runtime.errors import (
+    MemoryNotKeptError,
     OverLimitError,
-    RestoreFailedError,
     RuntimeUnavailableError,
     StartFailedError,
     StoppedWhileStartingError,
     SupervisorLostError,
 )
+from sandyard.runtime.local.gvisor.memory_images import find_memory
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.host.system_calls import adopt_orphans
 from sandyard.runtime.local.jail.isolation import Isolation, Jail, NoIsolation
 from sandyard.runtime.local.jail.mount_namespace import MountNamespace
-from sandyard.runtime.local.jail.overlays import ARCHIVED, System, layers_of
+from sandyard.runtime.local.jail.overlays import System, layers_of
 from sandyard.runtime.local.jail.spawn import first_of
 from sandyard.runtime.local.jail.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.limits.cgroups import Cgroup
 from sandyard.runtime.local.limits.watchdog import Watchdog
 from sandyard.runtime.local.records.run_folder import LOCK, START_PIPE, LocalRunFolder, Spec
-from sandyard.runtime.local.storage import snapshots
+from sandyard.runtime.local.storage.snapshots import SnapshotFailedError
 from sandyard.runtime.local.storage.volumes import SYSTEM, volume_of
+from sandyard.runtime.local.supervisor.checkpoints import (
+    Checkpoints,
+    restore_processes,
+)
 from sandyard.runtime.local.supervisor.commands import CommandTable
+from sandyard.runtime.local.supervisor.gvisor_agents import GvisorAgent
 from sandyard.runtime.local.supervisor.machine_egress import MachineEgress, open_listener
-from sandyard.runtime.local.supervisor.machine_process import MachineProcess
+from sandyard.runtime.local.supervisor.machine_process import Image, MachineProcess
+from sandyard.runtime.local.supervisor.machine_snapshots import MachineSnapshots
 from sandyard.runtime.local.supervisor.program import STOP_GRACE_SEC, SupervisedProgram
 from sandyard.runtime.local.supervisor.session_server import (
     SessionServer,
     diagnose,
     listening_ports,
 )
-from sandyard.runtime.model import Ended, EndReason, Snapshot, Up
+from sandyard.runtime.model import Ended, EndReason, Up
 from sandyard.runtime.programs.lifecycle import end_message
-from sandyard.runtime.records.disk_reserve import available_bytes
 
 POLL_SEC = 0.25
 _HEARTBEAT_SEC = 1.0
@@ -92,7 +99,7 @@ class Supervisor:
         self._start_pipe = start_pipe
         self._stop = asyncio.Event()
         self._server: SessionServer | None = None
-        self._packing = asyncio.Lock()
+        self._is_resumed = False
         # First of all: existing threads would not join the namespace.
         self._mounts = None if spec.uid is None else MountNamespace(in_use=[folder.path])
         self._volume = volume_of(folder, spec, self._mounts)
@@ -147,24 +154,25 @@ class Supervisor:
         self._volume.attach(is_new=True)  # nobody else has a new one: no wait
         if self._system is not None:
             self._system.prepare()
-        is_restored = await self._restore()
-        machine = await MachineProcess.start(
-            self._isolation,
-            self._spec,
-            self._cgroup,
-            on_exit=self._commands.record_exit,
-            on_lost=self._commands.adopt,
-        )
+        is_restored = await self._snapshots.restore()
+        machine, memory = await self._start_machine(has_files=is_restored)
         if machine.kernel is not None:
             self._watchdog.watch_kernel(machine.kernel.memory_bytes)
+        if machine.kernel is not None and isinstance(machine.agent, GvisorAgent):
+            self._snapshots.checkpoints = Checkpoints(
+                machine.kernel, machine.agent, self._commands, self._program, self._folder.path
+            )
         self._watchdog.watch_folders(machine.pid_inside)
         diagnosis = await diagnose(machine.agent)
         self._watchdog.watch_sockets(machine.pid_inside, diagnosis)
         if not is_restored:
-            await self._restore_from_inside(machine)
+            await self._snapshots.restore_from_inside(machine)
         if self._spec.isolation != "none":  # else it has the host's network
-            await self._egress.open(machine.agent, machine.network)
+            await self._egress.open(machine.agent)
         self._program.listening = partial(listening_ports, machine, diagnosis)
+        if memory is not None and isinstance(machine.agent, GvisorAgent):
+            await restore_processes(machine.agent, memory, self._commands, self._program)
+        self._is_resumed = memory is not None
         self._server = SessionServer(
             machine,
             self._commands,
@@ -173,56 +181,54 @@ class Supervisor:
                 open_listener, machine.agent, self._spec, own=self._watchdog.spared
             ),
             set_network=self._egress.set_network,
-            pack=self._take,
+            pack=self._snapshots.take,
+            suspend=self._suspend_and_stop,
             watchdog=self._watchdog,
         )
         self._server.start()
         return machine
 
-    async def _restore(self) -> bool:
-        """Whether all is restored; the rest has paths that are too long for one call."""
-        spec = self._spec
-        if spec.restore_from is None:
-            return True
-        source = Path(spec.restore_from)
-        try:
-            timeout_sec = spec.prepare_timeout_sec
-            is_restored = await snapshots.restore(self._isolation, source, timeout_sec=timeout_sec)
-        except snapshots.SnapshotFailedError as error:
-            raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
-        if self._isolation.has_root:  # what was mounted there is elsewhere
-            (self._folder.workspace / ARCHIVED).rmdir()
-        return is_restored
+    async def _suspend_and_stop(self) -> None:
+        """Raises as `MachineSnapshots.suspend`."""
+        await self._snapshots.suspend()
+        self._folder.request_stop()
+        self._stop.set()
 
-    async def _take(self, to: Path, *, reserve_bytes: int | None = None) -> Snapshot:
-        """Snapshot all changes, even while it runs, and leave the disk its reserve, or that much.
-        One at a time. Raises SnapshotFailedError, OSError."""
-        spec = self._spec
-        left = spec.disk_reserve_bytes if reserve_bytes is None else reserve_bytes
-        async with self._packing:
-            return await snapshots.take(
-                self._isolation,
-                to,
-                limit_bytes=spec.limits.storage_bytes,
-                disk_bytes=available_bytes(to.parent) - left,
-                timeout_sec=spec.snapshot_timeout_sec,
+    async def _start_machine(
+        self, *, has_files: bool
+    ) -> tuple[MachineProcess, Mapping[str, Any] | None]:
+        """With the state of its processes, if they go on from its snapshot. If they can't, it
+        starts with its files, and its log says why."""
+        start = partial(
+            MachineProcess.start,
+            self._isolation,
+            self._spec,
+            self._cgroup,
+            on_exit=self._commands.record_exit,
+            on_lost=self._commands.adopt,
+        )
+        source = self._spec.restore_from if self._spec.restores_memory and has_files else None
+        memory = None if source is None else find_memory(Path(source))
+        if memory is None:
+            return await start(), None
+        folder = self._folder.path / "restored"
+        folder.mkdir()
+        try:
+            memory.require(self._spec.isolation)
+            await asyncio.to_thread(memory.extract, folder)
+            return await start(image=Image(folder, memory.state["control"])), memory.state
+        except OSError as error:
+            self._program.announce(
+                f"sandyard: the processes of the last run could not go on, so it starts with its "
+                f"files alone: {error}"
             )
+            return await start(), None
+        finally:
+            shutil.rmtree(folder)
 
-    async def _restore_from_inside(self, machine: MachineProcess) -> None:
-        try:
-            async with (
-                asyncio.timeout(self._spec.prepare_timeout_sec),
-                snapshots.unpacked(self._isolation, Path(self._spec.restore_from or "")) as archive,
-            ):
-                agent = machine.root_agent or machine.agent  # may restore the files' owners
-                answer = await agent.ask("unpack", {}, (archive,))
-        except (TimeoutError, OSError) as error:
-            await machine.kill()
-            raise RestoreFailedError(f"The snapshot could not be restored: {error}") from error
-        if "result" not in answer.message:
-            await machine.kill()
-            message = answer.message.get("message")
-            raise RestoreFailedError(f"The snapshot could not be restored: {message}")
+    @cached_property
+    def _snapshots(self) -> MachineSnapshots:
+        return MachineSnapshots(self._spec, self._isolation, self._folder.workspace, self._clock)
 
     @cached_property
     def _isolation(self) -> Isolation:
@@ -276,7 +282,9 @@ class Supervisor:
         now = self._clock.now()
         spec = self._spec
         until = now + spec.lifetime_sec
-        self._folder.write_up(Up(spec.run_id, spec.port, now, until, spec.isolation))
+        self._folder.write_up(
+            Up(spec.run_id, spec.port, now, until, spec.isolation, is_resumed=self._is_resumed)
+        )
         self._report_start()
         deadline = asyncio.ensure_future(until_deadline(self._folder, self._clock))
         ends: dict[asyncio.Future[Any], tuple[EndReason, float]] = {
@@ -287,6 +295,13 @@ class Supervisor:
             machine.exited: ("killed", 0),
         }
         await first_of(*ends)
+        memory_error = None
+        up = self._folder.up() if deadline.done() and not stopped.done() else None
+        if up is not None and up.keeps_memory:
+            try:
+                await self._snapshots.suspend()
+            except (MemoryNotKeptError, SnapshotFailedError, OSError) as error:
+                memory_error = str(error)
         # If several are done, the earliest in the list above is the reason.
         reason, grace_sec = next(end for future, end in ends.items() if future.done())
         deadline.cancel()
@@ -297,6 +312,10 @@ class Supervisor:
         code = self._program.exited.result() if reason == "exited" else None
         message = end_message(reason, code)
         ending = Ended(spec.run_id, reason, self._clock.now(), exit_code=code, message=message)
+        ending = replace(ending, memory_error=memory_error)
+        if (suspended := self._snapshots.suspended) is not None:
+            snapshot, at = suspended
+            ending, grace_sec = replace(ending, snapshot=snapshot, ended_at=at), 0
         # Before streams are cut: who asks why then learns that it ends.
         self._folder.write_ended(ending, final=False)
         await self._program.end(grace_sec=grace_sec)
@@ -306,7 +325,8 @@ class Supervisor:
         await machine.kill()
         processes.kill_descendants(os.getpid())  # without isolation: those that left their parents
         await self._program.close()
-        await self.close(replace(ending, ended_at=self._clock.now()))
+        now = self._clock.now()
+        await self.close(replace(ending, ended_at=now) if suspended is None else ending)
 
     def _why_killed(self, exceeded: asyncio.Future[EndReason]) -> EndReason:
         if exceeded.done():
@@ -320,17 +340,17 @@ class Supervisor:
         has used up the disk are removed; those of another stay here until its next start."""
         self._folder.write_ended(ended, final=False)
         spec = self._spec
-        has_run = self._folder.running() is not None
+        has_run = self._folder.running() is not None and ended.snapshot is None
         if has_run and not self._volume.exists():
             # A restored data dir has the record of a run, but not the files that it was writing.
             ended = replace(ended, snapshot_error="those since its last stop are not there")
         elif has_run:
             try:
-                taken = await self._take(
+                taken = await self._snapshots.take(
                     Path(spec.snapshot_to), reserve_bytes=spec.disk_reserve_bytes // 2
                 )
                 ended = replace(ended, snapshot=taken)
-            except (snapshots.SnapshotFailedError, OSError) as error:
+            except (SnapshotFailedError, OSError) as error:
                 ended = replace(ended, snapshot_error=str(error))
         self._folder.write_ended(ended)
         if self._cgroup is not None:

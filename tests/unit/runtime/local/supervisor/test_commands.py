@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.runtime.local.supervisor.commands import ProcessGroup, RunningCommand
+from sandyard.runtime.local.supervisor.commands import RunningCommand
 from sandyard.runtime.local.supervisor.output import OutputRing, OutputThrottle
+from sandyard.runtime.local.supervisor.process_groups import ProcessGroup
 
 _MORE_THAN_A_PIPE = bytes(1 << 20)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandyard.runtime.local.supervisor.commands import ProcessGroup
+from sandyard.runtime.local.supervisor.process_groups import ProcessGroup
 
 _TWO = ["sh", "-c", "sleep 60 & echo $!; wait"]
 

@@ -1,1 +1,0 @@
-"""Images of containers: what they are called, where they are pulled from, and their parts."""
