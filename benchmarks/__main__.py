@@ -40,6 +40,7 @@ BENCHMARKS: Mapping[str, str] = {
     "hop": "bulkhead:measure",
     "e2b": "e2b:measure",
     "console": "console:measure",
+    "mcp": "mcp:measure",
 }
 """What measures each, imported when its turn has come: one that can't be loses no others."""
 _WITH_LARGE_POOL = ("rows", "expiry")
@@ -81,6 +82,7 @@ def main(names: Sequence[str], limit_sec: int, total_sec: int) -> None:
     e2b            sandboxes, commands and files by E2B's API beside the Platform's own
     previews       status of 200 previews asked at once, with a double of E2B behind
     console        every screen of a large site, and what 200 open consoles cost
+    mcp            a command by the tool of an agent beside the same by the API
 
     All servers are its own, listen on 127.0.0.1 and are stopped at the end. Files go to a
     temporary folder; TMPDIR chooses the disk. A benchmark that fails, or takes longer than

@@ -186,10 +186,10 @@ POOL = (
         "a-late-list-brings-a-deleted-one-back",
         "A list from before the deletion: sync adds the sandbox again, and a track gets it.",
         "broker/stores/dynamo_writes.py",
-        """                gone_key(sandbox.sandbox_id),
+        """                dynamo_items.gone_key(sandbox.sandbox_id),
                 condition=_NO_TOMBSTONE,
                 values={"now": sandbox.created_at},""",
-        """                gone_key(sandbox.sandbox_id),
+        """                dynamo_items.gone_key(sandbox.sandbox_id),
                 condition=f"attribute_exists(PK) OR {_NO_TOMBSTONE}",
                 values={"now": sandbox.created_at},""",
         (

@@ -5,9 +5,9 @@ from functools import partial
 from urllib.parse import urlsplit
 
 import orjson
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
-from sandyard.bootstrap.other_logs import MainProcess
+from sandyard.bootstrap.other_logs import MainProcess, api_of_all_parts
 from sandyard.bootstrap.registry import selected_parts
 from sandyard.console.api import ApiPaths, OwnTokens
 from sandyard.console.app import Console, PartHealth
@@ -48,7 +48,7 @@ def build_console(
     settings: Settings, parts: Sequence[Part], api: ASGIApp, *, main: MainProcess | None = None
 ) -> Console:
     """`main` is the process that serves the other parts, if there is one."""
-    api = api if main is None else partial(_call, api, main.app)
+    api = api_of_all_parts(api, main)
     logs = [part.events for part in parts if part.events is not None]
     engines = {spec.name: spec.engine_of(settings) for spec in selected_parts(settings)}
     paths = ApiPaths(platform=PREFIX, broker=settings.broker.api_base_path)
@@ -88,12 +88,6 @@ async def _health(api: ASGIApp, engines: Mapping[str, str]) -> Sequence[PartHeal
     details = orjson.loads(body).get("error", {}).get("details") or {}
     troubles = details.get("parts", {})
     return [PartHealth(name, engine, troubles.get(name)) for name, engine in engines.items()]
-
-
-async def _call(own: ASGIApp, main: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """A call of the Platform's API here; any other in the main process."""
-    is_own = scope["path"].startswith(f"{PREFIX}/")
-    await (own if is_own else main)(scope, receive, send)
 
 
 def _secrets(settings: Settings, operators: Sequence[str]) -> Sequence[str]:

@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard.kit.changes.events import EventListing, EventLog, EventQuery, LoggedEvent
 from sandyard.kit.paging import Page
+from sandyard.platform.wiring import PREFIX
 
 if TYPE_CHECKING:
     from sandyard.settings import Settings
@@ -56,3 +57,13 @@ class MainProcess:
     """Passes a request on to its API."""
     logs: Sequence[EventListing]
     """The events of its parts."""
+
+
+def api_of_all_parts(own: ASGIApp, main: MainProcess | None) -> ASGIApp:
+    """Serves the Platform's API here, and any other in the main process, if there is one."""
+    return own if main is None else partial(_call, own, main.app)
+
+
+async def _call(own: ASGIApp, main: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    is_own = scope["path"].startswith(f"{PREFIX}/")
+    await (own if is_own else main)(scope, receive, send)

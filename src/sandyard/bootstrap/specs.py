@@ -8,12 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandyard.wiring.job_specs import (
-    BrokerJobSpecs,
-    PlatformJobSpecs,
-    PreviewsJobSpecs,
-    TelemetryJobSpecs,
-)
+from sandyard.wiring import job_specs
 from sandyard.wiring.spec import BuildContext, PartSpec, WelcomeContext, get_part, imported, lazy
 
 if TYPE_CHECKING:
@@ -83,7 +78,7 @@ BROKER = PartSpec(
     "broker",
     _build_broker,
     settings=("broker", "provider", "oauth", "delivery", "dynamo"),
-    jobs=BrokerJobSpecs.all(),
+    jobs=job_specs.BrokerJobSpecs.all(),
     secrets=("broker_api_token", "broker_admin_token"),
     store_setting="pool_store",
     migrations=partial(imported, "sandyard.broker.stores.sql:MIGRATIONS"),
@@ -121,7 +116,7 @@ TELEMETRY = PartSpec(
     "telemetry",
     _build_telemetry,
     settings=("telemetry", "dynamo"),
-    jobs=TelemetryJobSpecs.all(),
+    jobs=job_specs.TelemetryJobSpecs.all(),
     secrets=("telemetry_admin_token", "api_key_pepper"),
     store_setting="telemetry_store",
     migrations=partial(imported, "sandyard.telemetry.stores.sql:MIGRATIONS"),
@@ -207,7 +202,7 @@ PLATFORM = PartSpec(
     "platform",
     _build_platform,
     settings=("platform", "sandboxes", "e2b"),
-    jobs=PlatformJobSpecs.all(),
+    jobs=job_specs.PlatformJobSpecs.all(),
     secrets=("jwt_secret", "gateway_secret", "secrets_key"),
     is_for_tenants=True,
     migrations=partial(imported, "sandyard.platform.schema.migrations:MIGRATIONS"),
@@ -245,7 +240,7 @@ PREVIEWS = PartSpec(
     settings=("previews", "e2b"),
     needs=("platform",),
     is_for_tenants=True,
-    jobs=PreviewsJobSpecs.all(),
+    jobs=job_specs.PreviewsJobSpecs.all(),
     migrations=partial(imported, "sandyard.previews.stores.schema:MIGRATIONS"),
     metadata=partial(imported, "sandyard.previews.stores.tables:metadata"),
     verify=lazy("sandyard.bootstrap.previews:verify_previews"),

@@ -9,6 +9,8 @@ import orjson
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sandyard.kit.http.inner_calls import exchange, origin_headers, scope_within
+
 Query = Mapping[str, str | int | None]
 
 _NOT_FOUND = 404
@@ -117,12 +119,10 @@ class Api:
         if body is not None:
             sent["content-type"] = "application/json"
         scope = _scope(self.request, method, path, query or {}, sent)
-        status, answer = await _exchange(
-            self.app, scope, b"" if body is None else orjson.dumps(body)
-        )
-        content = orjson.loads(answer) if answer else None
-        if status >= 400:
-            raise ApiError(status, (content or {}).get("error", {}))
+        answer = await exchange(self.app, scope, b"" if body is None else orjson.dumps(body))
+        content = orjson.loads(answer.body) if answer.body else None
+        if answer.status >= 400:
+            raise ApiError(answer.status, (content or {}).get("error", {}))
         return content
 
     async def forward(self, path: str, receive: Receive, send: Send) -> None:
@@ -168,41 +168,14 @@ def _scope(
     request: HTTPConnection, method: str, path: str, query: Query, headers: Mapping[str, str]
 ) -> Scope:
     given = {name: value for name, value in query.items() if value not in (None, "")}
-    outer = request.scope
-    return {
-        **outer,
-        "type": "http",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "query_string": urlencode(given).encode(),
-        "headers": [*_passed_on(outer), *_encoded(headers)],
-        "state": {**outer["state"], "status": 0, "log": {}},
-    }
+    return scope_within(
+        request.scope,
+        method,
+        path,
+        query_string=urlencode(given).encode(),
+        headers=[*origin_headers(request.scope), *_encoded(headers)],
+    )
 
 
 def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode()) for name, value in headers.items()]
-
-
-def _passed_on(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Headers with the origin of a request, for limits by address."""
-    names = {b"host", b"user-agent", b"x-forwarded-for"}
-    return [header for header in scope["headers"] if header[0] in names]
-
-
-async def _exchange(app: ASGIApp, scope: Scope, body: bytes) -> tuple[int, bytes]:
-    pieces: list[bytes] = []
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            scope["state"]["status"] = message["status"]
-        else:
-            pieces.append(message.get("body", b""))
-
-    await app(scope, receive, send)
-    return scope["state"]["status"], b"".join(pieces)

@@ -59,6 +59,26 @@ def decode_cursor(listing: str, cursor: str) -> list[Any]:
     return position
 
 
+def position_in(listing: str, cursor: str | None, *kinds: type) -> list[Any] | None:
+    """The position inside the cursor, a value of each of these types; None without a cursor. Raises
+    InvalidCursorError."""
+    if cursor is None:
+        return None
+    position = decode_cursor(listing, cursor)
+    if tuple(map(type, position)) != kinds or "" in position:
+        raise InvalidCursorError
+    return position
+
+
+def page_up_to(
+    limit: int, found: Sequence[T], listing: str, position_of: Callable[[T], Sequence[Any]]
+) -> Page[T]:
+    """The first of these items; if there are more, with a cursor behind the last of them."""
+    if len(found) <= limit:
+        return Page(found, None)
+    return Page(found[:limit], encode_cursor(listing, position_of(found[limit - 1])))
+
+
 async def all_pages(
     listing: Callable[..., Awaitable[Page[T]]], *wanted: Any, limit: int, **named: Any
 ) -> AsyncIterator[Sequence[T]]:
@@ -77,15 +97,9 @@ def page_in_order(
 ) -> Page[T]:
     """A page of a short listing that is read completely, in the order of a key that is unique."""
     ordered = sorted(items, key=key)
-    if cursor is not None:
-        match decode_cursor(listing, cursor):
-            case [str() as last]:
-                ordered = [each for each in ordered if key(each) > last]
-            case _:
-                raise InvalidCursorError
-    if len(ordered) <= limit:
-        return Page(ordered, None)
-    return Page(ordered[:limit], encode_cursor(listing, [key(ordered[limit - 1])]))
+    if (last := position_in(listing, cursor, str)) is not None:
+        ordered = [each for each in ordered if key(each) > last[0]]
+    return page_up_to(limit, ordered, listing, lambda each: [key(each)])
 
 
 def _seal(listing: str, body: bytes) -> bytes:

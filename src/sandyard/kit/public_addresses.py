@@ -2,7 +2,8 @@
 
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -24,6 +25,21 @@ def may_connect(text: str, *, allowed: Sequence[Network] = ()) -> bool:
     if is_allowed(text, allowed):
         return True
     return is_public(text, allowed=allowed) and not is_own(text)
+
+
+def checked_socket(
+    allowed: Sequence[Network], refused: type[Exception]
+) -> Callable[[Any], socket.socket]:
+    """For aiohttp's connections: the address that is actually connected to is checked, whatever
+    name led to it."""
+
+    def checked(address: Any) -> socket.socket:
+        family, kind, protocol, _, where = address
+        if not may_connect(str(where[0]).split("%")[0], allowed=allowed):
+            raise refused
+        return socket.socket(family, kind, protocol)
+
+    return checked
 
 
 def is_public(text: str, *, allowed: Sequence[Network] = ()) -> bool:

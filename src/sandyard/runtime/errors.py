@@ -198,10 +198,6 @@ class EnvironmentMissingError(StartFailedError):
     """There is no such environment on this node. Import it, or use another."""
 
 
-class EnvironmentRefusedError(InvalidError):
-    """This is not a root file system that can be imported: use a tar of one, or an OCI layout."""
-
-
 class EnvironmentInUseError(ConflictError):
     """A running machine uses this environment. Stop it first."""
 

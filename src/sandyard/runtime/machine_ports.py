@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandyard.runtime.model import (
+    EntryPoint,
     IsolationMode,
     Kind,
     Log,
@@ -96,6 +97,9 @@ class Machines(Protocol):
 
     async def stop_program(self, run_id: RunId) -> None:
         """Return when its program has ended; it is not started again. Raises NotRunningError."""
+
+    async def entry_point(self, run_id: RunId) -> EntryPoint | None:
+        """What its image runs; None if it has no image, or that runs nothing."""
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         """Its program's output from this byte on; with None, all that is stored."""

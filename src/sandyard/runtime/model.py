@@ -1,7 +1,7 @@
 """What a runtime runs, in which state, and the pure decisions about it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -79,16 +79,34 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageProgram:
+    """The program is what the image of the root file system runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """What an image runs: in this folder, as this user and group, whose home is `home`. It listens
+    on `port`, the first one that its image exposes."""
+
+    arguments: Sequence[str]
+    folder: str
+    user: int
+    group: int
+    home: str
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Where the code comes from; a snapshot, if there is one, is restored instead. Without a
     source there is nothing to run: the machine waits for commands."""
 
-    source: Repository | Files | None
+    source: Repository | Files | ImageProgram | None
     snapshot_id: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     network: Network = "none"
     root: str | None = None
-    """The environment whose root file system it has; None is the host's own."""
+    """Its root file system: an environment's name or an image's id; None is the host's own."""
     archive_id: str | None = None
     """The archive that provides its files, instead of the source."""
     rules: EgressRules = NO_RULES

@@ -20,6 +20,7 @@ _LONGEST = 500
 NO_NETWORK = "this sandbox has no network"
 NOT_LISTED = "not in the package allow-list"
 PRIVATE = "its address is private"
+OTHER_HOST = "TLS or HTTP there named another host"
 DENIED = "denied by a rule of this sandbox"
 EVERYTHING = frozenset({"0.0.0.0/0", "::/0"})
 
@@ -44,13 +45,13 @@ class EgressRules:
 
     def refusal_of_name(self, host: str) -> str | None:
         """By name only: a name that can't be allowed is not resolved either."""
-        if not self.denies_all or _is_address(host) or self._allows_name(host):
+        if not self.denies_all or is_address(host) or self._allows_name(host):
             return None
-        has_networks = any(_is_address(each.partition("/")[0]) for each in self.allow)
+        has_networks = any(is_address(each.partition("/")[0]) for each in self.allow)
         return None if has_networks else DENIED
 
     def refusal_of_address(self, host: str, address: str) -> str | None:
-        allowed = [each for each in self.allow if _is_address(each.partition("/")[0])]
+        allowed = [each for each in self.allow if is_address(each.partition("/")[0])]
         if self._allows_name(host) or is_allowed(address, networks_of(allowed)):
             return None
         denied = [each for each in self.deny if each not in EVERYTHING]
@@ -58,7 +59,7 @@ class EgressRules:
         return DENIED if is_denied else None
 
     def _allows_name(self, host: str) -> bool:
-        return any(_matches(each, host) for each in self.allow if not _is_address(each))
+        return any(_matches(each, host) for each in self.allow if not is_address(each))
 
 
 NO_RULES = EgressRules()
@@ -74,15 +75,28 @@ class EgressPolicy:
     rules: EgressRules = NO_RULES
     """For a machine with the network `internet`."""
 
-    def refusal(self, host: str, port: int) -> str | None:
-        """Why this host must not be reached, judged by its name; None if it may."""
+    @property
+    def is_by_name(self) -> bool:
+        """Whether some names are reached and others are not, which may share an address: then a
+        connection must show which name it is for."""
+        return self.network == "packages" or self.rules.denies_all
+
+    def refusal_of_name(self, host: str) -> str | None:
+        """Why this host must not be reached at any port; None if it may."""
         if self.network == "none":
             return NO_NETWORK
         if self.network == "internet":
+            return self.rules.refusal_of_name(host)
+        return None if any(_matches(entry, host) for entry in self.hosts) else NOT_LISTED
+
+    def refusal(self, host: str, port: int) -> str | None:
+        """Why this host must not be reached, judged by its name; None if it may."""
+        if (reason := self.refusal_of_name(host)) is not None:
+            return reason
+        if self.network == "internet":
             is_open = port in (*_WEB_PORTS, _SSH_PORT) or port >= _FIRST_UNPRIVILEGED_PORT
-            return self.rules.refusal_of_name(host) if is_open else f"port {port} is closed"
-        if not (ports := [_port(entry) for entry in self.hosts if _matches(entry, host)]):
-            return NOT_LISTED
+            return None if is_open else f"port {port} is closed"
+        ports = [_port(entry) for entry in self.hosts if _matches(entry, host)]
         is_open = port in ports or (None in ports and port in _WEB_PORTS)
         return None if is_open else f"port {port} is not in the package allow-list"
 
@@ -190,7 +204,8 @@ def refusal_line(host: str, reason: str) -> str:
     return f"blocked: {host} ({reason})"
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
+    """Whether this is an address, and not a name."""
     try:
         ipaddress.ip_address(text.strip("[]"))
     except ValueError:

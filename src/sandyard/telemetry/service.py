@@ -11,6 +11,7 @@ from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import Page
 from sandyard.kit.wired import wired
+from sandyard.telemetry import model
 from sandyard.telemetry.errors import (
     BatchSizeExceededError,
     DeviceBusyError,
@@ -22,27 +23,6 @@ from sandyard.telemetry.errors import (
 )
 from sandyard.telemetry.intake import validate_all
 from sandyard.telemetry.metrics import TelemetryMetrics
-from sandyard.telemetry.model import (
-    LATEST_MS,
-    Bucket,
-    Device,
-    Gaps,
-    IntakeReport,
-    Reading,
-    Registration,
-    Rejection,
-    RejectionCode,
-    Retention,
-    SensorValue,
-    TimeRange,
-    account_for,
-    decide_deletion,
-    decide_registration,
-    decide_rename,
-    find_gaps,
-    first_of_each_id,
-    whole_second,
-)
 from sandyard.telemetry.ports import TelemetryStore
 
 MAX_BATCH = 100
@@ -57,19 +37,19 @@ class Telemetry:
     clock: Clock
     make_confirmation_id: IdMaker
     metrics: TelemetryMetrics
-    retention: Retention
+    retention: model.Retention
 
     def __post_init__(self) -> None:
         self._locks = KeyedLocks()
 
-    async def register(self, registration: Registration, *, key_id: str) -> Device:
+    async def register(self, registration: model.Registration, *, key_id: str) -> model.Device:
         """Register the device, or update it; its confirmation id never changes."""
         cause = Cause.by(actor("key", key_id), self.clock)
-        seen_at = whole_second(cause.at_ms)
+        seen_at = model.whole_second(cause.at_ms)
         confirmation_id = self.make_confirmation_id()
 
-        def decide(device: Device | None) -> Transition[Device] | None:
-            return decide_registration(
+        def decide(device: model.Device | None) -> Transition[model.Device] | None:
+            return model.decide_registration(
                 device, registration, confirmation_id=confirmation_id, cause=cause
             )
 
@@ -78,7 +58,7 @@ class Telemetry:
         self.metrics.registrations.inc()
         return replace(device, last_seen_at=max(seen_at, device.last_seen_at))
 
-    async def ingest(self, raw: Sequence[object]) -> IntakeReport:
+    async def ingest(self, raw: Sequence[object]) -> model.IntakeReport:
         """Store the new ones of 1 to 100 readings, each once, and account for all of them.
 
         Everything in the report is durable. After UnavailableError the device sends all of it
@@ -91,7 +71,7 @@ class Telemetry:
         started = time.perf_counter()
         received_ms = now_ms(self.clock)
         good, rejected = validate_all(raw, oldest_ms=self.retention.oldest_ms(received_ms))
-        report = IntakeReport(rejected=rejected)
+        report = model.IntakeReport(rejected=rejected)
         if good:
             await self._insert(good, report, received_ms)
         report.rejected.sort(key=lambda rejection: rejection.index)
@@ -100,33 +80,36 @@ class Telemetry:
         return report
 
     async def _insert(
-        self, good: Sequence[tuple[int, Reading]], report: IntakeReport, received_ms: int
+        self,
+        good: Sequence[tuple[int, model.Reading]],
+        report: model.IntakeReport,
+        received_ms: int,
     ) -> None:
         devices = await self.store.find_devices({reading.hardware_id for _, reading in good})
         known = [entry for entry in good if entry[1].hardware_id in devices]
         if known:
-            claims = first_of_each_id(reading for _, reading in known)
+            claims = model.first_of_each_id(reading for _, reading in known)
             stored = await self.store.insert_readings(claims, devices=devices, now_ms=received_ms)
-            account_for(known, stored, report)
+            model.account_for(known, stored, report)
         report.rejected += [
-            Rejection(index, reading.batch_id, RejectionCode.DEVICE_NOT_REGISTERED)
+            model.Rejection(index, reading.batch_id, model.RejectionCode.DEVICE_NOT_REGISTERED)
             for index, reading in good
             if reading.hardware_id not in devices
         ]
 
-    async def get_device(self, hardware_id: str) -> Device:
+    async def get_device(self, hardware_id: str) -> model.Device:
         devices = await self.store.find_devices([hardware_id])
         if hardware_id not in devices:
             raise DeviceNotFoundError
         return devices[hardware_id]
 
-    async def rename_device(self, hardware_id: str, friendly_name: str | None) -> Device:
+    async def rename_device(self, hardware_id: str, friendly_name: str | None) -> model.Device:
         cause = Cause.by(actor("operator"), self.clock)
         return await self._change(
-            hardware_id, lambda device: decide_rename(device, friendly_name, cause)
+            hardware_id, lambda device: model.decide_rename(device, friendly_name, cause)
         )
 
-    async def delete_device(self, hardware_id: str) -> Device:
+    async def delete_device(self, hardware_id: str) -> model.Device:
         """Delete the device with its readings and their markers; a later registration begins anew.
 
         The device goes last, so that a call that was interrupted can be repeated; readings that it
@@ -135,7 +118,9 @@ class Telemetry:
         await self.get_device(hardware_id)
         await self._remove_readings(hardware_id)
         cause = Cause.by(actor("operator"), self.clock)
-        device = await self._change(hardware_id, lambda device: decide_deletion(device, cause))
+        device = await self._change(
+            hardware_id, lambda device: model.decide_deletion(device, cause)
+        )
         await self._remove_readings(hardware_id)
         return device
 
@@ -151,13 +136,13 @@ class Telemetry:
         to_ms: int | None = None,
         limit: int,
         cursor: str | None = None,
-    ) -> Page[Reading]:
+    ) -> Page[model.Reading]:
         """Newest first, by their timestamps; both ends of the range are included."""
         within = self._within(from_ms, to_ms)
         await self.get_device(hardware_id)
         return await self.store.page_of_readings(hardware_id, within, limit=limit, cursor=cursor)
 
-    async def latest(self, hardware_id: str) -> Reading:
+    async def latest(self, hardware_id: str) -> model.Reading:
         """The reading with the greatest timestamp, whenever it arrived."""
         page = await self.list_readings(hardware_id, limit=1)
         if not page.items:
@@ -166,7 +151,7 @@ class Telemetry:
 
     async def series(
         self, hardware_id: str, metric: str, *, from_ms: int, to_ms: int, bucket_ms: int
-    ) -> Sequence[Bucket]:
+    ) -> Sequence[model.Bucket]:
         within = self._within(from_ms, to_ms)
         if within.to_ms // bucket_ms - within.from_ms // bucket_ms >= MAX_BUCKETS:
             raise TooManyBucketsError
@@ -175,13 +160,15 @@ class Telemetry:
 
     async def sensors(
         self, hardware_id: str, *, from_ms: int | None, to_ms: int | None
-    ) -> Sequence[SensorValue]:
+    ) -> Sequence[model.SensorValue]:
         """Every sensor with a reading in the range, with its latest value there."""
         within = self._within(from_ms, to_ms)
         await self.get_device(hardware_id)
         return await self.store.sensors(hardware_id, within)
 
-    async def gaps(self, hardware_id: str, metric: str | None, *, from_ms: int, to_ms: int) -> Gaps:
+    async def gaps(
+        self, hardware_id: str, metric: str | None, *, from_ms: int, to_ms: int
+    ) -> model.Gaps:
         """When readings with this metric, or all readings, are missing in the range. Nothing is
         missing before the device's registration, or its first reading if that is earlier."""
         within = self._within(from_ms, to_ms)
@@ -192,29 +179,31 @@ class Telemetry:
         async for portion in self.store.reading_times(hardware_id, None, within):
             known_from = min(known_from, portion[0])
             break
-        return find_gaps(times, within.since(known_from))
+        return model.find_gaps(times, within.since(known_from))
 
     async def export(
         self, hardware_id: str, *, from_ms: int | None, to_ms: int | None
-    ) -> AsyncIterator[Sequence[Reading]]:
+    ) -> AsyncIterator[Sequence[model.Reading]]:
         """All readings of the range, oldest first, in portions; the device is checked first."""
         within = self._within(from_ms, to_ms)
         await self.get_device(hardware_id)
         return self.store.readings(hardware_id, within)
 
     async def _change(
-        self, hardware_id: str, decide: Callable[[Device | None], Transition[Device] | None]
-    ) -> Device:
-        async def find() -> Device | None:
+        self,
+        hardware_id: str,
+        decide: Callable[[model.Device | None], Transition[model.Device] | None],
+    ) -> model.Device:
+        async def find() -> model.Device | None:
             return (await self.store.find_devices([hardware_id])).get(hardware_id)
 
         return await change_entity(
             find, decide, self.store.apply, lock=self._locks.of(hardware_id), busy=DeviceBusyError
         )
 
-    def _within(self, from_ms: int | None, to_ms: int | None) -> TimeRange:
+    def _within(self, from_ms: int | None, to_ms: int | None) -> model.TimeRange:
         """The requested range, without expired readings."""
-        within = TimeRange(from_ms or 0, LATEST_MS if to_ms is None else to_ms)
+        within = model.TimeRange(from_ms or 0, model.LATEST_MS if to_ms is None else to_ms)
         if within.from_ms > within.to_ms:
             raise InvalidRangeError
         return within.since(self.retention.oldest_ms(now_ms(self.clock)))

@@ -42,7 +42,16 @@ def tar(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
     return packed.getvalue()
 
 
-def oci_layout(folder: Path, *layers: bytes, env: Iterable[str] = ()) -> Path:
+def image_config(**config: Any) -> bytes:
+    """The settings of an image for this machine."""
+    machine = platform.machine()
+    whole = {"os": "linux", "architecture": _MACHINES.get(machine, machine), "config": config}
+    return json.dumps(whole).encode()
+
+
+def oci_layout(
+    folder: Path, *layers: bytes, env: Iterable[str] = (), config: bytes | None = None
+) -> Path:
     """A layout of one image; layers as they are given, packed or not."""
     blobs = folder / "blobs/sha256"
     blobs.mkdir(parents=True)
@@ -54,14 +63,23 @@ def oci_layout(folder: Path, *layers: bytes, env: Iterable[str] = ()) -> Path:
 
     machine = platform.machine()
     here = {"os": "linux", "architecture": _MACHINES.get(machine, machine)}
-    config = blob(json.dumps({"config": {"Env": list(env)}}).encode())
-    manifest = {"config": config, "layers": [blob(layer) for layer in layers]}
+    settings = blob(config or json.dumps({"config": {"Env": list(env)}}).encode())
+    manifest = {"config": settings, "layers": [blob(layer) for layer in layers]}
     foreign = {"digest": "sha256:" + "0" * 64, "platform": {"os": "plan9", "architecture": "x"}}
     inner = {"manifests": [foreign, blob(json.dumps(manifest).encode(), platform=here)]}
     index = {"manifests": [blob(json.dumps(inner).encode())]}
     (folder / "index.json").write_text(json.dumps(index))
     (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
     return folder
+
+
+def docker_archive(*layers: bytes, config: bytes) -> bytes:
+    """As `docker save` wrote it before version 25."""
+    names = [f"{number}/layer.tar" for number, _ in enumerate(layers)]
+    listed = [{"Config": "config.json", "RepoTags": ["app:1"], "Layers": names}]
+    parts = [member(name, layer) for name, layer in zip(names, layers, strict=True)]
+    manifest = member("manifest.json", json.dumps(listed).encode())
+    return tar(manifest, member("config.json", config), *parts)
 
 
 def small_root() -> list[tuple[tarfile.TarInfo, bytes]]:

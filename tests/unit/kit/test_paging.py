@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandyard.kit.paging import InvalidCursorError, _seal, decode_cursor, encode_cursor
+from sandyard.kit.paging import (
+    InvalidCursorError,
+    _seal,
+    decode_cursor,
+    encode_cursor,
+    position_in,
+)
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
@@ -39,3 +45,11 @@ def test_a_cursor_with_a_nul_or_without_json_is_refused() -> None:
         sealed = base64.urlsafe_b64encode(_seal("listing", body) + body).decode().rstrip("=")
         with pytest.raises(InvalidCursorError):
             decode_cursor("listing", sealed)
+
+
+def test_a_position_has_the_types_of_its_listing() -> None:
+    assert position_in("listing", None, str) is None
+    assert position_in("listing", encode_cursor("listing", [3, "a"]), int, str) == [3, "a"]
+    for position in ([], [3], ["a", 3], [True, "a"], [3, ""], [3, "a", "b"]):
+        with pytest.raises(InvalidCursorError):
+            position_in("listing", encode_cursor("listing", position), int, str)

@@ -9,14 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from sandyard.broker.clients.errors import (
-    ClientBudgetError,
-    ClientHoldLimitError,
-    ClientLeaseLimitError,
-    ClientRateLimitedError,
-    InsufficientScopeError,
-    TrackNotAllowedError,
-)
+from sandyard.broker.clients import errors
 from sandyard.broker.clients.model import (
     PREFIX,
     SLOT_REFUSED,
@@ -111,7 +104,7 @@ class ClientAccess:
         else:
             raise UnauthorizedError
         if scope not in caller.scopes:
-            raise InsufficientScopeError(
+            raise errors.InsufficientScopeError(
                 f"The token is valid but lacks the scope `{scope}`. Use one that has it.",
                 details={"scope": str(scope)},
             )
@@ -120,13 +113,13 @@ class ClientAccess:
     async def check_track(self, caller: Caller, track_id: str) -> None:
         """Counts one call. Raises TrackNotAllowedError or ClientRateLimitedError."""
         if not caller.may_call_as(track_id):
-            raise TrackNotAllowedError(details={"track_prefix": caller.track_prefix})
+            raise errors.TrackNotAllowedError(details={"track_prefix": caller.track_prefix})
         if caller.rate is None:
             return
         wait = await self._limiter(caller.rate).wait_for(caller.name)
         if wait is not None:
             self.metrics.client_refused.labels("rate").inc()
-            raise ClientRateLimitedError(retry_after=wait)
+            raise errors.ClientRateLimitedError(retry_after=wait)
 
     async def limited(
         self, caller: Caller, lease_key: tuple[str, str], claim: Callable[[], Awaitable[T]]
@@ -145,7 +138,7 @@ class ClientAccess:
             await self.store.free_slot(caller.name, lease_key, if_used=True)
             slot = await self._take_slot(caller, lease_key, caller.max_leases, now_ms)
         if slot in SLOT_REFUSED and not await self._is_in_use(lease_key):
-            raise self._refusal(caller, slot, ClientLeaseLimitError, now_ms)
+            raise self._refusal(caller, slot, errors.ClientLeaseLimitError, now_ms)
         try:
             answer = await claim()
         except _REFUSALS:  # the slot stays if the same track and key called again since
@@ -196,7 +189,7 @@ class ClientAccess:
         key = held_slot(track_id, sandbox_id)
         slot = await self._take_slot(caller, key, 2 * caller.max_leases, now_ms)
         if slot in SLOT_REFUSED:
-            raise self._refusal(caller, slot, ClientHoldLimitError, now_ms)
+            raise self._refusal(caller, slot, errors.ClientHoldLimitError, now_ms)
         try:
             lease = await replace()
         except _REFUSALS:
@@ -226,14 +219,14 @@ class ClientAccess:
         self,
         caller: Caller,
         slot: Slot,
-        at_limit: type[ClientLeaseLimitError | ClientHoldLimitError],
+        at_limit: type[errors.ClientLeaseLimitError | errors.ClientHoldLimitError],
         now_ms: int,
     ) -> SandyardError:
         if slot is Slot.OVER_BUDGET:
             self.metrics.client_refused.labels("budget").inc()
             details = {"per_hour": self._budget_of(caller)}
-            return ClientBudgetError(retry_after=hour_left_sec(now_ms), details=details)
-        outcome = "leases" if at_limit is ClientLeaseLimitError else "holds"
+            return errors.ClientBudgetError(retry_after=hour_left_sec(now_ms), details=details)
+        outcome = "leases" if at_limit is errors.ClientLeaseLimitError else "holds"
         self.metrics.client_refused.labels(outcome).inc()
         return at_limit(retry_after=_RETRY_AFTER, details={"max_leases": caller.max_leases})
 

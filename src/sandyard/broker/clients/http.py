@@ -15,14 +15,12 @@ from sandyard.kit.http.routes import Check
 from sandyard.kit.http.schemas import (
     AS_JSON_HAS_IT,
     AttributesAnswer,
-    Cursor,
-    Limit,
     PageAnswer,
+    Paging,
     example,
     inline,
     strict_example,
 )
-from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import pattern
 
 CLIENT_NAME = pattern(
@@ -166,9 +164,9 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
         )
 
     @routes.get("", "List clients")
-    async def list_clients(limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> ClientList:
+    async def list_clients(paging: Paging) -> ClientList:
         """By name, with the ids and last uses of their tokens, never with a token."""
-        return ClientList.of(await clients.page(limit=limit, cursor=cursor), ClientAnswer.of)
+        return ClientList.of(await clients.page(**paging), ClientAnswer.of)
 
     @routes.get("/{name}", "Get a client", 404)
     async def get_client(name: ClientName) -> ClientAnswer:

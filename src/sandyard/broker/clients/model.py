@@ -11,13 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from sandyard.broker.clients.errors import (
-    ClientExistsError,
-    ClientNotFoundError,
-    ClientTokenNotFoundError,
-    TokenExpiryPassedError,
-    TooManyClientTokensError,
-)
+from sandyard.broker.clients import errors
 from sandyard.kit.changes.transitions import SECRET, Cause, Transition, changed, created, removed
 
 PREFIX = "sbc-"
@@ -197,7 +191,7 @@ def decide_created(
     """The name of a deleted client may be reused; its sequences continue from the current time. The
     name of the environment's tokens is reserved."""
     if existing is not None or name == BOOTSTRAP:
-        raise ClientExistsError
+        raise errors.ClientExistsError
     client = Client(client_id_of(name), created_at=cause.at_ms // 1000, **limits.fields)
     return created(client, "client.created", cause, first=cause.at_ms)
 
@@ -205,7 +199,7 @@ def decide_created(
 def check_expiry(expires_at: int | None, now: int) -> None:
     """Raises TokenExpiryPassedError for a token that would never be valid."""
     if expires_at is not None and expires_at <= now:
-        raise TokenExpiryPassedError
+        raise errors.TokenExpiryPassedError
 
 
 def decide_token_added(
@@ -217,7 +211,7 @@ def decide_token_added(
     check_expiry(expires_at, now)
     valid = [each for each in before.tokens if _is_in_force(each, now)]
     if len(valid) >= MOST_TOKENS:
-        raise TooManyClientTokensError
+        raise errors.TooManyClientTokensError
     added: dict[str, Any] = {"token_id": token.token_id, "created_at": now}
     if expires_at is not None:
         added["expires_at"] = expires_at
@@ -234,7 +228,7 @@ def decide_token_revoked(client: Client | None, token_id: str, cause: Cause) -> 
     before = _known(client)
     left = [each for each in before.tokens if each["token_id"] != token_id]
     if len(left) == len(before.tokens):
-        raise ClientTokenNotFoundError
+        raise errors.ClientTokenNotFoundError
     return _with_tokens(before, left, {}, "client.token_revoked", cause)
 
 
@@ -261,5 +255,5 @@ def _is_in_force(token: Mapping[str, Any], now: int) -> bool:
 
 def _known(client: Client | None) -> Client:
     if client is None:
-        raise ClientNotFoundError
+        raise errors.ClientNotFoundError
     return client

@@ -11,15 +11,7 @@ from sandyard.broker.delivery.model import Webhook
 from sandyard.broker.delivery.webhooks import Webhooks
 from sandyard.broker.http import Operator, operator_routes
 from sandyard.kit.http.routes import Check, GuardedRoutes
-from sandyard.kit.http.schemas import (
-    AttributesAnswer,
-    Cursor,
-    Limit,
-    PageAnswer,
-    example,
-    strict_example,
-)
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import AttributesAnswer, PageAnswer, Paging, example, strict_example
 from sandyard.kit.patterns import NO_NUL, pattern
 
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
@@ -164,9 +156,9 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
         return NewWebhookAnswer.of(webhook)
 
     @routes.get("", "List webhooks")
-    async def list_webhooks(limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> WebhookList:
+    async def list_webhooks(paging: Paging) -> WebhookList:
         """By id, without their secrets."""
-        return WebhookList.of(await webhooks.page(limit=limit, cursor=cursor), WebhookAnswer.of)
+        return WebhookList.of(await webhooks.page(**paging), WebhookAnswer.of)
 
     @routes.get("/{webhook_id}", "Get a webhook", 404)
     async def get_webhook(webhook_id: WebhookId) -> WebhookStatusAnswer:
@@ -214,9 +206,7 @@ def _add_secret_and_deliveries(routes: GuardedRoutes, webhooks: Webhooks) -> Non
         return WebhookDeliveryAnswer.of(await webhooks.replay(webhook_id, body.event_id))
 
     @routes.get("/{webhook_id}/deliveries", "List a webhook's deliveries", 404)
-    async def list_webhook_deliveries(
-        webhook_id: WebhookId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
-    ) -> WebhookDeliveryPage:
+    async def list_webhook_deliveries(webhook_id: WebhookId, paging: Paging) -> WebhookDeliveryPage:
         """The attempts of the last seven days, newest first."""
-        page = await webhooks.attempts(webhook_id, limit=limit, cursor=cursor)
+        page = await webhooks.attempts(webhook_id, **paging)
         return WebhookDeliveryPage.of(page, WebhookDeliveryAnswer.of)

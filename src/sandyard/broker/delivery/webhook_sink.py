@@ -6,7 +6,6 @@ nor a name that changes its address leads to an address that is not public.
 
 import asyncio
 import logging
-import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.http.events import EventAnswer
 from sandyard.kit.ids import EventIds
-from sandyard.kit.public_addresses import Network, may_connect
+from sandyard.kit.public_addresses import Network, checked_socket, may_connect
 from sandyard.kit.wired import wired
 
 if TYPE_CHECKING:  # imported where it is used: most servers have no webhook
@@ -94,7 +93,8 @@ class WebhookClient:
         import aiohttp
 
         if self._session is None:
-            connector = aiohttp.TCPConnector(socket_factory=self._socket, limit=0)
+            check = checked_socket(self._allowed, WebhookAddressError)
+            connector = aiohttp.TCPConnector(socket_factory=check, limit=0)
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 timeout=aiohttp.ClientTimeout(total=self._timeout_sec),
@@ -102,13 +102,6 @@ class WebhookClient:
                 headers={"User-Agent": "sandyard-webhooks"},
             )
         return self._session
-
-    def _socket(self, address: "aiohttp.AddrInfoType") -> socket.socket:
-        """Checks the address that is actually connected to."""
-        family, kind, protocol, _, where = address
-        if not may_connect(str(where[0]).split("%")[0], allowed=self._allowed):
-            raise WebhookAddressError
-        return socket.socket(family, kind, protocol)
 
     async def close(self) -> None:
         if self._session is not None:

@@ -5,12 +5,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from sandyard.broker.delivery.errors import (
-    EventNotFoundError,
-    WebhookBusyError,
-    WebhookNotFoundError,
-    WebhooksOffError,
-)
+from sandyard.broker.delivery import errors
 from sandyard.broker.delivery.model import (
     SECRET_BYTES,
     Attempt,
@@ -73,7 +68,7 @@ class Webhooks:
         )
         transition = decide_created(webhook, cause)
         if not await self.pool.apply_together(transition):
-            raise WebhookBusyError
+            raise errors.WebhookBusyError
         return transition.result
 
     async def page(self, *, limit: int, cursor: str | None) -> Page[Webhook]:
@@ -120,7 +115,7 @@ class Webhooks:
         webhook = await self._get(webhook_id)
         logged = await self.find_event(event_id)
         if logged is None:
-            raise EventNotFoundError
+            raise errors.EventNotFoundError
         attempt = await self.post(webhook, logged)
         await self.store.log_attempts([attempt])
         return attempt
@@ -131,14 +126,14 @@ class Webhooks:
 
     def _require_on(self) -> None:
         if not self.is_on:
-            raise WebhooksOffError
+            raise errors.WebhooksOffError
 
     async def _get(self, webhook_id: str) -> Webhook:
         webhook = None
         if ids.is_resource_id("whk", webhook_id):
             webhook = await self.store.find_webhook(webhook_id)
         if webhook is None:
-            raise WebhookNotFoundError
+            raise errors.WebhookNotFoundError
         return webhook
 
     async def _change(self, webhook_id: str, decide: Decide, *, by: str) -> Webhook:
@@ -146,7 +141,7 @@ class Webhooks:
             lambda: self.store.find_webhook(webhook_id),
             lambda webhook: decide(webhook, Cause.by(by, self.clock)),
             self.pool.apply_together,
-            busy=WebhookBusyError,
+            busy=errors.WebhookBusyError,
             lock=self._lock,
         )
 

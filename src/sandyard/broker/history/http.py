@@ -12,8 +12,7 @@ from sandyard.broker.history.monitor import Monitor
 from sandyard.broker.history.service import History, PoolHistory
 from sandyard.broker.http import operator_routes
 from sandyard.broker.pool.http.schemas import STATE_COUNTS
-from sandyard.kit.http.schemas import AttributesAnswer, Cursor, Limit, PageAnswer, example
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import AttributesAnswer, PageAnswer, Paging, example
 
 _SAMPLE = {"at": 1_793_350_800, **STATE_COUNTS, "waiting": 0, "leases": 12}
 _JOB = {
@@ -168,11 +167,9 @@ def create_monitor_router(
         return PoolHistoryAnswer.of(await history.read(hours=hours, step_sec=step_sec))
 
     @routes.get("/queue", "List waiting tickets")
-    async def list_waiting_tickets(
-        limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
-    ) -> WaitingTicketPage:
+    async def list_waiting_tickets(paging: Paging) -> WaitingTicketPage:
         """Tickets in the order in which they will be served."""
-        page = await monitor.tickets(limit=limit, cursor=cursor)
+        page = await monitor.tickets(**paging)
         return WaitingTicketPage.of(page, WaitingTicketAnswer.of)
 
     @routes.get("/jobs", "List the Broker's jobs")

@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 from sandyard.broker.history.errors import JobNotFoundError
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.queue.model import QueueOrder, Ticket
+from sandyard.broker.queue.model import Ticket
 from sandyard.kit.circuits import CircuitState
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import Job, JobRun, JobRunner
-from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.paging import Page, page_up_to, position_in
 from sandyard.kit.wired import wired
 
 _QUEUE = "queue"
@@ -70,11 +70,10 @@ class Monitor:
 
     async def tickets(self, *, limit: int, cursor: str | None) -> Page[Ticket]:
         """Waiting tickets, in the order in which they are served."""
-        after = None if cursor is None else _queue_order(decode_cursor(_QUEUE, cursor))
+        last = position_in(_QUEUE, cursor, int, str)
+        after = None if last is None else (last[0], last[1])
         found = await self.store.tickets(limit=limit + 1, after=after)
-        if len(found) <= limit:
-            return Page(list(found), None)
-        return Page(list(found[:limit]), encode_cursor(_QUEUE, [*found[limit - 1].queue_order]))
+        return page_up_to(limit, found, _QUEUE, lambda ticket: ticket.queue_order)
 
     async def list_jobs(self) -> Sequence[JobStatus]:
         now = self.clock.now()
@@ -120,11 +119,3 @@ class Monitor:
             sync_failures=0 if autoscaler is None else autoscaler.sync_failures,
             synced_at=sync.finished_at,
         )
-
-
-def _queue_order(position: list[Any]) -> QueueOrder:
-    match position:
-        case [int() as urgency, str() as ticket_id]:
-            return urgency, ticket_id
-        case _:
-            raise InvalidCursorError

@@ -7,13 +7,9 @@ import time
 from dataclasses import dataclass
 
 from sandyard.broker.metrics import BrokerMetrics
+from sandyard.broker.pool import provider_model
 from sandyard.broker.pool.model import Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.pool.provider_model import (
-    DeletionPolicy,
-    decide_deleted,
-    decide_failed_deletion,
-)
 from sandyard.broker.provider.errors import CircuitOpenError, ProviderUnavailableError
 from sandyard.broker.provider.ports import Provider
 from sandyard.kit.changes.events import actor
@@ -43,7 +39,7 @@ class Cleanup:
     provider: Provider
     clock: Clock
     metrics: BrokerMetrics
-    policy: DeletionPolicy
+    policy: provider_model.DeletionPolicy
     parallel: int
     randomness: random.Random
 
@@ -67,7 +63,7 @@ class Cleanup:
         except ProviderUnavailableError as error:
             await self._record_failure(sandbox, error, report)
         else:
-            deleted = decide_deleted(sandbox, Cause.by(_CLEANUP, self.clock))
+            deleted = provider_model.decide_deleted(sandbox, Cause.by(_CLEANUP, self.clock))
             if (await self.store.apply([deleted]))[0]:
                 report.deleted += 1
                 self.metrics.cleanup.labels("deleted").inc()
@@ -76,7 +72,7 @@ class Cleanup:
         self, sandbox: Sandbox, error: ProviderUnavailableError, report: CleanupReport
     ) -> None:
         cause = Cause.by(_CLEANUP, self.clock).because(error.reason or error.message)
-        failed = decide_failed_deletion(
+        failed = provider_model.decide_failed_deletion(
             sandbox, self.policy, jitter=self.randomness.random(), cause=cause
         )
         if not (await self.store.apply([failed]))[0]:

@@ -3,14 +3,8 @@ I/O."""
 
 from dataclasses import dataclass, replace
 
+from sandyard.broker.pool import errors
 from sandyard.broker.pool.action_model import Action, decide_action
-from sandyard.broker.pool.errors import (
-    AllocationExpiredError,
-    InvalidLabMinutesError,
-    LeaseTooLongError,
-    ReplacementLimitError,
-    TransitionNotAllowedError,
-)
 from sandyard.broker.pool.model import Sandbox, Status, Tombstone, existing, owned_by, seconds_of
 from sandyard.kit.changes.transitions import Cause, Transition, changed, followed_by
 
@@ -30,7 +24,7 @@ class Extension:
 
 def lease_seconds(minutes: int, *, longest_sec: int) -> int:
     if minutes * 60 > longest_sec:
-        raise InvalidLabMinutesError(details={"longest_minutes": longest_sec // 60})
+        raise errors.InvalidLabMinutesError(details={"longest_minutes": longest_sec // 60})
     return minutes * 60
 
 
@@ -43,17 +37,17 @@ def decide_extension(
     if sandbox.replaced_by is not None:
         return None
     if sandbox.status is not Status.ALLOCATED:
-        raise TransitionNotAllowedError("extend", sandbox.status, [Status.ALLOCATED])
+        raise errors.TransitionNotAllowedError("extend", sandbox.status, [Status.ALLOCATED])
     keys = (sandbox.extension_keys or "").split()
     if extension.key in keys:
         return None
     lease, now = sandbox.lease, seconds_of(cause)
     if not lease.is_live(now):
-        raise AllocationExpiredError
+        raise errors.AllocationExpiredError
     end = lease.expires_at + extension.minutes * 60
     if end - lease.allocated_at > longest_sec:
         left = lease.allocated_at + longest_sec - lease.expires_at
-        raise LeaseTooLongError(possible_minutes=max(0, left // 60))
+        raise errors.LeaseTooLongError(possible_minutes=max(0, left // 60))
     remembered = " ".join([*keys, *([extension.key] if extension.key else [])][-_KEYS:]) or None
     after = replace(sandbox, ends_at=end, extension_keys=remembered, updated_at=now)
     return changed(sandbox, after, "lease.extended", cause)
@@ -118,9 +112,9 @@ def replaceable(row: Sandbox | Tombstone | None, track_id: str, now: int) -> San
     if sandbox.replaced_by is not None:
         return sandbox
     if sandbox.status is not Status.ALLOCATED:
-        raise TransitionNotAllowedError("replace", sandbox.status, [Status.ALLOCATED])
+        raise errors.TransitionNotAllowedError("replace", sandbox.status, [Status.ALLOCATED])
     if not sandbox.lease.is_live(now):
-        raise AllocationExpiredError
+        raise errors.AllocationExpiredError
     return sandbox
 
 
@@ -128,7 +122,7 @@ def check_replacements(old: Sandbox, wanted: Replacement, *, most: int, now: int
     """Raise ReplacementLimitError if the track has replaced the sandbox of this lease `most`
     times."""
     if wanted.is_counted and old.replacements >= most:
-        raise ReplacementLimitError(
+        raise errors.ReplacementLimitError(
             retry_after=max(1, old.lease.expires_at - now), details={"replacements": most}
         )
 

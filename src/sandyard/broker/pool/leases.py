@@ -5,12 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from sandyard.broker.metrics import BrokerMetrics, counting_failures
-from sandyard.broker.pool.errors import (
-    AllocationExpiredError,
-    NoSandboxesAvailableError,
-    NotSandboxOwnerError,
-    RowBusyError,
-)
+from sandyard.broker.pool import errors
 from sandyard.broker.pool.lease_model import (
     Extension,
     Replacement,
@@ -117,8 +112,8 @@ class Leases:
                 if check is not None and check.refused:
                     raise ProbeDeadlineError
                 await self.names.require(wanted.name_prefix, retry_after=_RETRY_AFTER)
-                raise NoSandboxesAvailableError(retry_after=_RETRY_AFTER)
-        raise RowBusyError
+                raise errors.NoSandboxesAvailableError(retry_after=_RETRY_AFTER)
+        raise errors.RowBusyError
 
     async def _swap(
         self, old: Sandbox, wanted: Replacement, check: CheckFree | None
@@ -156,7 +151,7 @@ class Leases:
                 return leased.result.lease
             if not lost or not (await self._is_same(old) and await self._is_same(free)):
                 return None
-        raise RowBusyError
+        raise errors.RowBusyError
 
     async def _lost(
         self, old: Sandbox, free: Sandbox, cause: Cause
@@ -199,7 +194,7 @@ class Leases:
         while isinstance(row, Sandbox) and row.replaced_by is not None:
             row = await self.store.find(row.replaced_by)
         if not isinstance(row, Sandbox) or row.status is not Status.ALLOCATED:
-            raise AllocationExpiredError
+            raise errors.AllocationExpiredError
         if row.allocated_to_track != track_id:
-            raise NotSandboxOwnerError
+            raise errors.NotSandboxOwnerError
         return row.lease

@@ -8,11 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Self
 
-from sandyard.broker.pool.errors import (
-    AllocationExpiredError,
-    NotSandboxOwnerError,
-    SandboxNotFoundError,
-)
+from sandyard.broker.pool import errors
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.frozen import fast_constructor, quick_replace
 from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, changed_fields
@@ -330,19 +326,19 @@ def decide_mark(
     now = seconds_of(cause)
     if isinstance(row, Tombstone):
         if not _owned_tombstone(row, track_id, now):
-            raise SandboxNotFoundError
+            raise errors.SandboxNotFoundError
         return None
     sandbox = owned_by(row, track_id)
     if sandbox.status is not Status.ALLOCATED:
         return None
     if sandbox.expires_at is None or now >= sandbox.expires_at:
-        raise AllocationExpiredError
+        raise errors.AllocationExpiredError
     return end_lease(sandbox, cause.because(RELEASED))
 
 
 def existing(row: Sandbox | Tombstone | None) -> Sandbox:
     if not isinstance(row, Sandbox):
-        raise SandboxNotFoundError
+        raise errors.SandboxNotFoundError
     return row
 
 
@@ -350,7 +346,7 @@ def owned_by(row: Sandbox | Tombstone | None, track_id: str) -> Sandbox:
     """The row, if `track_id` is its current or last owner."""
     row = existing(row)
     if row.allocated_to_track != track_id or row.status in UNUSED:
-        raise NotSandboxOwnerError
+        raise errors.NotSandboxOwnerError
     return row
 
 

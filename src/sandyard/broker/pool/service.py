@@ -8,13 +8,8 @@ from functools import partial
 from typing import Required, TypedDict, Unpack
 
 from sandyard.broker.metrics import BrokerMetrics, counting_failures
+from sandyard.broker.pool import errors
 from sandyard.broker.pool.action_model import Action, decide_action
-from sandyard.broker.pool.errors import (
-    LeaseNotFoundError,
-    NoSandboxesAvailableError,
-    SandboxNotFoundError,
-    TrackRateLimitedError,
-)
 from sandyard.broker.pool.lease_model import decide_hold, lease_seconds
 from sandyard.broker.pool.model import (
     DELETING,
@@ -133,7 +128,7 @@ class Broker:
             self.metrics.allocated["disconnected" if is_gone else "exhausted"].inc()
             retry_after = _RETRY_AFTER_EXHAUSTED if wait_sec is None else _RETRY_AFTER_WAITING
             await self.names.require(claim.name_prefix, retry_after=retry_after)
-            raise NoSandboxesAvailableError(retry_after=retry_after)
+            raise errors.NoSandboxesAvailableError(retry_after=retry_after)
         if self.check_claimed is not None:
             claimed = await self._checked(self.check_claimed, claimed, claim)
         self._count(claimed)
@@ -181,12 +176,12 @@ class Broker:
         wait = await count_call(track_id)
         if wait is not None:
             self.metrics.allocated["rate_limited"].inc()
-            raise TrackRateLimitedError(retry_after=wait)
+            raise errors.TrackRateLimitedError(retry_after=wait)
 
     async def _checked(self, check: CheckClaimed, claimed: Claimed, claim: Claim) -> Claimed:
         try:
             return await check(claimed, claim)
-        except NoSandboxesAvailableError:
+        except errors.NoSandboxesAvailableError:
             self.metrics.allocated["exhausted"].inc()
             raise
         except UnavailableError:
@@ -223,7 +218,7 @@ class Broker:
             for row in rows:
                 if row.idempotency_key == key and row.status in DELETING:
                     return Marked(row.sandbox_id, str(row.status), row.deletion_requested_at)
-        raise LeaseNotFoundError
+        raise errors.LeaseNotFoundError
 
     async def get_sandbox(self, *, track_id: str, sandbox_id: str) -> Sandbox:
         """The sandbox, for its current or last track."""
@@ -233,11 +228,11 @@ class Broker:
         self, sandbox_id: str, *, limit: int, cursor: str | None
     ) -> Page[LoggedEvent]:
         if not is_sandbox_id(sandbox_id):
-            raise SandboxNotFoundError
+            raise errors.SandboxNotFoundError
         query = EventQuery(subject=sandbox_id)
         page = await self.store.events.page(query, limit=limit, cursor=cursor)
         if not page.items and cursor is None and await self.assigner.find(sandbox_id) is None:
-            raise SandboxNotFoundError
+            raise errors.SandboxNotFoundError
         return page
 
     async def inspect_sandbox(self, sandbox_id: str) -> Sandbox:

@@ -1,13 +1,12 @@
 """All that happened to one track's sandboxes and tickets, also after their deletion."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 from sandyard.broker.pool.ports import PoolStore, SandboxFilter, pages_of
 from sandyard.kit.changes.event_kinds import matches
 from sandyard.kit.changes.events import EventQuery, LoggedEvent, actor
 from sandyard.kit.ids import first_event_id
-from sandyard.kit.paging import InvalidCursorError, Page, all_pages, decode_cursor, encode_cursor
+from sandyard.kit.paging import Page, all_pages, page_up_to, position_in
 
 _PAGE = 100
 
@@ -24,13 +23,11 @@ class TrackEvents:
 
     async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
         listing = f"track {self._track_id} {query}"
-        before = None if cursor is None else _event_id(decode_cursor(listing, cursor))
+        last = position_in(listing, cursor, str)
         found = [each for each in await self._all() if _matches(query, each)]
         found.sort(key=lambda each: each.event_id, reverse=True)
-        rest = [each for each in found if before is None or each.event_id < before]
-        if len(rest) <= limit:
-            return Page(rest, None)
-        return Page(rest[:limit], encode_cursor(listing, [rest[limit - 1].event_id]))
+        rest = [each for each in found if last is None or each.event_id < last[0]]
+        return page_up_to(limit, rest, listing, lambda logged: [logged.event_id])
 
     async def _all(self) -> list[LoggedEvent]:
         found: list[LoggedEvent] = []
@@ -70,11 +67,3 @@ def _matches(query: EventQuery, logged: LoggedEvent) -> bool:
         and (query.from_ms is None or written >= first_event_id(query.from_ms))
         and (query.to_ms is None or written < first_event_id(query.to_ms))
     )
-
-
-def _event_id(position: list[Any]) -> str:
-    match position:
-        case [str() as last]:
-            return last
-        case _:
-            raise InvalidCursorError

@@ -10,21 +10,8 @@ from sandyard.broker.pool.errors import RowBusyError
 from sandyard.broker.pool.model import Listed, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.provider_model import decide_discovery
+from sandyard.broker.provider import model
 from sandyard.broker.provider.errors import ProviderUnavailableError
-from sandyard.broker.provider.model import (
-    SETTLE_SEC,
-    Autoscaler,
-    AutoscalingPolicy,
-    decide_answered,
-    decide_asked,
-    decide_level,
-    decide_settled,
-    decide_stuck,
-    decide_sync,
-    lacking,
-    level_of,
-    to_create,
-)
 from sandyard.broker.provider.ports import Provider
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
@@ -50,7 +37,7 @@ class PoolAutoscaler:
     store: PoolStore
     provider: Provider
     clock: Clock
-    policy: AutoscalingPolicy
+    policy: model.AutoscalingPolicy
     lab_duration_hours: float
     assigner: SandboxAssigner
     name_prefix: str = "sandyard-"
@@ -66,12 +53,12 @@ class PoolAutoscaler:
         await self._adopt_lost(report)
         reservations = await self.store.open_reservations()
         now = int(self.clock.now())
-        needed = lacking(reservations, now=now, lookahead_sec=self.policy.lookahead_sec)
+        needed = model.lacking(reservations, now=now, lookahead_sec=self.policy.lookahead_sec)
         report.missing = max(0, self.policy.min_available + needed - report.available)
         total = sum(counts.values()) + report.adopted
         available = report.available + report.adopted
         autoscaler = await self._autoscaler()
-        wanted = to_create(
+        wanted = model.to_create(
             autoscaler, self.policy, available=available, total=total, lacking=needed, now=now
         )
         if wanted and self.provider.can_create:
@@ -83,9 +70,9 @@ class PoolAutoscaler:
 
     async def _report_level(self, available: int) -> None:
         is_new = await self._change(
-            lambda autoscaler, cause: decide_level(autoscaler, available, self.policy, cause)
+            lambda autoscaler, cause: model.decide_level(autoscaler, available, self.policy, cause)
         )
-        level = level_of(available, self.policy)
+        level = model.level_of(available, self.policy)
         if is_new and level != "ok":
             extra = {"action": "pool", "available": available, "pool_level": level}
             logger.warning("the pool runs low", extra=extra)
@@ -99,10 +86,12 @@ class PoolAutoscaler:
         by_name = {each.name: each for each in await self.provider.list_sandboxes()}
         found = [by_name[name] for name in autoscaler.names if name in by_name]
         report.adopted += await self._adopt(found)
-        is_settled = int(self.clock.now()) >= autoscaler.asked_at + SETTLE_SEC
+        is_settled = int(self.clock.now()) >= autoscaler.asked_at + model.SETTLE_SEC
         known = autoscaler.names if is_settled else [each.name for each in found]
         await self._change(
-            lambda autoscaler, cause: decide_settled(autoscaler or Autoscaler(), known, cause)
+            lambda autoscaler, cause: model.decide_settled(
+                autoscaler or model.Autoscaler(), known, cause
+            )
         )
 
     async def _adopt(self, listed: Sequence[Listed]) -> int:
@@ -113,7 +102,9 @@ class PoolAutoscaler:
 
     async def _create(self, wanted: int, report: PoolReport) -> None:
         names = [f"{self.name_prefix}{secrets.token_hex(6)}" for _ in range(wanted)]
-        if not await self._change(lambda autoscaler, cause: decide_asked(autoscaler, names, cause)):
+        if not await self._change(
+            lambda autoscaler, cause: model.decide_asked(autoscaler, names, cause)
+        ):
             return
         done: list[str] = []
         failure: str | None = None
@@ -130,15 +121,15 @@ class PoolAutoscaler:
                 extra={"action": "pool", "reason": failure},
             )
         await self._change(
-            lambda autoscaler, cause: decide_answered(
-                autoscaler or Autoscaler(), done, cause, failure=failure, policy=self.policy
+            lambda autoscaler, cause: model.decide_answered(
+                autoscaler or model.Autoscaler(), done, cause, failure=failure, policy=self.policy
             )
         )
 
     async def _report_stuck(self, missing: int) -> None:
         obstacle = self._obstacle()
         is_new = await self._change(
-            lambda autoscaler, cause: decide_stuck(autoscaler, missing, obstacle, cause)
+            lambda autoscaler, cause: model.decide_stuck(autoscaler, missing, obstacle, cause)
         )
         if is_new and missing:
             extra = {"action": "pool", "missing": missing, "reason": obstacle}
@@ -165,15 +156,16 @@ class PoolAutoscaler:
         return watched
 
     async def _note_sync(self, failure: str | None) -> None:
-        await self._change(lambda autoscaler, cause: decide_sync(autoscaler, failure, cause))
+        await self._change(lambda autoscaler, cause: model.decide_sync(autoscaler, failure, cause))
 
-    async def _autoscaler(self) -> Autoscaler:
-        return await self.store.find_autoscaler() or Autoscaler()
+    async def _autoscaler(self) -> model.Autoscaler:
+        return await self.store.find_autoscaler() or model.Autoscaler()
 
     async def _change(
-        self, decide: Callable[[Autoscaler | None, Cause], Transition[Autoscaler] | None]
+        self,
+        decide: Callable[[model.Autoscaler | None, Cause], Transition[model.Autoscaler] | None],
     ) -> bool:
-        async def decide_now() -> Transition[Autoscaler] | None:
+        async def decide_now() -> Transition[model.Autoscaler] | None:
             cause = Cause.by(actor("job", "pool"), self.clock)
             return decide(await self.store.find_autoscaler(), cause)
 

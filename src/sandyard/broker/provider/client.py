@@ -13,11 +13,7 @@ from purgatory import AsyncCircuitBreakerFactory
 from purgatory.domain.model import OpenedState
 
 from sandyard.broker.pool.model import Listed
-from sandyard.broker.provider.errors import (
-    CircuitOpenError,
-    CreationNotSupportedError,
-    ProviderUnavailableError,
-)
+from sandyard.broker.provider import errors
 from sandyard.broker.provider.ports import Provider
 from sandyard.kit.circuits import CircuitState, CircuitStore, StoredCircuits
 from sandyard.kit.observability.tracing import request_hooks
@@ -147,10 +143,10 @@ class HttpProvider(Provider):
                         raise
         except OpenedState as error:
             if last_fault is not None:  # a request was made, and its failure opened the circuit
-                raise ProviderUnavailableError(reason=str(last_fault)) from error
-            raise CircuitOpenError(retry_after=round(policy.circuit_timeout_sec)) from error
+                raise errors.ProviderUnavailableError(reason=str(last_fault)) from error
+            raise errors.CircuitOpenError(retry_after=round(policy.circuit_timeout_sec)) from error
         except _FaultError as error:
-            raise ProviderUnavailableError(reason=str(error)) from error
+            raise errors.ProviderUnavailableError(reason=str(error)) from error
         raise AssertionError("unreachable")
 
     async def _send(
@@ -233,7 +229,7 @@ class InfobloxProvider(HttpProvider):
 
     async def create_sandbox(self, name: str) -> Listed:
         """No such call is known."""
-        raise CreationNotSupportedError(details={"name": name})
+        raise errors.CreationNotSupportedError(details={"name": name})
 
     async def has_sandbox(self, external_id: str) -> bool:
         """Reads the list of all accounts, which is cached for a few seconds."""
@@ -251,8 +247,8 @@ DIALECTS: Mapping[str, type[HttpProvider]] = {
 }
 
 
-def _unusable(reason: str) -> ProviderUnavailableError:
-    return ProviderUnavailableError(reason=reason)
+def _unusable(reason: str) -> errors.ProviderUnavailableError:
+    return errors.ProviderUnavailableError(reason=reason)
 
 
 def _json(response: httpx.Response) -> Any:

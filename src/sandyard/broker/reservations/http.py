@@ -16,27 +16,20 @@ from sandyard.broker.http import (
     operator_routes,
     read_idempotency_key,
 )
-from sandyard.broker.reservations.model import (
-    MOST_SANDBOXES,
-    Booking,
-    Reservation,
-    ReservationStatus,
-)
+from sandyard.broker.reservations import model
 from sandyard.broker.reservations.service import Reservations
 from sandyard.kit.clock import Clock
 from sandyard.kit.http.schemas import (
     AS_JSON_HAS_IT,
     LATEST,
-    Cursor,
-    Limit,
     PageAnswer,
+    Paging,
     UnixSeconds,
     example,
     inline,
     strict_example,
 )
 from sandyard.kit.http.security import secured_by
-from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import NO_NUL
 
 _Id = Annotated[str, Path(description="The id from the response that created it")]
@@ -56,7 +49,7 @@ class ReservationBody(BaseModel):
         **{name: value for name, value in _EXAMPLE.items() if value is not None}
     )
 
-    count: Annotated[StrictInt, Field(ge=1, le=MOST_SANDBOXES), AS_JSON_HAS_IT] = Field(
+    count: Annotated[StrictInt, Field(ge=1, le=model.MOST_SANDBOXES), AS_JSON_HAS_IT] = Field(
         description="Number of sandboxes"
     )
     track_prefix: str | None = Field(
@@ -77,8 +70,8 @@ class ReservationBody(BaseModel):
     note: str = Field("", max_length=500, pattern=NO_NUL, description="For people")
 
     @property
-    def booking(self) -> Booking:
-        return Booking(
+    def booking(self) -> model.Booking:
+        return model.Booking(
             count=self.count,
             starts_at=self.from_,
             ends_at=self.to,
@@ -101,7 +94,7 @@ class ReservationAnswer(BaseModel):
     )
 
     reservation_id: str
-    status: Annotated[ReservationStatus, inline(ReservationStatus)] = Field(
+    status: Annotated[model.ReservationStatus, inline(model.ReservationStatus)] = Field(
         description="`pending`: it has begun, and some sandboxes are missing"
     )
     count: int
@@ -117,7 +110,7 @@ class ReservationAnswer(BaseModel):
     ended_at: int | None = Field(description="When the last unleased sandbox went back to the pool")
 
     @classmethod
-    def of(cls, reservation: Reservation, now: int) -> Self:
+    def of(cls, reservation: model.Reservation, now: int) -> Self:
         shown = {
             "status": reservation.status(now),
             "missing": reservation.missing,
@@ -164,6 +157,7 @@ def create_reservation_router(
 
     @routes.get("", "List reservations")
     async def list_reservations(
+        paging: Paging,
         from_: Annotated[
             int,
             Query(
@@ -176,12 +170,10 @@ def create_reservation_router(
         to: Annotated[
             int, Query(ge=0, le=LATEST, description="Only reservations that begin before this time")
         ] = LATEST,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> ReservationPage:
         """Reservations that overlap this time, ordered by their ends. Times are Unix seconds. Pass
         `next_cursor` back as `cursor` until it is null."""
-        page = await reservations.calendar(from_at=from_, to_at=to, limit=limit, cursor=cursor)
+        page = await reservations.calendar(from_at=from_, to_at=to, **paging)
         at = now()
         return ReservationPage.of(page, lambda each: ReservationAnswer.of(each, at))
 

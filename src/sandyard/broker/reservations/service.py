@@ -8,23 +8,8 @@ from sandyard.broker.pool.errors import RowBusyError
 from sandyard.broker.pool.model import OPERATOR, Status, decide_unreserved
 from sandyard.broker.pool.ports import PoolStore, SandboxFilter, pages_of
 from sandyard.broker.queue.assignment import SandboxAssigner
+from sandyard.broker.reservations import errors, model
 from sandyard.broker.reservations.cache import ReservationCache
-from sandyard.broker.reservations.errors import (
-    InvalidReservationError,
-    ReservationExistsError,
-    ReservationNotFoundError,
-)
-from sandyard.broker.reservations.model import (
-    OVER,
-    Booking,
-    Reservation,
-    decide_booked,
-    decide_cancelled,
-    decide_ended,
-    decide_reservation,
-    decide_short,
-    in_turn,
-)
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
@@ -61,8 +46,8 @@ class Reservations:
         self._make_id = EventIds()
 
     async def reserve(
-        self, booking: Booking, *, key: str | None = None, by: str = OPERATOR
-    ) -> tuple[Reservation, bool]:
+        self, booking: model.Booking, *, key: str | None = None, by: str = OPERATOR
+    ) -> tuple[model.Reservation, bool]:
         """The reservation, filled as far as possible if it has started, and whether it is new.
 
         A repeat with the same key returns the reservation of the first call. Raises
@@ -73,17 +58,17 @@ class Reservations:
             reservation_id = self._id(key, cause)
             if key and (earlier := await self.store.find_reservation(reservation_id)):
                 if not earlier.is_of(booking):
-                    raise ReservationExistsError
+                    raise errors.ReservationExistsError
                 return earlier, False
             calendar = await self.store.find_calendar()
-            made = decide_reservation(
+            made = model.decide_reservation(
                 booking,
                 reservation_id,
                 others=await self.store.open_reservations(),
                 capacity=await self._capacity(),
                 cause=cause,
             )
-            booked = decide_booked(calendar, made.result, cause)
+            booked = model.decide_booked(calendar, made.result, cause)
             if await self.store.apply_together(made, booked):
                 self.cache.forget()
                 return await self._fill(made.result), True
@@ -99,28 +84,28 @@ class Reservations:
         counts = (await self.store.counts()).by_status
         return max(sum(counts[each] for each in _USABLE), self.pool_max_total or 0)
 
-    async def get(self, reservation_id: str) -> Reservation:
+    async def get(self, reservation_id: str) -> model.Reservation:
         found = await self.store.find_reservation(reservation_id)
         if found is None:
-            raise ReservationNotFoundError
+            raise errors.ReservationNotFoundError
         return found
 
     async def calendar(
         self, *, from_at: int, to_at: int, limit: int, cursor: str | None
-    ) -> Page[Reservation]:
+    ) -> Page[model.Reservation]:
         """Reservations that overlap this time, ordered by their ends. Raises
         InvalidReservationError."""
         if to_at < from_at:
-            raise InvalidReservationError(details={"field": "to"})
+            raise errors.InvalidReservationError(details={"field": "to"})
         return await self.store.reservations(
             starts_before=to_at, ends_after=from_at, limit=limit, cursor=cursor
         )
 
-    async def cancel(self, reservation_id: str, *, by: str = OPERATOR) -> Reservation:
+    async def cancel(self, reservation_id: str, *, by: str = OPERATOR) -> model.Reservation:
         """End it now; sandboxes that are not leased go back. One that is over does not change."""
         async for _ in ConflictRetries():
             found = await self.get(reservation_id)
-            cancelled = decide_cancelled(found, Cause.by(by, self.clock))
+            cancelled = model.decide_cancelled(found, Cause.by(by, self.clock))
             if cancelled is None:
                 return found
             if await self.store.apply_together(cancelled):
@@ -130,7 +115,7 @@ class Reservations:
     async def maintain(self) -> ReservationReport:
         """Fill active reservations, in the order of their start, and end those that are over."""
         report = ReservationReport()
-        for each in in_turn(await self.store.open_reservations()):
+        for each in model.in_turn(await self.store.open_reservations()):
             if each.is_over(self._now()):
                 report.ended += await self._end(each) is not None
             elif each.is_active(self._now()):
@@ -140,7 +125,7 @@ class Reservations:
                     report.short += bool(after.missing)
         return report
 
-    async def _fill(self, reservation: Reservation) -> Reservation:
+    async def _fill(self, reservation: model.Reservation) -> model.Reservation:
         if not reservation.needs_more(self._now()):
             return reservation
         where = SandboxFilter(Status.AVAILABLE, name_prefix=reservation.name_prefix)
@@ -153,8 +138,8 @@ class Reservations:
                 return reservation
         return await self._report_short(reservation)
 
-    async def _report_short(self, reservation: Reservation) -> Reservation:
-        short = decide_short(reservation, Cause.by(actor("job", "reservations"), self.clock))
+    async def _report_short(self, reservation: model.Reservation) -> model.Reservation:
+        short = model.decide_short(reservation, Cause.by(actor("job", "reservations"), self.clock))
         if short is None or not await self.store.apply_together(short):
             return reservation
         logger.warning(
@@ -167,15 +152,17 @@ class Reservations:
         )
         return short.result
 
-    async def _end(self, reservation: Reservation) -> Reservation | None:
+    async def _end(self, reservation: model.Reservation) -> model.Reservation | None:
         """Unreserve its sandboxes, then record its end; None if another process is changing
         them."""
-        cause = Cause.by(actor("job", "reservations"), self.clock, reason=OVER)
+        cause = Cause.by(actor("job", "reservations"), self.clock, reason=model.OVER)
         async for _ in ConflictRetries():
             while rows := await self.store.reserved_for(reservation.reservation_id, limit=_PAGE):
                 if not any(await self.assigner.apply([decide_unreserved(r, cause) for r in rows])):
                     return None
-            ended = decide_ended(reservation, Cause.by(actor("job", "reservations"), self.clock))
+            ended = model.decide_ended(
+                reservation, Cause.by(actor("job", "reservations"), self.clock)
+            )
             if ended is None or await self.store.apply_together(ended):
                 return ended.result if ended else None
             fresh = await self.store.find_reservation(reservation.reservation_id)

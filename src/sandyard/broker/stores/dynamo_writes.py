@@ -4,15 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from sandyard.broker.pool.model import PoolTransition, Sandbox, Status, Tombstone
+from sandyard.broker.pool.stores import dynamo_items
 from sandyard.broker.pool.stores.dynamo_claims import new_write_id
-from sandyard.broker.pool.stores.dynamo_items import (
-    gone_key,
-    lease_item,
-    lease_key,
-    sandbox_item,
-    sandbox_key,
-    tombstone_item,
-)
 from sandyard.broker.stores.dynamo_entities import entity_actions
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.kit.changes.transitions import Transition
@@ -77,7 +70,7 @@ class DynamoWrites:
         self, sandbox: Sandbox, write_id: str, *, instead_of: str | None = None
     ) -> dict[str, Any]:
         """Create a lease where there is none, or replace that of another sandbox."""
-        item = lease_item(*_lease_key(sandbox), sandbox.lease) | {"write_id": write_id}
+        item = dynamo_items.lease_item(*_lease_key(sandbox), sandbox.lease) | {"write_id": write_id}
         if instead_of is None:
             return self._table.put_action(item, condition="attribute_not_exists(PK)")
         return self._table.put_action(
@@ -88,7 +81,7 @@ class DynamoWrites:
         """With a new write id: a claim that read the old end can no longer end the lease."""
         lease = sandbox.lease
         return self._table.update_action(
-            lease_key(*_lease_key(sandbox)),
+            dynamo_items.lease_key(*_lease_key(sandbox)),
             "SET expires_at = :end, #ttl = :ttl, write_id = :write_id",
             {
                 "end": lease.expires_at,
@@ -101,7 +94,7 @@ class DynamoWrites:
 
     def _end_lease(self, sandbox: Sandbox) -> dict[str, Any]:
         return self._table.delete_action(
-            lease_key(*_lease_key(sandbox)),
+            dynamo_items.lease_key(*_lease_key(sandbox)),
             condition="attribute_not_exists(PK) OR sandbox_id = :id",
             values={"id": sandbox.sandbox_id},
         )
@@ -110,14 +103,14 @@ class DynamoWrites:
         self, transition: PoolTransition, tombstone: Tombstone, write_id: str
     ) -> list[dict[str, Any]]:
         put = self._table.put_action(
-            tombstone_item(tombstone) | {"write_id": write_id},
+            dynamo_items.tombstone_item(tombstone) | {"write_id": write_id},
             condition=_NO_TOMBSTONE,
             values={"now": tombstone.deleted_at},
         )
         if transition.before is None:
             return [put]
         delete = self._table.delete_action(
-            sandbox_key(tombstone.sandbox_id),
+            dynamo_items.sandbox_key(tombstone.sandbox_id),
             condition="#sequence = :before",
             values={"before": transition.before.sequence},
         )
@@ -126,11 +119,11 @@ class DynamoWrites:
     def _add(self, sandbox: Sandbox, write_id: str) -> list[dict[str, Any]]:
         return [
             self._table.put_action(
-                sandbox_item(sandbox) | {"write_id": write_id},
+                dynamo_items.sandbox_item(sandbox) | {"write_id": write_id},
                 condition="attribute_not_exists(PK)",
             ),
             self._table.check_action(
-                gone_key(sandbox.sandbox_id),
+                dynamo_items.gone_key(sandbox.sandbox_id),
                 condition=_NO_TOMBSTONE,
                 values={"now": sandbox.created_at},
             ),

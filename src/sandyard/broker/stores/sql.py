@@ -24,35 +24,13 @@ from sandyard.broker.pool.model import (
     Tombstone,
 )
 from sandyard.broker.pool.ports import PoolCounts
+from sandyard.broker.pool.stores import sql_rows
 from sandyard.broker.pool.stores.sql_claim_batches import claim_batcher
 from sandyard.broker.pool.stores.sql_pages import SqlPages
-from sandyard.broker.pool.stores.sql_rows import (
-    EVENTS,
-    STATUS_COUNT_LINES,
-    apply_transitions,
-    chunks,
-    entry_of,
-    fold_status_counts,
-    lease_of,
-    sandbox_of,
-)
 from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 from sandyard.broker.queue.stores.sql import SqlQueue
 from sandyard.broker.reservations.stores.sql import SqlReservations
-from sandyard.broker.stores.tables import (
-    AUTOSCALERS,
-    BINDINGS,
-    CALENDARS,
-    CLIENTS,
-    DELETED,
-    RESERVATIONS,
-    SCHEMA,
-    TICKETS,
-    WEBHOOKS,
-    events,
-    sandboxes,
-    status_counts,
-)
+from sandyard.broker.stores import tables
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entity
@@ -60,25 +38,25 @@ from sandyard.kit.sql.events import SqlEventLog
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions, StaleTransitionError
 
-MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
+MIGRATIONS = Migrations(tables.SCHEMA, Path(__file__).parent / "migrations")
 
 _PAGE = 1000
 
 _OTHERS: list[EntityTable[Any]] = [
-    *(BINDINGS, TICKETS, WEBHOOKS, CLIENTS),
-    *(RESERVATIONS, CALENDARS, AUTOSCALERS),
+    *(tables.BINDINGS, tables.TICKETS, tables.WEBHOOKS, tables.CLIENTS),
+    *(tables.RESERVATIONS, tables.CALENDARS, tables.AUTOSCALERS),
 ]
 """The tables of all entities besides sandboxes."""
 
-_column = sandboxes.c
+_column = tables.sandboxes.c
 
 
 class SqlPoolStore(SqlPages, SqlQueue, SqlReservations):
     def __init__(self, database: Database) -> None:
         self._database = database
         subjects = [_column.sandbox_id, *(each.subject for each in _OTHERS)]
-        self.events = SqlEventLog(database, events, part=SCHEMA, subjects=subjects)
-        self._others = SqlTransitions(database, _OTHERS, EVENTS)
+        self.events = SqlEventLog(database, tables.events, part=tables.SCHEMA, subjects=subjects)
+        self._others = SqlTransitions(database, _OTHERS, sql_rows.EVENTS)
         self._schema_checked = False
         self._claims = claim_batcher(database)
 
@@ -89,24 +67,26 @@ class SqlPoolStore(SqlPages, SqlQueue, SqlReservations):
         return await self._claims.submit(claim)
 
     async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
-        rows = await self._rows(sa.select(sandboxes).where(_column.sandbox_id == sandbox_id))
-        return entry_of(rows[0]) if rows else None
+        rows = await self._rows(sa.select(tables.sandboxes).where(_column.sandbox_id == sandbox_id))
+        return sql_rows.entry_of(rows[0]) if rows else None
 
     async def find_lease(self, track_id: str, key: str) -> Lease | None:
-        statement = sa.select(sandboxes).where(
+        statement = sa.select(tables.sandboxes).where(
             _column.lease_track == track_id, _column.lease_key == key
         )
         rows = await self._rows(statement)
-        return lease_of(rows[0]) if rows else None
+        return sql_rows.lease_of(rows[0]) if rows else None
 
     async def apply(self, transitions: Sequence[PoolTransition]) -> Sequence[bool]:
         in_lock_order = sorted(
             range(len(transitions)), key=lambda index: _lock_order(transitions[index])
         )
         applied = [False] * len(transitions)
-        for chunk in chunks(in_lock_order):
+        for chunk in sql_rows.chunks(in_lock_order):
             chosen = [transitions[index] for index in chunk]
-            outcomes = await self._database.write(partial(apply_transitions, transitions=chosen))
+            outcomes = await self._database.write(
+                partial(sql_rows.apply_transitions, transitions=chosen)
+            )
             for index, outcome in zip(chunk, outcomes, strict=True):
                 applied[index] = outcome
         return applied
@@ -121,13 +101,13 @@ class SqlPoolStore(SqlPages, SqlQueue, SqlReservations):
     def _write(self, connection: sa.Connection, transitions: Sequence[Transition[Any]]) -> None:
         rows = [each for each in transitions if _is_of_sandbox(each)]
         self._others.write(connection, [each for each in transitions if not _is_of_sandbox(each)])
-        if not all(apply_transitions(connection, rows)):
+        if not all(sql_rows.apply_transitions(connection, rows)):
             raise StaleTransitionError
 
     async def confirm_listed(self, sandbox_ids: Sequence[str], *, now: int) -> None:
-        for chunk in chunks(sandbox_ids):
+        for chunk in sql_rows.chunks(sandbox_ids):
             await self._execute(
-                sandboxes.update()
+                tables.sandboxes.update()
                 .where(
                     _column.sandbox_id.in_(chunk),
                     sa.func.coalesce(_column.status, "").in_(UNUSED),  # avoids its index
@@ -136,19 +116,19 @@ class SqlPoolStore(SqlPages, SqlQueue, SqlReservations):
             )
 
     async def renew_tombstones(self, sandbox_ids: Sequence[str], *, kept_until: int) -> None:
-        for chunk in chunks(sandbox_ids):
+        for chunk in sql_rows.chunks(sandbox_ids):
             await self._execute(
-                sandboxes.update()
+                tables.sandboxes.update()
                 .where(_column.sandbox_id.in_(chunk), _column.kept_until.is_not(None))
                 .values(kept_until=kept_until)
             )
 
     async def drop_tombstones(self, *, now: int) -> None:
-        await self._execute(sandboxes.delete().where(_column.kept_until <= now))
+        await self._execute(tables.sandboxes.delete().where(_column.kept_until <= now))
 
     async def tombstoned(self, sandbox_ids: Sequence[str]) -> set[str]:
         found: set[str] = set()
-        for chunk in chunks(sandbox_ids):
+        for chunk in sql_rows.chunks(sandbox_ids):
             statement = sa.select(_column.sandbox_id).where(
                 _column.sandbox_id.in_(chunk), _column.kept_until.is_not(None)
             )
@@ -157,22 +137,22 @@ class SqlPoolStore(SqlPages, SqlQueue, SqlReservations):
 
     async def everything(self) -> AsyncIterator[Sequence[Sandbox]]:
         async for rows in self._all_rows():
-            yield [sandbox_of(row) for row in rows if row.status != DELETED]
+            yield [sql_rows.sandbox_of(row) for row in rows if row.status != tables.DELETED]
 
     async def audit(self) -> AsyncIterator[Sequence[Sandbox | HeldLease | Tombstone]]:
         async for rows in self._all_rows():
             leases = [
-                HeldLease(row.allocated_to_track, row.idempotency_key, lease_of(row))
+                HeldLease(row.allocated_to_track, row.idempotency_key, sql_rows.lease_of(row))
                 for row in rows
                 if row.status == Status.ALLOCATED
             ]
-            yield [*map(entry_of, rows), *leases]
+            yield [*map(sql_rows.entry_of, rows), *leases]
 
     async def _all_rows(self) -> AsyncIterator[Sequence[Any]]:
         last = ""
         while True:
             statement = (
-                sa.select(sandboxes)
+                sa.select(tables.sandboxes)
                 .where(_column.sandbox_id > last)
                 .order_by(_column.sandbox_id)
                 .limit(_PAGE)
@@ -192,28 +172,32 @@ class SqlPoolStore(SqlPages, SqlQueue, SqlReservations):
     async def _due(
         self, moment: sa.Column[int], until: int, size: int
     ) -> AsyncIterator[Sequence[Sandbox]]:
-        due = sa.select(sandboxes).where(moment <= until).order_by(moment, _column.sandbox_id)
+        due = (
+            sa.select(tables.sandboxes).where(moment <= until).order_by(moment, _column.sandbox_id)
+        )
         statement = due
         while rows := await self._rows(statement.limit(size)):
-            yield [sandbox_of(row) for row in rows]
+            yield [sql_rows.sandbox_of(row) for row in rows]
             last = sa.tuple_(getattr(rows[-1], moment.name), rows[-1].sandbox_id)
             statement = due.where(sa.tuple_(moment, _column.sandbox_id) > last)
 
     async def counts(self) -> PoolCounts:
         statement = sa.select(
-            status_counts.c.status, sa.func.sum(status_counts.c.change), sa.func.count()
-        ).group_by(status_counts.c.status)
+            tables.status_counts.c.status,
+            sa.func.sum(tables.status_counts.c.change),
+            sa.func.count(),
+        ).group_by(tables.status_counts.c.status)
         rows = await self._rows(statement)
-        if sum(lines for _, _, lines in rows) > STATUS_COUNT_LINES:
-            await self._database.write(fold_status_counts)
+        if sum(lines for _, _, lines in rows) > sql_rows.STATUS_COUNT_LINES:
+            await self._database.write(sql_rows.fold_status_counts)
         sums = {status: int(total) for status, total, _ in rows}
         return PoolCounts({status: sums.get(status, 0) for status in Status}, counted_at=None)
 
     async def find_autoscaler(self) -> Autoscaler | None:
-        return await find_entity(self._database, AUTOSCALERS)
+        return await find_entity(self._database, tables.AUTOSCALERS)
 
     async def find_provider(self) -> ProviderBinding | None:
-        return await find_entity(self._database, BINDINGS)
+        return await find_entity(self._database, tables.BINDINGS)
 
     async def check(self) -> None:
         await self._database.check()

@@ -14,17 +14,8 @@ from typing import Any
 
 from sandyard import __version__
 from sandyard.bootstrap.registry import PARTS
+from sandyard.entrypoints.backup import contents
 from sandyard.entrypoints.backup.archive import ArchiveWriter, Manifest, check_archive, writing
-from sandyard.entrypoints.backup.contents import (
-    MAILS,
-    RECORDS,
-    RUNS,
-    SECRETS,
-    STORE,
-    has_secrets,
-    link_all,
-    linked_files,
-)
 from sandyard.entrypoints.backup.databases import copy_database, reading_together, schema_version
 from sandyard.entrypoints.backup.errors import BackupError
 from sandyard.runtime.records.run_folder import remove_folder, sync_folder
@@ -118,15 +109,17 @@ def _folder_beside(file: Path) -> Iterator[Path]:
 
 
 def _write(source: Source, draft: Path, links: Path, folder: Path, counting: Counting) -> None:
-    names = (*RECORDS, *RUNS, *(SECRETS if source.with_secrets else ()))
+    names = (*contents.RECORDS, *contents.RUNS, *(contents.SECRETS if source.with_secrets else ()))
 
     def link() -> None:
-        link_all(source.data_dir, names, links)
+        contents.link_all(source.data_dir, names, links)
 
     with reading_together(source.databases, while_locked=link) as databases:
         if source.with_secrets:
-            link_all(source.data_dir, MAILS, links)  # immutable, so no lock is needed
-        files = linked_files(links)
+            contents.link_all(
+                source.data_dir, contents.MAILS, links
+            )  # immutable, so no lock is needed
+        files = contents.linked_files(links)
         to_read = (*source.databases, *source.databases, *(path for _, path in files))
         total = sum(path.stat().st_size for path in to_read)  # databases are copied first
         with counting("back up", total) as on_progress, writing(draft, on_progress) as archive:
@@ -149,7 +142,7 @@ def _add_database(archive: ArchiveWriter, database: sqlite3.Connection, copy: Pa
 
 
 def _about(source: Source, schemas: dict[str, str | None], names: list[str]) -> dict[str, Any]:
-    node, store = source.data_dir / "node", source.data_dir / STORE
+    node, store = source.data_dir / "node", source.data_dir / contents.STORE
     return {
         "version": __version__,
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -157,7 +150,7 @@ def _about(source: Source, schemas: dict[str, str | None], names: list[str]) -> 
         "store": store.read_text() if store.exists() else None,
         "schemas": schemas,
         "elsewhere": source.elsewhere,
-        "has_secrets": has_secrets(names),
+        "has_secrets": contents.has_secrets(names),
     }
 
 

@@ -43,6 +43,7 @@ class _Commands(click.Group):
         "sandbox": "sandboxes.sandbox",
         "device": "telemetry.device",
         "usage": "accounts.usage",
+        "mcp": "accounts.mcp",
         "completion": "completion",
         "pool": "broker.pool",
         "clients": "broker.clients",

@@ -1,4 +1,4 @@
-"""The applications beside the API: the console, E2B's API and the gateway."""
+"""The applications beside the API: the console, E2B's API, MCP and the gateway."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -11,8 +11,9 @@ from sandyard.bootstrap.other_logs import MainProcess
 from sandyard.console.paths import is_for_console
 from sandyard.e2b_api.hosts import E2bHosts
 from sandyard.entrypoints.http.gateway_errors import GatewayErrors, names_host_below
-from sandyard.entrypoints.http.middleware import CONSOLE, E2B, GATEWAY, HostedApp
+from sandyard.entrypoints.http.middleware import CONSOLE, E2B, GATEWAY, MCP, HostedApp
 from sandyard.kit.http.on_demand import OnDemandApp
+from sandyard.mcp.paths import is_for_mcp
 from sandyard.settings import Settings
 from sandyard.wiring.part import Part
 from sandyard.wiring.spec import lazy
@@ -56,9 +57,12 @@ class HostedApps:
         options = {"hosts": self._e2b_hosts, "ports": self._gateway}
         e2b = self._added(OnDemandApp(partial(build, self._settings, self._parts, **options)))
         gateway = self._added(self._gateway)
+        build = lazy("sandyard.bootstrap.mcp:build_mcp")
+        mcp = OnDemandApp(partial(build, self._settings, api, e2b, main=self._main))
         return (
             HostedApp(self._e2b_hosts.accepts, e2b, E2B),
             HostedApp(self._is_for_sandbox, GatewayErrors(gateway), GATEWAY),
+            HostedApp(is_for_mcp, mcp, MCP),
             console,
         )
 

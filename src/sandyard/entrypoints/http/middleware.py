@@ -208,6 +208,7 @@ class _Template:
 GATEWAY = _Template("gateway")
 """The route of all requests to sandboxes, whose paths are their own."""
 E2B = _Template("e2b")
+MCP = _Template("mcp")
 TENANTS = _Template("tenants")
 """The route of requests for the tenants' process while it does not run."""
 CONSOLE = _Template("console")

@@ -20,19 +20,10 @@ from sandyard.entrypoints.http.api import create_app, entry_of, own_requests, pr
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.entrypoints.http.operations import find_troubles, metrics_response
 from sandyard.entrypoints.http.other_parts import OtherParts
+from sandyard.entrypoints.server import lifecycle
 from sandyard.entrypoints.server.bulkhead.keeper import Keeper
 from sandyard.entrypoints.server.bulkhead.tenants import Bulkhead, TenantsProcess
 from sandyard.entrypoints.server.connections import ConnectionLimits, ConnectionPolicy
-from sandyard.entrypoints.server.lifecycle import (
-    beside,
-    finish_requests,
-    freeze_heap,
-    in_background,
-    start_jobs,
-    start_parts,
-    stop_signal,
-    warn_of_missing,
-)
 from sandyard.entrypoints.server.listeners import Listener, is_loopback
 from sandyard.entrypoints.server.loop_watch import LoopWatch
 from sandyard.entrypoints.server.options import ServeOptions
@@ -57,12 +48,12 @@ _READY_CHECK_SEC = 2.0
 async def serve_main(settings: Settings, options: ServeOptions, keeper: Keeper | None) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code. Without a keeper there is no other
     process, and this one serves all parts."""
-    stopping = stop_signal()
+    stopping = lifecycle.stop_signal()
     tenants = None if keeper is None else TenantsProcess(keeper, on_end=stopping.set)
     async with AsyncExitStack() as stack:
         main = _Main(settings, options, stack, stopping, tenants)
         await main.open()
-        async with beside(main.finish_start(), stopping):
+        async with lifecycle.beside(main.finish_start(), stopping):
             await main.drain()
     return 0 if tenants is None else tenants.exit_code
 
@@ -90,7 +81,7 @@ class _Main:
         running = RunningParts(settings, options.data_dir, self._registry, closing)
         if self.tenants is not None:
             stack.push_async_callback(self.tenants.stop)
-        await start_parts(running, settings, options, self._own)
+        await lifecycle.start_parts(running, settings, options, self._own)
         self._parts = running.parts
         self._app = create_app(
             settings,
@@ -109,14 +100,16 @@ class _Main:
             tls=tls,
         )
         limits = _connection_limits(server, options.port, self._in_flight.websockets)
-        in_background(stack, limits.enforce_forever)
-        in_background(stack, LoopWatch(self._registry, process="main").watch_forever)
+        lifecycle.in_background(stack, limits.enforce_forever)
+        lifecycle.in_background(stack, LoopWatch(self._registry, process="main").watch_forever)
         self._renew(None if tls is None else listener)
         if server.metrics_port is not None:  # workers share it, as they share the other
             metrics = _metrics_app(self._parts, self._registry, self._others)
             await _listen(stack, metrics, options.host, server.metrics_port)
         if options.worker_of is not None:
-            in_background(stack, partial(_stop_with_parent, options.worker_of, self.stopping))
+            lifecycle.in_background(
+                stack, partial(_stop_with_parent, options.worker_of, self.stopping)
+            )
 
     def _with_tenants(self, own: ASGIApp) -> ASGIApp:
         tenants = self.tenants
@@ -135,17 +128,17 @@ class _Main:
             reload_certificate=None if listener is None else listener.reload_certificate,
             tell_others=None if tenants is None else tenants.hang_up,
         )
-        in_background(self.stack, renewal.renew_forever)
+        lifecycle.in_background(self.stack, renewal.renew_forever)
 
     async def finish_start(self) -> None:
         """The rest of the start, after the server responds."""
-        schedule = start_jobs(self.stack, self._parts)
+        schedule = lifecycle.start_jobs(self.stack, self._parts)
         is_announced = True
         if self.options.worker_of is None:
-            await asyncio.to_thread(warn_of_missing, self.settings, self._own)
+            await asyncio.to_thread(lifecycle.warn_of_missing, self.settings, self._own)
             is_announced = await self._welcome(schedule)
         await prepare_on_demand(self._app)
-        freeze_heap()
+        lifecycle.freeze_heap()
         while not is_announced:
             await asyncio.sleep(_READY_CHECK_SEC)
             if is_announced := not await find_troubles(self._parts, self._others):
@@ -185,7 +178,7 @@ class _Main:
         logger.info("stopping", extra={"in_flight": self._in_flight.count})
         drain_sec = self.settings.server.drain_sec
         await asyncio.sleep(drain_sec)
-        await finish_requests(self._in_flight, _FINISH_REQUESTS_SEC - min(drain_sec, 5))
+        await lifecycle.finish_requests(self._in_flight, _FINISH_REQUESTS_SEC - min(drain_sec, 5))
 
 
 def _connection_limits(

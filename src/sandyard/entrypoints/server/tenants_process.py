@@ -11,18 +11,10 @@ from sandyard.bootstrap.other_logs import MainProcess, OtherLog, other_logs
 from sandyard.bootstrap.registry import selected_parts, tenant_parts
 from sandyard.entrypoints.http.api import create_app, entry_of, prepare_on_demand
 from sandyard.entrypoints.http.middleware import InFlight
+from sandyard.entrypoints.server import lifecycle
 from sandyard.entrypoints.server.bulkhead.calls import Answerer, Caller
 from sandyard.entrypoints.server.bulkhead.channel import DRAIN, ENDED, HANG_UP, STOP, UP, Channel
 from sandyard.entrypoints.server.connections import raise_descriptor_limit
-from sandyard.entrypoints.server.lifecycle import (
-    beside,
-    finish_requests,
-    freeze_heap,
-    in_background,
-    start_jobs,
-    start_parts,
-    warn_of_missing,
-)
 from sandyard.entrypoints.server.loop_watch import LoopWatch
 from sandyard.entrypoints.server.options import ServeOptions
 from sandyard.entrypoints.server.otlp import open_tracing
@@ -51,8 +43,8 @@ async def _serve(
         tenants = _Tenants(settings, options, stack, Channel(end))
         await tenants.open()
         note_up()
-        async with beside(tenants.finish_start(), tenants.stopping):
-            await finish_requests(tenants.in_flight, _FINISH_REQUESTS_SEC)
+        async with lifecycle.beside(tenants.finish_start(), tenants.stopping):
+            await lifecycle.finish_requests(tenants.in_flight, _FINISH_REQUESTS_SEC)
 
 
 class _Tenants:
@@ -75,7 +67,7 @@ class _Tenants:
         traced = await open_tracing(stack, settings.otel)
         closing = await stack.enter_async_context(AsyncExitStack())  # after their callers
         running = RunningParts(settings, self._options.data_dir, self._registry, closing)
-        await start_parts(running, settings, self._options, self._specs)
+        await lifecycle.start_parts(running, settings, self._options, self._specs)
         self._parts = running.parts
         self._app = create_app(
             settings,
@@ -90,8 +82,8 @@ class _Tenants:
             registry=self._registry,
             stop_serving=lambda: None,
         )
-        in_background(stack, self._renewal.renew_forever)
-        in_background(stack, LoopWatch(self._registry, process="tenants").watch_forever)
+        lifecycle.in_background(stack, self._renewal.renew_forever)
+        lifecycle.in_background(stack, LoopWatch(self._registry, process="tenants").watch_forever)
         entry = entry_of(self._app)
         answerer = Answerer(entry if traced is None else traced.app(entry), inner=entry.call_inside)
         self._channel.listen(on_call=answerer.accept, on_word=self._obey)
@@ -118,11 +110,11 @@ class _Tenants:
 
     async def finish_start(self) -> None:
         """The rest of the start, after it responds."""
-        start_jobs(self._stack, self._parts)
+        lifecycle.start_jobs(self._stack, self._parts)
         if self._options.worker_of is None:
-            await asyncio.to_thread(warn_of_missing, self._settings, self._specs)
+            await asyncio.to_thread(lifecycle.warn_of_missing, self._settings, self._specs)
         await prepare_on_demand(self._app)
-        freeze_heap()
+        lifecycle.freeze_heap()
 
 
 def _leave_signals_to_main() -> None:

@@ -14,16 +14,12 @@ from pathlib import Path
 from types import FrameType
 
 from sandyard.bootstrap.registry import embedded_parts, selected_parts
+from sandyard.entrypoints.server import serve
 from sandyard.entrypoints.server.data_dir import require_writable, with_secrets
 from sandyard.entrypoints.server.lifecycle import warn_of_missing
 from sandyard.entrypoints.server.options import ServeOptions
 from sandyard.entrypoints.server.previous_engines import require_data_here
 from sandyard.entrypoints.server.renewal import Terminal
-from sandyard.entrypoints.server.serve import (
-    require_free_ports,
-    warn_of_close_variables,
-    with_addresses,
-)
 from sandyard.kit.errors import UnavailableError
 from sandyard.settings import Settings, SettingsError
 
@@ -41,11 +37,11 @@ def run_workers(settings: Settings, options: ServeOptions, count: int) -> None:
     if any(reasons):
         raise SettingsError("\n".join(filter(None, reasons)))
     require_writable(options.data_dir)
-    with_addresses(with_secrets(settings, options.data_dir), options)
+    serve.with_addresses(with_secrets(settings, options.data_dir), options)
     asyncio.run(require_data_here(settings, options.data_dir, start_empty=options.start_empty))
     asyncio.run(_check_settings(settings, options.data_dir))
-    warn_of_close_variables()
-    require_free_ports(settings, options)
+    serve.warn_of_close_variables()
+    serve.require_free_ports(settings, options)
     warn_of_missing(settings, selected_parts(settings))
     _keep_workers(options, count)
 

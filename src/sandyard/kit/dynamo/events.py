@@ -26,7 +26,7 @@ from sandyard.kit.dynamo.event_items import (
 )
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import first_event_id
-from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.paging import Page, encode_cursor, position_in
 from sandyard.kit.wired import wired
 
 _LEAST_READ = 100
@@ -55,7 +55,9 @@ class DynamoEventLog:
     async def page(self, query: EventQuery, *, limit: int, cursor: str | None) -> Page[LoggedEvent]:
         """May return a short or empty page where few of many events match; the cursor continues."""
         listing = f"events {self.part} {query}"
-        position = None if cursor is None else _position(query, decode_cursor(listing, cursor))
+        # A subject's events are ordered by sequence, all others by id.
+        last = position_in(listing, cursor, str if query.subject is None else int)
+        position = None if last is None else last[0]
         found: list[Item]
         rest: int | str | None
         if query.subject is not None:
@@ -280,17 +282,6 @@ class DynamoEventLog:
 
     def _logged(self, item: Item) -> LoggedEvent:
         return LoggedEvent(item["event_id"], self.part, Event.of_stored(item))
-
-
-def _position(query: EventQuery, position: list[Any]) -> Any:
-    """A subject's events are ordered by sequence, all others by id."""
-    match position:
-        case [int() as sequence] if query.subject is not None:
-            return sequence
-        case [str() as event_id] if query.subject is None:
-            return event_id
-        case _:
-            raise InvalidCursorError
 
 
 def _before(query: EventQuery, position: str | None) -> str:

@@ -8,19 +8,13 @@ from typing import Any, NoReturn, Self
 
 from starlette.types import Scope
 
-from sandyard.kit.errors import (
-    ForbiddenError,
-    NotFoundError,
-    SandyardError,
-    UnauthorizedError,
-    UnavailableError,
-)
+from sandyard.kit import errors
 
 CHECK_EVERY_SEC = 4.0
 """Access ends within five seconds."""
 Check = Callable[[], Awaitable[Any]]
 _STATE = "access_watch"
-_REFUSALS = (UnauthorizedError, ForbiddenError, NotFoundError)
+_REFUSALS = (errors.UnauthorizedError, errors.ForbiddenError, errors.NotFoundError)
 
 
 async def until_refused(check: Check) -> NoReturn:
@@ -28,7 +22,7 @@ async def until_refused(check: Check) -> NoReturn:
     access stays as it was."""
     while True:
         await asyncio.sleep(CHECK_EVERY_SEC)
-        with suppress(UnavailableError):
+        with suppress(errors.UnavailableError):
             await check()
 
 
@@ -41,7 +35,7 @@ class AccessWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._checks: asyncio.Task[None] | None = None
         self._serving: asyncio.Task[Any] | None = None
-        self.refusal: SandyardError | None = None
+        self.refusal: errors.SandyardError | None = None
 
     def begin(self, check: Check) -> None:
         """Access was granted just now. The first check starts by a timer, so that short requests
@@ -59,7 +53,7 @@ class AccessWatch:
 
     async def _repeat(self, check: Check) -> None:
         try:
-            with suppress(UnavailableError):
+            with suppress(errors.UnavailableError):
                 await check()
             await until_refused(check)
         except _REFUSALS as error:

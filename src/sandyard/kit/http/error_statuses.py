@@ -6,38 +6,23 @@ speaks another protocol, such as E2B's, derives its own table from this one.
 
 from collections.abc import Mapping
 
-from sandyard.kit.errors import (
-    BadGatewayError,
-    BodyTooLargeError,
-    ConflictError,
-    ExhaustedError,
-    ForbiddenError,
-    GatewayTimeoutError,
-    InvalidError,
-    MethodNotAllowedError,
-    NotFoundError,
-    RangeNotSatisfiableError,
-    RateLimitedError,
-    SandyardError,
-    UnauthorizedError,
-    UnavailableError,
-)
+from sandyard.kit import errors
 
-STATUS: Mapping[type[SandyardError], int] = {
-    InvalidError: 400,
-    UnauthorizedError: 401,
-    ForbiddenError: 403,
-    NotFoundError: 404,
-    MethodNotAllowedError: 405,
-    ConflictError: 409,
-    ExhaustedError: 409,
-    BodyTooLargeError: 413,
-    RangeNotSatisfiableError: 416,
-    RateLimitedError: 429,
-    SandyardError: 500,
-    BadGatewayError: 502,
-    UnavailableError: 503,
-    GatewayTimeoutError: 504,
+STATUS: Mapping[type[errors.SandyardError], int] = {
+    errors.InvalidError: 400,
+    errors.UnauthorizedError: 401,
+    errors.ForbiddenError: 403,
+    errors.NotFoundError: 404,
+    errors.MethodNotAllowedError: 405,
+    errors.ConflictError: 409,
+    errors.ExhaustedError: 409,
+    errors.BodyTooLargeError: 413,
+    errors.RangeNotSatisfiableError: 416,
+    errors.RateLimitedError: 429,
+    errors.SandyardError: 500,
+    errors.BadGatewayError: 502,
+    errors.UnavailableError: 503,
+    errors.GatewayTimeoutError: 504,
 }
 
 MEANINGS: Mapping[int, str] = {
@@ -55,5 +40,7 @@ MEANINGS: Mapping[int, str] = {
 }
 
 
-def status_of(error: SandyardError, statuses: Mapping[type[SandyardError], int] = STATUS) -> int:
+def status_of(
+    error: errors.SandyardError, statuses: Mapping[type[errors.SandyardError], int] = STATUS
+) -> int:
     return next(statuses[kind] for kind in type(error).__mro__ if kind in statuses)

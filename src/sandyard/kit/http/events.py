@@ -10,8 +10,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
 
 from sandyard.kit.changes.event_kinds import require_known_kinds
 from sandyard.kit.changes.events import Effect, EventListing, EventLog, EventQuery, LoggedEvent
-from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import PageAnswer, PageRequest, Paging, example
 from sandyard.kit.patterns import pattern
 
 _TEXT = pattern(
@@ -98,36 +97,29 @@ class EventFilter:
 
     def __init__(
         self,
+        paging: Paging,
         subject: _Subject = None,
         kind: _Kind = None,
         actor: _Actor = None,
         from_: _From = None,
         to: _To = None,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> None:
         require_known_kinds([] if kind is None else [kind])
         from_ms, to_ms = (None if at is None else _milliseconds(at) for at in (from_, to))
         self._query = EventQuery(subject, kind, actor, from_ms=from_ms, to_ms=to_ms)
-        self._limit = limit
-        self._cursor = cursor
+        self._paging = paging
 
     async def page(self, log: EventListing, *, account_id: str | None = None) -> EventPage:
         query = replace(self._query, account_id=account_id)
-        page = await log.page(query, limit=self._limit, cursor=self._cursor)
+        page = await log.page(query, **self._paging)
         return EventPage.of(page, EventAnswer.of)
 
 
 async def history_of(
-    log: EventLog,
-    subject: str,
-    *,
-    limit: int,
-    cursor: str | None,
-    account_id: str | None = None,
+    log: EventLog, subject: str, paging: PageRequest, *, account_id: str | None = None
 ) -> EventPage:
     query = EventQuery(subject=subject, account_id=account_id)
-    return EventPage.of(await log.page(query, limit=limit, cursor=cursor), EventAnswer.of)
+    return EventPage.of(await log.page(query, **paging), EventAnswer.of)
 
 
 def _milliseconds(at: datetime) -> int:

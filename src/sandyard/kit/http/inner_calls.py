@@ -1,29 +1,46 @@
-"""Calls of an ASGI application from inside the server, without a client's request."""
+"""Calls of an ASGI application from inside the server."""
 
 import asyncio
+from dataclasses import dataclass
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Scope
 
 from sandyard.kit import ids
 
 INNER = "sandyard.inner"
-"""The key in the scope of such a call."""
+"""The key in the scope of a call that no client has made."""
 
 
-async def get(app: ASGIApp, path: str) -> tuple[int, bytes]:
-    status, body = 0, bytearray()
-    messages: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+@dataclass(frozen=True, slots=True)
+class InnerResponse:
+    status: int
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+async def exchange(app: ASGIApp, scope: Scope, body: bytes = b"") -> InnerResponse:
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    begun: Message = {"status": 0, "headers": []}
+    pieces: list[bytes] = []
 
     async def receive() -> Message:
         return messages.pop() if messages else await asyncio.Future()
 
     async def send(message: Message) -> None:
-        nonlocal status, body
-        status = message.get("status", status)
-        body += message.get("body", b"")
+        if message["type"] == "http.response.start":
+            begun.update(message)
+        else:
+            pieces.append(message.get("body", b""))
 
-    await app(_scope(path), receive, send)
-    return status, bytes(body)
+    await app(scope, receive, send)
+    return InnerResponse(begun["status"], list(begun["headers"]), b"".join(pieces))
+
+
+async def get(app: ASGIApp, path: str) -> tuple[int, bytes]:
+    """By no client's request."""
+    found = await exchange(app, _scope(path))
+    return found.status, found.body
 
 
 def _scope(path: str) -> Scope:
@@ -43,3 +60,23 @@ def _scope(path: str) -> Scope:
         INNER: True,
         "state": {"request_id": ids.request_id(), "status": 0},
     }
+
+
+def scope_within(outer: Scope, method: str, path: str, **changed: Any) -> Scope:
+    """Of a call that a client's request needs, with its address and request id."""
+    return {
+        **outer,
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "state": {**outer["state"], "status": 0, "log": {}},
+        **changed,
+    }
+
+
+def origin_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """Headers with the origin of a request, for limits by address."""
+    names = {b"host", b"user-agent", b"x-forwarded-for"}
+    return [header for header in scope["headers"] if header[0] in names]

@@ -2,6 +2,7 @@
 middleware serves."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import partialmethod
 from typing import Any, Protocol, TypeVar, cast
 
 from fastapi import APIRouter
@@ -117,21 +118,6 @@ class GuardedRoutes:
         self._security = security
         self._statuses = statuses
 
-    def get(self, path: str, summary: str, *statuses: int, **options: Any) -> Adding:
-        return self._adding("GET", path, summary, *statuses, **options)
-
-    def post(self, path: str, summary: str, *statuses: int, **options: Any) -> Adding:
-        return self._adding("POST", path, summary, *statuses, **options)
-
-    def put(self, path: str, summary: str, *statuses: int, **options: Any) -> Adding:
-        return self._adding("PUT", path, summary, *statuses, **options)
-
-    def patch(self, path: str, summary: str, *statuses: int, **options: Any) -> Adding:
-        return self._adding("PATCH", path, summary, *statuses, **options)
-
-    def delete(self, path: str, summary: str, *statuses: int, **options: Any) -> Adding:
-        return self._adding("DELETE", path, summary, *statuses, **options)
-
     def _adding(
         self,
         method: str,
@@ -165,6 +151,12 @@ class GuardedRoutes:
             return handler
 
         return add
+
+    get: partialmethod[Adding] = partialmethod(_adding, "GET")
+    post: partialmethod[Adding] = partialmethod(_adding, "POST")
+    put: partialmethod[Adding] = partialmethod(_adding, "PUT")
+    patch: partialmethod[Adding] = partialmethod(_adding, "PATCH")
+    delete: partialmethod[Adding] = partialmethod(_adding, "DELETE")
 
 
 def checked_first(check: Check, endpoint: Endpoint) -> Endpoint:

@@ -2,22 +2,39 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Self, TypeVar, get_args
+from typing import Annotated, Any, Self, TypedDict, TypeVar, get_args
 
 import orjson
-from fastapi import Query
+from fastapi import Depends, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, WithJsonSchema
 
 from sandyard.kit.errors import RateLimitedError, SandyardError
 from sandyard.kit.http.error_statuses import MEANINGS, STATUS
-from sandyard.kit.paging import CURSOR_PATTERN, MAX_LIMIT, Page
+from sandyard.kit.paging import CURSOR_PATTERN, DEFAULT_LIMIT, MAX_LIMIT, Page
 
 T = TypeVar("T")
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of items")]
 Cursor = Annotated[
     str | None,
     Query(pattern=CURSOR_PATTERN, description="The `next_cursor` of the previous page"),
 ]
+
+
+class PageRequest(TypedDict):
+    limit: int
+    cursor: str | None
+
+
+async def _paging(
+    limit: Annotated[
+        int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of items")
+    ] = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> PageRequest:
+    return {"limit": limit, "cursor": cursor}
+
+
+Paging = Annotated[PageRequest, Depends(_paging)]
+"""The parameters of a listing, to be passed on as `**paging`."""
 EXAMPLE = "x-example"
 """The schema key that holds the example, as JSON, until the document is written: FastAPI would drop
 null values."""

@@ -19,11 +19,7 @@ from sandyard.kit.changes.transitions import (
 )
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.principal import Role
-from sandyard.platform.accounts.errors import (
-    InvalidResetTokenError,
-    LastAdminError,
-    OwnAccountError,
-)
+from sandyard.platform.accounts import errors
 from sandyard.platform.entities.model import FieldChanges, updated
 from sandyard.platform.notifications.model import Notice, NotificationType
 
@@ -162,7 +158,7 @@ def deactivate(
     """Ends the account's logins and keys at once. OwnAccountError if admins deactivate themselves,
     LastAdminError."""
     if account.account_id == by:
-        raise OwnAccountError
+        raise errors.OwnAccountError
     if not account.is_active:
         return None
     after = replace(_without_logins(account), is_active=False)
@@ -240,7 +236,7 @@ def reset_password(
         or account.reset_token_expiry is None
         or account.reset_token_expiry <= cause.at
     ):
-        raise InvalidResetTokenError
+        raise errors.InvalidResetTokenError
     after = _with_verified_address(_with_password(account, password_hash, cause))
     return changed(account, after, "password.reset", cause)
 
@@ -306,5 +302,5 @@ def _require_other_admin(account: Account, others: OtherAdmins) -> tuple[OtherAd
     if not account.is_active_admin:
         return ()
     if not others.exist:
-        raise LastAdminError
+        raise errors.LastAdminError
     return (others,)

@@ -15,13 +15,8 @@ from pydantic import ValidationError
 from sandyard.kit.errors import InvalidError
 from sandyard.kit.http.bodies import OPEN_BYTES, read_form
 from sandyard.kit.http.on_demand import OnDemandRoute
+from sandyard.platform.accounts import schemas
 from sandyard.platform.accounts.errors import InvalidResetTokenError, InvalidVerificationTokenError
-from sandyard.platform.accounts.schemas import (
-    MAX_PASSWORD,
-    MIN_PASSWORD,
-    EmailBody,
-    PasswordResetBody,
-)
 from sandyard.platform.accounts.service import Accounts
 from sandyard.platform.accounts.signups.service import Signups
 from sandyard.platform.mail.email_templates import FORGOT_PAGE, RESET_PAGE, VERIFY_PAGE
@@ -46,8 +41,8 @@ _HEADERS = {
 }
 _PASSWORD_FIELD = (
     '<p><label>New password <input name="password" type="password" required '
-    f'autocomplete="new-password" minlength="{MIN_PASSWORD}" maxlength="{MAX_PASSWORD}">'
-    "</label></p>"
+    f'autocomplete="new-password" minlength="{schemas.MIN_PASSWORD}" '
+    f'maxlength="{schemas.MAX_PASSWORD}"></label></p>'
 )
 _VERIFIED_BEFORE = (
     "This link was used already, or is too old. If you have opened your account, log in; "
@@ -98,9 +93,9 @@ def _add_reset(router: APIRouter, accounts: Accounts, address_of: Callable[[Requ
     async def reset_by_page(request: Request) -> HTMLResponse:
         fields = await _fields(request)
         try:
-            body = PasswordResetBody.model_validate(fields)
+            body = schemas.PasswordResetBody.model_validate(fields)
         except ValidationError:
-            hint = f"A password has {MIN_PASSWORD} to {MAX_PASSWORD} characters."
+            hint = f"A password has {schemas.MIN_PASSWORD} to {schemas.MAX_PASSWORD} characters."
             return _refusal("Set a new password", hint, _reset_form(fields.get("token", "")))
         try:
             await accounts.reset_password(
@@ -121,7 +116,7 @@ def _add_forgotten(
     @router.post(FORGOT_PAGE)
     async def forgot_by_page(request: Request) -> HTMLResponse:
         try:
-            body = EmailBody.model_validate(await _fields(request))
+            body = schemas.EmailBody.model_validate(await _fields(request))
         except ValidationError:
             return _refusal(
                 "Reset your password", "This is not a valid e-mail address.", _forgot_form()

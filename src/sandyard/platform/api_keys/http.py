@@ -6,8 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import PageAnswer, Paging, example
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.principal import Scope
 from sandyard.platform.access.routes import Caller, account_routes
@@ -107,6 +106,7 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
     @routes.get("", "List your API keys")
     async def list_api_keys(
         caller: Caller,
+        paging: Paging,
         q: Search = None,
         is_active: Annotated[
             bool | None, Query(description="Only active, or only inactive keys")
@@ -114,11 +114,9 @@ def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) ->
         sort: Annotated[
             KeySort, Query(description="`-` before a name: descending")
         ] = KeySort.NEWEST,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> ApiKeyPage:
         """`q` searches name, description and the key's prefix."""
-        listing = Listing(KeyFilter(q, is_active), sort, limit, cursor)
+        listing = Listing(KeyFilter(q, is_active), sort, **paging)
         page = await keys.list(caller.account_id, listing)
         return ApiKeyPage.of(page, ApiKeyAnswer.of)
 

@@ -13,8 +13,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field, StrictStr
 
 from sandyard.kit.http.routes import joined
-from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example, example_of, strict_example
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import PageAnswer, Paging, example, example_of, strict_example
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes, admin_routes
@@ -269,14 +268,9 @@ def create_billing_router(
     admin = admin_routes(guard, prefix=f"{prefix}/admin/billing", tag="billing")
 
     @routes.get("", "List bills")
-    async def list_bills(
-        caller: Caller,
-        query: BillQueryParameters,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
-    ) -> BillPage:
+    async def list_bills(caller: Caller, paging: Paging, query: BillQueryParameters) -> BillPage:
         """One per usage and UTC day, corrections, charges and credits, latest day first."""
-        listing = Listing(query, "-billing_date", limit, cursor)
+        listing = Listing(query, "-billing_date", **paging)
         page = await store.page(caller.account_id, listing)
         return BillPage.of(page, lambda bill: BillAnswer.of(bill, currency=currency))
 

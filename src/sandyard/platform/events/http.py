@@ -6,9 +6,8 @@ from fastapi import APIRouter, Depends, Path, Query
 
 from sandyard.kit.changes.events import EventListing, EventLog
 from sandyard.kit.http.events import EventFilter, EventPage, history_of
-from sandyard.kit.http.schemas import Cursor, Limit
+from sandyard.kit.http.schemas import Paging
 from sandyard.kit.ids import is_resource_id
-from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes, admin_routes
@@ -39,16 +38,13 @@ def create_events_router(
     async def get_sandbox_history(
         sandbox_id: Annotated[str, Path(description="The sandbox's id; it may be recycled")],
         caller: Caller,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
+        paging: Paging,
     ) -> EventPage:
         """Newest first; also of a recycled sandbox."""
         if not is_resource_id("sbx", sandbox_id):
             raise SandboxUnknownError
-        page = await history_of(
-            log, sandbox_id, account_id=caller.account_id, limit=limit, cursor=cursor
-        )
-        if not page.events and cursor is None:
+        page = await history_of(log, sandbox_id, paging, account_id=caller.account_id)
+        if not page.events and paging["cursor"] is None:
             raise SandboxUnknownError
         return page
 

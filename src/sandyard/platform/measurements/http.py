@@ -9,8 +9,7 @@ from pydantic import BaseModel, Field
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import InvalidError
-from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import PageAnswer, Paging, example
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
@@ -124,11 +123,11 @@ def create_metrics_router(
 
     @routes.get("/{sandbox_id}/metrics/samples", "List a sandbox's samples", 404)
     async def list_sandbox_samples(
-        caller: Caller, sandbox_id: SandboxId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+        caller: Caller, sandbox_id: SandboxId, paging: Paging
     ) -> SamplePage:
         """Each with its id, the latest first."""
         await sandboxes.get(sandbox_id, account_id=caller.account_id)
-        page = await store.page(sandbox_id, limit=limit, cursor=cursor)
+        page = await store.page(sandbox_id, **paging)
         return SamplePage.of(page, SampleAnswer.of)
 
     return routes.router

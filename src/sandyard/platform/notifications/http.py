@@ -6,8 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
-from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import PageAnswer, Paging, example
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes, admin_routes
 from sandyard.platform.entities.model import Listing
@@ -80,17 +79,16 @@ def create_notifications_router(
     @routes.get("", "List your notifications")
     async def list_notifications(
         caller: Caller,
+        paging: Paging,
         unread: Annotated[
             bool | None, Query(description="Only unread, or only read notifications")
         ] = None,
         type_: Annotated[
             NotificationType | None, Query(alias="type", description="The type of the notification")
         ] = None,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> NotificationPage:
         """Newest first."""
-        listing = Listing(NotificationFilter(unread, type_), "-created_at", limit, cursor)
+        listing = Listing(NotificationFilter(unread, type_), "-created_at", **paging)
         page = await notifications.list(caller.account_id, listing)
         return NotificationPage.of(page, NotificationAnswer.of)
 

@@ -5,8 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import PageAnswer, Paging, example
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.entities.model import Listing
@@ -65,6 +64,7 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
     @routes.get("", "List your projects")
     async def list_projects(
         caller: Caller,
+        paging: Paging,
         q: Search = None,
         status: Annotated[ProjectStatus | None, Query(description="Only this status")] = None,
         is_default: Annotated[
@@ -73,11 +73,9 @@ def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: st
         sort: Annotated[
             ProjectSort, Query(description="`-` before a name: descending")
         ] = ProjectSort.NEWEST,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> ProjectPage:
         """`q` searches name and description."""
-        listing = Listing(ProjectFilter(q, status, is_default), sort, limit, cursor)
+        listing = Listing(ProjectFilter(q, status, is_default), sort, **paging)
         page = await projects.list(caller.account_id, listing)
         return ProjectPage.of(page, ProjectAnswer.of)
 

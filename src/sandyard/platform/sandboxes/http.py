@@ -9,23 +9,14 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import Cursor, Limit, example_of
-from sandyard.kit.paging import DEFAULT_LIMIT, Page
+from sandyard.kit.http.schemas import Paging, example_of
+from sandyard.kit.paging import Page
 from sandyard.platform.access.guard import AccessGuard, LoginRequiredError
 from sandyard.platform.access.open_streams import stream_end, until_over
 from sandyard.platform.access.routes import Caller, admin_routes, run_routes
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.http.fields import OfProject, OfTemplate, Search
-from sandyard.platform.sandboxes import schemas
-from sandyard.platform.sandboxes.model import (
-    DEFAULT_OPTIONS,
-    Changes,
-    NewSandbox,
-    PricedSandbox,
-    RunOptions,
-    Sandbox,
-    SandboxFilter,
-)
+from sandyard.platform.sandboxes import model, schemas
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
 from sandyard.platform.sandboxes.runs.programs import SandboxPrograms
 from sandyard.platform.sandboxes.service import Sandboxes
@@ -122,12 +113,15 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     @routes.post("", "Create a sandbox", 409, status_code=201)
     async def create_sandbox(caller: Caller, body: schemas.NewSandboxBody) -> schemas.SandboxAnswer:
         """Creates a sandbox from a template, in a project. It runs after it is started."""
-        made = await sandboxes.create(NewSandbox(**body.model_dump()), by=caller)
-        return schemas.SandboxAnswer.of(PricedSandbox(made.sandbox, Decimal(0), sandboxes.currency))
+        made = await sandboxes.create(model.NewSandbox(**body.model_dump()), by=caller)
+        return schemas.SandboxAnswer.of(
+            model.PricedSandbox(made.sandbox, Decimal(0), sandboxes.currency)
+        )
 
     @routes.get("", "List sandboxes")
     async def list_sandboxes(
         caller: Caller,
+        paging: Paging,
         status: Annotated[
             schemas.SandboxStatus | None, Query(description="Only this status")
         ] = None,
@@ -135,12 +129,10 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
         template_id: OfTemplate = None,
         q: Search = None,
         sort: Annotated[Sort, Query(description="`-` before a name: descending")] = "-created_at",
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> schemas.SandboxPage:
         """Your sandboxes, including recycled ones, with their cost so far."""
-        only = SandboxFilter(status, project_id, template_id, q)
-        listing = Listing(only, sort, limit, cursor)
+        only = model.SandboxFilter(status, project_id, template_id, q)
+        listing = Listing(only, sort, **paging)
         page = await sandboxes.list(listing, account_id=caller.account_id)
         priced = Page(await sandboxes.with_costs(page.items), page.next_cursor)
         return schemas.SandboxPage.of(priced, schemas.SandboxAnswer.of)
@@ -157,7 +149,7 @@ def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
     ) -> schemas.SandboxAnswer:
         """Name, description, project and access can be changed at any time, resources only while it
         does not run. Earlier usage stays with its previous project."""
-        changed = await sandboxes.change(sandbox_id, Changes(body.sent()), by=caller)
+        changed = await sandboxes.change(sandbox_id, model.Changes(body.sent()), by=caller)
         return await _priced_answer(sandboxes, changed)
 
 
@@ -203,9 +195,9 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes, deadlines: Deadlin
         has failed: `program` says which. If the machine can't be made, or its files can't be
         fetched, the error is a 409 whose code says why, and the sandbox is `stopped`."""
         request.state.log |= {"sandbox_id": sandbox_id, "action": "start"}
-        options = DEFAULT_OPTIONS
+        options = model.DEFAULT_OPTIONS
         if body is not None:
-            options = RunOptions(is_launched=body.program, restores_memory=body.memory)
+            options = model.RunOptions(is_launched=body.program, restores_memory=body.memory)
         started = await sandboxes.start(sandbox_id, by=caller, options=options)
         return await _priced_answer(sandboxes, started)
 
@@ -243,6 +235,6 @@ def _add_actions(routes: GuardedRoutes, sandboxes: Sandboxes, deadlines: Deadlin
         return await _priced_answer(sandboxes, await sandboxes.recycle(sandbox_id, by=caller))
 
 
-async def _priced_answer(sandboxes: Sandboxes, sandbox: Sandbox) -> schemas.SandboxAnswer:
+async def _priced_answer(sandboxes: Sandboxes, sandbox: model.Sandbox) -> schemas.SandboxAnswer:
     [priced] = await sandboxes.with_costs([sandbox])
     return schemas.SandboxAnswer.of(priced)

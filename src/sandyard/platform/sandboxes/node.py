@@ -10,11 +10,7 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.ids import IdMaker, is_resource_id, resource_id
 from sandyard.kit.node import require_here
 from sandyard.platform.quotas.model import Resources
-from sandyard.platform.sandboxes.errors import (
-    NeverStartedError,
-    SandboxElsewhereError,
-    SandboxUnknownError,
-)
+from sandyard.platform.sandboxes import errors
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxStore
 from sandyard.platform.sandboxes.runs.model import NewIds
@@ -67,21 +63,21 @@ class SandboxNode:
 
     def require_here(self, sandbox: Sandbox) -> None:
         """Raises SandboxElsewhereError if another node has it."""
-        require_here(sandbox.node, node=self.name, error=SandboxElsewhereError)
+        require_here(sandbox.node, node=self.name, error=errors.SandboxElsewhereError)
 
     async def get(self, sandbox_id: str, *, account_id: str | None) -> Sandbox:
         """The account's sandbox; any account's with None. SandboxUnknownError."""
         is_id = is_resource_id("sbx", sandbox_id)
         found = await self.store.find(sandbox_id, account_id=account_id) if is_id else None
         if found is None:
-            raise SandboxUnknownError
+            raise errors.SandboxUnknownError
         return found
 
     async def get_started(self, sandbox_id: str, *, account_id: str) -> Sandbox:
         """The account's sandbox, which has run here. NeverStartedError, SandboxElsewhereError."""
         sandbox = await self.get(sandbox_id, account_id=account_id)
         if not sandbox.attempt:
-            raise NeverStartedError
+            raise errors.NeverStartedError
         self.require_here(sandbox)
         return sandbox
 

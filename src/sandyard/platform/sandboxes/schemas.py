@@ -19,27 +19,17 @@ from sandyard.platform.http.fields import (
     unchanged,
     whole,
 )
-from sandyard.platform.sandboxes.model import (
-    DEFAULT_CPU,
-    DEFAULT_IDLE_STOP,
-    DEFAULT_MEMORY_GB,
-    DEFAULT_RUN,
-    LONGEST_RUN,
-    MAX_CPU,
-    MAX_MEMORY_GB,
-    MIN_CPU,
-    MIN_MEMORY_GB,
-    PricedSandbox,
-    Status,
-)
+from sandyard.platform.sandboxes import model
 from sandyard.runtime.guest.program import ProgramStatus
 from sandyard.runtime.model import IsolationMode
 from sandyard.runtime.network_model import Network
 
-_LONGEST_RUN_SEC = int(LONGEST_RUN.total_seconds())
+_LONGEST_RUN_SEC = int(model.LONGEST_RUN.total_seconds())
 
-Cpu = Annotated[float, Field(ge=MIN_CPU, le=MAX_CPU, strict=True, description="vCPU")]
-Memory = Annotated[float, Field(ge=MIN_MEMORY_GB, le=MAX_MEMORY_GB, strict=True, description="GB")]
+Cpu = Annotated[float, Field(ge=model.MIN_CPU, le=model.MAX_CPU, strict=True, description="vCPU")]
+Memory = Annotated[
+    float, Field(ge=model.MIN_MEMORY_GB, le=model.MAX_MEMORY_GB, strict=True, description="GB")
+]
 UnixTime = Annotated[datetime, BeforeValidator(utc_time)]
 Seconds = Annotated[StrictInt, Field(ge=1, le=_LONGEST_RUN_SEC), BeforeValidator(whole)]
 IdleMinutes = Annotated[
@@ -51,7 +41,7 @@ IdleMinutes = Annotated[
     ),
     BeforeValidator(whole),
 ]
-SandboxStatus = Annotated[Status, inline(Status)]
+SandboxStatus = Annotated[model.Status, inline(model.Status)]
 Note = Annotated[StrictStr, Field(max_length=4096)]
 Metadata = Annotated[dict[Note, Note], Field(description="Metadata, by name")]
 NetworkField = Annotated[
@@ -81,9 +71,9 @@ class NewSandboxBody(RequestBody):
         None, description="One of your projects; default: the default project"
     )
     description: Description | None = None
-    cpu_spec: Cpu = DEFAULT_CPU
-    memory_spec: Memory = DEFAULT_MEMORY_GB
-    max_running_seconds: Seconds = int(DEFAULT_RUN.total_seconds())
+    cpu_spec: Cpu = model.DEFAULT_CPU
+    memory_spec: Memory = model.DEFAULT_MEMORY_GB
+    max_running_seconds: Seconds = int(model.DEFAULT_RUN.total_seconds())
     metadata: Metadata = Field(default_factory=dict, max_length=100)
     recycle_on_timeout: StrictBool = Field(
         False,  # noqa: FBT003
@@ -96,7 +86,7 @@ class NewSandboxBody(RequestBody):
     public_ports: PublicPorts = Field(default_factory=list)
     program_policy: Policy = "on_failure"
     network: NetworkField | None = Field(None, description="Default: the template's")
-    idle_stop_minutes: IdleMinutes | None = int(DEFAULT_IDLE_STOP.total_seconds()) // 60
+    idle_stop_minutes: IdleMinutes | None = int(model.DEFAULT_IDLE_STOP.total_seconds()) // 60
 
 
 class SandboxChangesBody(RequestBody):
@@ -267,7 +257,7 @@ class SandboxAnswer(Answer):
     recycled_at: datetime | None
 
     @classmethod
-    def of(cls, found: PricedSandbox) -> Self:
+    def of(cls, found: model.PricedSandbox) -> Self:
         sandbox = found.sandbox
         return super().of(
             *(found, sandbox),

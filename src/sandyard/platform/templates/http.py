@@ -4,8 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from sandyard.kit.http.schemas import Cursor, Limit
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import Paging
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.entities.model import Listing
@@ -40,6 +39,7 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
     @routes.get("", "List templates")
     async def list_templates(
         caller: Caller,
+        paging: Paging,
         q: Search = None,
         category: Exactly = None,
         language: Exactly = None,
@@ -50,12 +50,10 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
         sort: Annotated[
             TemplateSort, Query(description="`-` before a name: descending")
         ] = TemplateSort.NEWEST,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> TemplatePage:
         """Official and public templates, and your own. `q` searches name and description."""
         only = TemplateFilter(q, category, language, tag, visibility)
-        page = await templates.list(caller.account_id, Listing(only, sort, limit, cursor))
+        page = await templates.list(caller.account_id, Listing(only, sort, **paging))
         return TemplatePage.of(
             page, lambda each: TemplateAnswer.of(each, account_id=caller.account_id)
         )

@@ -14,14 +14,7 @@ from sandyard.kit.patterns import pattern
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.entities.model import FieldChanges, updated
 from sandyard.platform.quotas.model import CountQuota
-from sandyard.platform.templates.errors import (
-    EnvironmentUnknownError,
-    OfficialTemplateError,
-    TagUnknownError,
-    TemplateReadOnlyError,
-    TemplatesLimitError,
-    WarmMachinesError,
-)
+from sandyard.platform.templates import errors
 from sandyard.runtime.model import IsolationMode
 from sandyard.runtime.network_model import Network
 
@@ -141,7 +134,7 @@ class NewTemplate(TemplateFields):
 
     def require_makeable_by(self, principal: Principal) -> None:
         if self.is_official and not principal.is_admin:
-            raise OfficialTemplateError
+            raise errors.OfficialTemplateError
         _require_warm_by(principal, self.warm_machines, before=0)
 
 
@@ -168,7 +161,7 @@ class Template(TemplateFields):
         if tag is None:
             return archives.get(DEFAULT_TAG)
         if tag not in archives and not (tag == DEFAULT_TAG and not archives):
-            raise TagUnknownError
+            raise errors.TagUnknownError
         return archives.get(tag)
 
     @property
@@ -189,7 +182,7 @@ class Template(TemplateFields):
         """Its owner may change it, and an admin if everyone sees it; TemplateReadOnlyError."""
         is_owner = self.owner_account_id == principal.account_id
         if not is_owner and not (principal.is_admin and (self.is_official or self.is_public)):
-            raise TemplateReadOnlyError
+            raise errors.TemplateReadOnlyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +207,7 @@ def create_template(
     wanted.require_makeable_by(by)
     if wanted.is_official:
         return _created(wanted, template_id, None, cause)
-    quota.require(TemplatesLimitError)
+    quota.require(errors.TemplatesLimitError)
     return replace(_created(wanted, template_id, by.account_id, cause), preconditions=(quota,))
 
 
@@ -245,7 +238,7 @@ def delete_template(template: Template, *, by: Principal, cause: Cause) -> Trans
 def _require_warm_by(principal: Principal, count: int, *, before: int) -> None:
     """They cost the operator, not an account."""
     if count != before and not principal.is_admin:
-        raise WarmMachinesError
+        raise errors.WarmMachinesError
 
 
 def _created(
@@ -264,7 +257,7 @@ def _created(
 def require_environment(name: str | None, known: AbstractSet[str]) -> None:
     """EnvironmentUnknownError."""
     if name is not None and name not in known:
-        raise EnvironmentUnknownError(details={"environments": sorted(known)})
+        raise errors.EnvironmentUnknownError(details={"environments": sorted(known)})
 
 
 def require_repository_url(url: str) -> str:

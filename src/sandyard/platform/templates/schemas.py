@@ -23,45 +23,34 @@ from sandyard.platform.http.fields import (
     unchanged,
     whole,
 )
-from sandyard.platform.templates.model import (
-    ENVIRONMENT_NAME,
-    MAX_CPU,
-    MAX_MEMORY,
-    MIN_CPU,
-    MIN_MEMORY,
-    REPOSITORY_FOLDER,
-    REPOSITORY_REF,
-    REPOSITORY_URL,
-    VARIABLE_NAME,
-    Template,
-    Visibility,
-    require_repository_url,
-)
+from sandyard.platform.templates import model
 from sandyard.runtime.network_model import Network
 
-Cpu = Annotated[float, Field(strict=True, ge=MIN_CPU, le=MAX_CPU, description="vCPU")]
-Memory = Annotated[float, Field(strict=True, ge=MIN_MEMORY, le=MAX_MEMORY, description="GB")]
+Cpu = Annotated[float, Field(strict=True, ge=model.MIN_CPU, le=model.MAX_CPU, description="vCPU")]
+Memory = Annotated[
+    float, Field(strict=True, ge=model.MIN_MEMORY, le=model.MAX_MEMORY, description="GB")
+]
 Tag = Annotated[StrictStr, Field(min_length=1, max_length=50, pattern=VISIBLE)]
 Tags = Annotated[list[Tag], Field(max_length=20)]
 RepositoryUrl = Annotated[
     StrictStr,
     Field(
         max_length=500,
-        pattern=REPOSITORY_URL,
+        pattern=model.REPOSITORY_URL,
         description="`https://…` with no credentials in it, or `builtin:` and a name",
     ),
-    AfterValidator(require_repository_url),
+    AfterValidator(model.require_repository_url),
 ]
 
 
 Ref = Annotated[
-    StrictStr, Field(max_length=200, pattern=REPOSITORY_REF, description="A branch or a tag")
+    StrictStr, Field(max_length=200, pattern=model.REPOSITORY_REF, description="A branch or a tag")
 ]
 Folder = Annotated[
     StrictStr,
     Field(
         max_length=500,
-        pattern=REPOSITORY_FOLDER,
+        pattern=model.REPOSITORY_FOLDER,
         description="Folder of the program and its Procfile in the repository",
     ),
 ]
@@ -69,7 +58,7 @@ SecretName = Annotated[
     StrictStr,
     Field(
         max_length=128,
-        pattern=VARIABLE_NAME,
+        pattern=model.VARIABLE_NAME,
         description="Name of the secret of the sandbox or its project with the token for a private "
         "repository: the token, or `user:token`. Only for official templates and your own",
     ),
@@ -78,7 +67,7 @@ EnvironmentName = Annotated[
     StrictStr,
     Field(
         max_length=64,
-        pattern=ENVIRONMENT_NAME,
+        pattern=model.ENVIRONMENT_NAME,
         description="The root file system of its sandboxes, imported by the operator",
     ),
 ]
@@ -183,7 +172,7 @@ class TemplateAnswer(Answer):
     min_memory_required: float
     is_official: bool
     is_public: bool
-    visibility: Visibility
+    visibility: model.Visibility
     is_own: bool = Field(description="Whether it is yours")
     repository_url: str
     repository_ref: str | None
@@ -198,7 +187,7 @@ class TemplateAnswer(Answer):
     updated_at: datetime
 
     @classmethod
-    def of(cls, template: Template, *, account_id: str) -> Self:
+    def of(cls, template: model.Template, *, account_id: str) -> Self:
         return super().of(template, is_own=template.owner_account_id == account_id)
 
 

@@ -12,17 +12,8 @@ from sandyard.platform.entities.apply import apply_all
 from sandyard.platform.entities.model import FieldChanges
 from sandyard.platform.entities.service import OwnedEntities
 from sandyard.platform.quotas.model import CountQuota, ResourceKind
+from sandyard.platform.templates import model
 from sandyard.platform.templates.errors import TemplateNameTakenError, TemplateNotFoundError
-from sandyard.platform.templates.model import (
-    NewTemplate,
-    Template,
-    create_official_template,
-    create_template,
-    delete_template,
-    official_templates,
-    require_environment,
-    update_template,
-)
 from sandyard.platform.templates.ports import RootFileSystems, TemplateStore
 from sandyard.runtime.model import IsolationMode
 
@@ -31,7 +22,7 @@ def new_id() -> str:
     return resource_id("tpl")
 
 
-class Templates(OwnedEntities[Template, TemplateStore]):
+class Templates(OwnedEntities[model.Template, TemplateStore]):
     id_prefix = "tpl"
     not_found = TemplateNotFoundError
 
@@ -53,11 +44,11 @@ class Templates(OwnedEntities[Template, TemplateStore]):
         """Create the templates that ship with the product, unless they exist or were deleted."""
         cause = Cause.by(actor("system"), self._clock)
 
-        async def decide() -> list[Transition[Template]]:
+        async def decide() -> list[Transition[model.Template]]:
             there = await self._store.official_names()
             return [
-                create_official_template(each, template_id=resource_id("tpl"), cause=cause)
-                for each in official_templates()
+                model.create_official_template(each, template_id=resource_id("tpl"), cause=cause)
+                for each in model.official_templates()
                 if each.name not in there
             ]
 
@@ -69,8 +60,8 @@ class Templates(OwnedEntities[Template, TemplateStore]):
         return await self._root_file_systems.names()
 
     async def create(
-        self, principal: Principal, wanted: NewTemplate, *, template_id: str | None = None
-    ) -> Template:
+        self, principal: Principal, wanted: model.NewTemplate, *, template_id: str | None = None
+    ) -> model.Template:
         """OfficialTemplateError, TemplateNameTakenError, TemplatesLimitError,
         EnvironmentUnknownError, IsolationMissingError. `template_id` is one that was given out
         before."""
@@ -78,8 +69,8 @@ class Templates(OwnedEntities[Template, TemplateStore]):
         cause, own_id = self._cause(principal), template_id or new_id()
         quota = CountQuota(ResourceKind.TEMPLATES, principal.account_id, self._per_account)
 
-        async def decide() -> Transition[Template]:
-            return create_template(
+        async def decide() -> Transition[model.Template]:
+            return model.create_template(
                 wanted,
                 template_id=own_id,
                 by=principal,
@@ -91,14 +82,16 @@ class Templates(OwnedEntities[Template, TemplateStore]):
 
     async def update(
         self, principal: Principal, template_id: str, changes: FieldChanges
-    ) -> Template:
+    ) -> model.Template:
         """TemplateReadOnlyError, TemplateNameTakenError, EnvironmentUnknownError,
         IsolationMissingError."""
         await self._require_here(changes.get("environment"), changes.get("isolation"))
         return await self._change(
             principal,
             template_id,
-            lambda template, cause: update_template(template, changes, by=principal, cause=cause),
+            lambda template, cause: model.update_template(
+                template, changes, by=principal, cause=cause
+            ),
         )
 
     async def delete(self, principal: Principal, template_id: str) -> None:
@@ -106,11 +99,11 @@ class Templates(OwnedEntities[Template, TemplateStore]):
         await self._change(
             principal,
             template_id,
-            lambda template, cause: delete_template(template, by=principal, cause=cause),
+            lambda template, cause: model.delete_template(template, by=principal, cause=cause),
         )
 
     async def _require_here(self, environment: str | None, isolation: IsolationMode | None) -> None:
         """That this node has what sandboxes of the template are to have."""
-        require_environment(environment, await self._root_file_systems.names())
+        model.require_environment(environment, await self._root_file_systems.names())
         if isolation is not None:
             await self._require_isolation(isolation)

@@ -7,26 +7,16 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import PageAnswer, Paging, example
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.entities.model import Listing
-from sandyard.platform.http.fields import (
-    Answer,
-    Currency,
-    Money,
-    OfProject,
-    OfSandbox,
-    Quantity,
-    Rate,
-    Timestamp,
-)
+from sandyard.platform.http import fields
 from sandyard.platform.usage.model import ServiceType, Usage
 from sandyard.platform.usage.ports import UsageQuery, UsageStore
 
 
-class UsageAnswer(Answer):
+class UsageAnswer(fields.Answer):
     model_config = example(
         usage_id="usg-5t8w1y4b7d0g",
         sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
@@ -54,12 +44,14 @@ class UsageAnswer(Answer):
     milliseconds: int = Field(
         description="Up to now, if it is open; a run counts for a second at least"
     )
-    hourly_rate: Rate = Field(description="Fixed at the start, not rounded")
-    cost: Money = Field(description="Milliseconds times rate, rounded half to even to 6 places")
-    currency: Currency
-    cpu_hours: Quantity = Field(description="vCPU hours, rounded likewise")
-    memory_hours: Quantity = Field(description="GB hours of memory, rounded likewise")
-    storage_hours: Quantity = Field(description="GB hours of stored files, rounded likewise")
+    hourly_rate: fields.Rate = Field(description="Fixed at the start, not rounded")
+    cost: fields.Money = Field(
+        description="Milliseconds times rate, rounded half to even to 6 places"
+    )
+    currency: fields.Currency
+    cpu_hours: fields.Quantity = Field(description="vCPU hours, rounded likewise")
+    memory_hours: fields.Quantity = Field(description="GB hours of memory, rounded likewise")
+    storage_hours: fields.Quantity = Field(description="GB hours of stored files, rounded likewise")
 
     @classmethod
     def of(cls, usage: Usage, now: datetime, currency: str) -> Self:
@@ -82,8 +74,9 @@ def create_usage_router(
     @routes.get("", "List usage")
     async def list_usage(
         caller: Caller,
-        sandbox_id: OfSandbox = None,
-        project_id: OfProject = None,
+        paging: Paging,
+        sandbox_id: fields.OfSandbox = None,
+        project_id: fields.OfProject = None,
         service_type: Annotated[
             ServiceType | None, Query(description="Running, or storing files")
         ] = None,
@@ -91,19 +84,17 @@ def create_usage_router(
             bool | None, Query(description="Only open, or only closed usage")
         ] = None,
         start: Annotated[
-            Timestamp | None,
+            fields.Timestamp | None,
             Query(alias="from", description="Only usage that began at or after this time"),
         ] = None,
         end: Annotated[
-            Timestamp | None,
+            fields.Timestamp | None,
             Query(alias="to", description="Only usage that began before this time"),
         ] = None,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> UsagePage:
         """Latest first. `from` and `to` limit the start; open usage is counted up to now."""
         query = UsageQuery(sandbox_id, project_id, service_type, is_open, _utc(start), _utc(end))
-        listing = Listing(query, "-start_time", limit, cursor)
+        listing = Listing(query, "-start_time", **paging)
         page = await store.page(caller.account_id, listing)
         now = utc_time(clock.now())
         return UsagePage.of(page, lambda usage: UsageAnswer.of(usage, now, currency))

@@ -6,8 +6,7 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Path
 from pydantic import Field, StrictBool, StrictStr
 
-from sandyard.kit.http.schemas import Cursor, Limit, PageAnswer, example
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import PageAnswer, PageRequest, Paging, example
 from sandyard.kit.patterns import NO_NUL, pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.principal import Principal
@@ -68,11 +67,9 @@ class _Calls:
         self._variables = variables
         self._parents = parents
 
-    async def list(
-        self, holder_id: str, caller: Principal, limit: int, cursor: str | None
-    ) -> VariableList:
+    async def list(self, holder_id: str, caller: Principal, paging: PageRequest) -> VariableList:
         await self._require(holder_id, caller, is_changed=False)
-        page = await self._variables.list(holder_id, limit=limit, cursor=cursor)
+        page = await self._variables.list(holder_id, **paging)
         return VariableList.of(page, lambda each: VariableAnswer.of(*each))
 
     async def set(
@@ -102,10 +99,10 @@ def create_sandbox_env_router(
 
     @routes.get("", "List a sandbox's variables", 404, 409)
     async def list_sandbox_variables(
-        caller: Caller, sandbox_id: SandboxId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+        caller: Caller, sandbox_id: SandboxId, paging: Paging
     ) -> VariableList:
         """By name; only its own, not its project's. Values of secrets are not shown."""
-        return await calls.list(sandbox_id, caller, limit, cursor)
+        return await calls.list(sandbox_id, caller, paging)
 
     @routes.put("/{name}", "Set a variable of a sandbox", 404, 409)
     async def set_sandbox_variable(
@@ -134,10 +131,10 @@ def create_project_env_router(
 
     @routes.get("", "List a project's variables", 404, 409)
     async def list_project_variables(
-        caller: Caller, project_id: _ProjectId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
+        caller: Caller, project_id: _ProjectId, paging: Paging
     ) -> VariableList:
         """By name. Values of secrets are not shown."""
-        return await calls.list(project_id, caller, limit, cursor)
+        return await calls.list(project_id, caller, paging)
 
     @routes.put("/{name}", "Set a variable of a project", 404, 409)
     async def set_project_variable(

@@ -4,11 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sandyard.kit.clock import Clock
-from sandyard.platform.wiring.local_runtime import (
-    disk_reserve_bytes,
-    local_options,
-    runtime_folder,
-)
+from sandyard.platform.wiring import local_runtime
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import translation
 from sandyard.runtime.e2b.machines import E2bMachines, E2bOptions
@@ -56,14 +52,14 @@ def open_layers(settings: SandboxSettings, data_dir: Path) -> NoLayers:
 def open_local_runtime(
     settings: SandboxSettings, data_dir: Path, clock: Clock, layers: NoLayers
 ) -> Runtime:
-    folder = runtime_folder(data_dir)
-    machines = LocalMachines(folder, local_options(settings), clock, layers)
+    folder = local_runtime.runtime_folder(data_dir)
+    machines = LocalMachines(folder, local_runtime.local_options(settings), clock, layers)
     archives = ArchiveFolder(folder / "archives", disk_reserve(settings, data_dir), layers)
     return ProgramRunner(machines, machines.records, archives, program_timeouts(settings), clock)
 
 
 def disk_reserve(settings: SandboxSettings, data_dir: Path) -> DiskReserve:
-    return DiskReserve(data_dir, disk_reserve_bytes(settings))
+    return DiskReserve(data_dir, local_runtime.disk_reserve_bytes(settings))
 
 
 def program_timeouts(settings: SandboxSettings) -> ProgramTimeouts:

@@ -52,14 +52,8 @@ from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.platform.variables.http import create_sandbox_env_router
 from sandyard.platform.variables.service import ParentSandboxes, Variables
-from sandyard.platform.wiring import PREFIX
+from sandyard.platform.wiring import PREFIX, runtimes
 from sandyard.platform.wiring.local_runtime import runtime_folder
-from sandyard.platform.wiring.runtimes import (
-    disk_reserve,
-    open_e2b_runtime,
-    open_layers,
-    open_local_runtime,
-)
 from sandyard.platform.wiring.shared import Shared
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.warm import WarmRuns
@@ -113,10 +107,12 @@ def build_sandboxes(
     guard, clock, data_dir = platform.guard, platform.clock, platform.data_dir
     e2b_pool = HttpPool(Backoff())
     name = node_name(data_dir)
-    layers = open_layers(settings, data_dir)
-    runtime = local_runtime = given_runtime or open_local_runtime(settings, data_dir, clock, layers)
+    layers = runtimes.open_layers(settings, data_dir)
+    runtime = local_runtime = given_runtime or runtimes.open_local_runtime(
+        settings, data_dir, clock, layers
+    )
     if settings.sandbox_runtime == "e2b":
-        runtime = open_e2b_runtime(
+        runtime = runtimes.open_e2b_runtime(
             settings, e2b, data_dir, clock, node=name, pool=e2b_pool, layers=layers
         )
     store = SqlSandboxStore(platform.database, platform.transitions)
@@ -130,7 +126,7 @@ def build_sandboxes(
     sandboxes = Sandboxes(node, templates, recorder, variables, warm, storage)
     programs = SandboxPrograms(node, templates, recorder, variables)
     deadlines = Deadlines(node, recorder)
-    reserve = disk_reserve(settings, data_dir)
+    reserve = runtimes.disk_reserve(settings, data_dir)
     uploads = ArchiveFolder(data_dir / "uploads", reserve, layers, "uploads")
     storage.add(uploads.bytes_of)
     measurements = SqlMeasurementStore(platform.database)

@@ -16,8 +16,7 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.http.events import EventPage, history_of
 from sandyard.kit.http.routes import GuardedRoutes, JsonResponse, caller_of, joined
-from sandyard.kit.http.schemas import Cursor, Limit, example, inline
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import Paging, example, inline
 from sandyard.previews.errors import FileConflictError, WrongEncodingError
 from sandyard.previews.files import ChangeSet, ProjectFile
 from sandyard.previews.model import SandboxInfo, iso, remaining_minutes
@@ -316,15 +315,12 @@ def _add_stop(routes: GuardedRoutes, previews: Previews, clock: Clock) -> None:
 def _add_history(routes: GuardedRoutes, previews: Previews, log: EventLog) -> None:
     @routes.get("/sandbox/history", "Get a preview's history")
     async def get_preview_history(
-        caller: Caller,
-        project_id: ProjectId,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
+        caller: Caller, project_id: ProjectId, paging: Paging
     ) -> EventPage:
         """Events of the project's preview and files, newest first; also after the project was
         deleted."""
         owner = caller.account_id
-        page = await history_of(log, project_id, limit=limit, cursor=cursor, account_id=owner)
+        page = await history_of(log, project_id, paging, account_id=owner)
         if not page.events:
             await previews.require_project(project_id, account_id=owner)
         return page

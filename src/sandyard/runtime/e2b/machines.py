@@ -155,6 +155,9 @@ class E2bMachines:
     async def stop_program(self, run_id: RunId) -> None:
         await (await self._connect(run_id)).stop_program()
 
+    async def entry_point(self, run_id: RunId) -> None:  # noqa: ARG002 - they have E2B's image
+        return None
+
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         folder = self._folder_of(run_id)
         while isinstance(folder.state(), Up | Stopping) and not folder.has_log():

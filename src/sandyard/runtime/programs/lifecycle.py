@@ -187,11 +187,11 @@ def check_program(program: Program, limits: Limits) -> None:
     source = program.source
     if isinstance(source, Files):
         check_sizes(source.contents, limits)
-    elif source is not None and program.snapshot_id is None and source.url.startswith(BUILTIN):
-        builtin_files(source.url)
-    elif source is not None and program.snapshot_id is None:
-        check_url(source.url)
-    if isinstance(source, Repository):
+    elif isinstance(source, Repository):
+        if program.snapshot_id is None and source.url.startswith(BUILTIN):
+            builtin_files(source.url)
+        elif program.snapshot_id is None:
+            check_url(source.url)
         _check_repository(source)
 
 

@@ -17,8 +17,10 @@ from sandyard.runtime.errors import (
 from sandyard.runtime.guest.program import ProgramState, starting
 from sandyard.runtime.machine_ports import Machines
 from sandyard.runtime.model import (
+    EntryPoint,
     FileChanges,
     Files,
+    ImageProgram,
     Limits,
     MachineSpec,
     Program,
@@ -97,9 +99,9 @@ class ProgramStart:
             await session.files.write_tar(WORKSPACE, self._archives.read(program.archive_id))
         elif isinstance(source, Files):
             await session.files.apply(FileChanges(written=source.contents))
-        elif source is not None and source.url.startswith(BUILTIN):
+        elif isinstance(source, Repository) and source.url.startswith(BUILTIN):
             await session.files.apply(FileChanges(written=builtin_files(source.url)))
-        elif source is not None:
+        elif isinstance(source, Repository):
             timeout_sec = self._timeouts.prepare_timeout_sec
             await clone(self._machines, run_id, session, source, timeout_sec=timeout_sec)
 
@@ -115,7 +117,7 @@ class ProgramStart:
             return self._note_launched(started_at)
         is_started = False
         try:
-            command = await _command(session, program, port=up.port)
+            command = await self._command(session, up, program)
             if command is not None:
                 self._record.write_program(starting(started_at, program.policy))
                 await session.processes.start(command)
@@ -133,6 +135,26 @@ class ProgramStart:
     def _note_launched(self, at: float) -> float:
         self._record.write_launched(at)
         return at
+
+    async def _command(self, session: Session, up: Up, program: Program) -> Command | None:
+        """A Procfile's, or else its image's; None if there is nothing to run. Raises
+        StartFailedError."""
+        source = program.source
+        folder = source.folder if isinstance(source, Repository) else None
+        procfile = await read_procfile(session, folder)
+        if procfile is None:
+            if isinstance(source, Repository) and is_bare(source.url):
+                return None
+            entry = await self._machines.entry_point(up.run_id)
+            if entry is not None or isinstance(source, ImageProgram):
+                return None if entry is None else _entry_command(entry, program)
+        static_site = _STATIC_SITE if isinstance(source, Files) else None
+        return Command(
+            ("/bin/sh", "-c", web_command(procfile, static_site=static_site)),
+            {"PYTHONUNBUFFERED": "1", **program.environment, "PORT": str(up.port)},
+            folder=f"{WORKSPACE}/{folder}" if folder else WORKSPACE,
+            program=program.policy,
+        )
 
     async def _until_listening(self, up: Up, program: Program) -> None:
         timeout_sec = self._timeouts.listen_timeout_sec
@@ -152,18 +174,14 @@ class ProgramStart:
             raise not_listening(timeout_sec, last_lines(log.content, TAIL_LINES))
 
 
-async def _command(session: Session, program: Program, *, port: int) -> Command | None:
-    """None if there is nothing to run. Raises StartFailedError."""
-    folder = getattr(program.source, "folder", None)
-    procfile = await read_procfile(session, folder)
-    is_repository = isinstance(program.source, Repository)
-    if procfile is None and isinstance(program.source, Repository) and is_bare(program.source.url):
-        return None
-    line = web_command(procfile, static_site=None if is_repository else _STATIC_SITE)
+def _entry_command(entry: EntryPoint, program: Program) -> Command:
+    """Without a port it counts as running at once."""
+    port = {} if entry.port is None else {"PORT": str(entry.port)}
     return Command(
-        ("/bin/sh", "-c", line),
-        {"PYTHONUNBUFFERED": "1", **program.environment, "PORT": str(port)},
-        folder=f"{WORKSPACE}/{folder}" if folder else WORKSPACE,
+        tuple(entry.arguments),
+        {"HOME": entry.home, **program.environment, **port},
+        folder=entry.folder,
+        user=f"{entry.user}:{entry.group}",
         program=program.policy,
     )
 

@@ -77,7 +77,7 @@ class Command:
     environment: Mapping[str, str] = field(default_factory=dict)
     folder: str = WORKSPACE
     user: str | None = None
-    """The user that runs it; None is the machine's ordinary one."""
+    """The user that runs it; None is the machine's ordinary one. On this node, also `uid:gid`."""
     terminal: TerminalSize | None = None
     has_input: bool = False
     """Whether its standard input is open; otherwise it reads nothing."""

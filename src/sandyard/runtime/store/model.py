@@ -12,7 +12,7 @@ from typing import Literal
 
 from sandyard.runtime.store.ports import StoredObject
 
-Kind = Literal["snapshots", "archives", "uploads"]
+Kind = Literal["snapshots", "archives", "uploads", "images"]
 
 OBJECTS, MARKS, REFERENCES = "objects/", "unreferenced/", "references/"
 COMPRESSED = "z"

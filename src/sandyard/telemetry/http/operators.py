@@ -7,9 +7,8 @@ from fastapi import APIRouter, Body, Depends, Path, Query
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.http.events import EventFilter, EventPage, history_of
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import Cursor, Limit, example_of
+from sandyard.kit.http.schemas import Paging, example_of
 from sandyard.kit.http.security import BearerGuard, SecurityScheme, secured_by
-from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.telemetry.http.schemas import (
     FRIENDLY_NAME,
     DeviceAnswer,
@@ -74,11 +73,9 @@ def _add_keys(routes: GuardedRoutes, keys: ApiKeys) -> None:
         return NewDeviceKeyAnswer.of(made)
 
     @routes.get("/api-keys", "List API keys")
-    async def list_device_keys(
-        limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
-    ) -> DeviceKeyPage:
+    async def list_device_keys(paging: Paging) -> DeviceKeyPage:
         """Newest first, including revoked keys."""
-        return DeviceKeyPage.of(await keys.list(limit=limit, cursor=cursor), DeviceKeyAnswer.of)
+        return DeviceKeyPage.of(await keys.list(**paging), DeviceKeyAnswer.of)
 
     @routes.delete("/api-keys/{key_id}", "Revoke an API key", 404)
     async def revoke_device_key(key_id: KeyId) -> DeviceKeyAnswer:
@@ -89,15 +86,14 @@ def _add_keys(routes: GuardedRoutes, keys: ApiKeys) -> None:
 def _add_devices(routes: GuardedRoutes, telemetry: Telemetry) -> None:
     @routes.get("/devices", "List devices")
     async def list_devices(
+        paging: Paging,
         order: Order = DeviceOrder.LAST_SEEN,
         q: Search = None,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> DevicePage:
         """Most recently seen first, or with `order=silent` longest silent first. A cursor is valid
         only for its own order."""
         store = telemetry.store
-        page = await store.page_of_devices(order=order, search=q, limit=limit, cursor=cursor)
+        page = await store.page_of_devices(order=order, search=q, **paging)
         return DevicePage.of(page, DeviceAnswer.of)
 
     @routes.get("/devices/{hardware_id}", "Get a device", 404)
@@ -124,17 +120,13 @@ def _add_events(routes: GuardedRoutes, telemetry: Telemetry, keys: ApiKeys, log:
         return await chosen.page(log)
 
     @routes.get("/devices/{hardware_id}/history", "Get a device's history", 404)
-    async def get_device_history(
-        hardware_id: HardwareId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
-    ) -> EventPage:
+    async def get_device_history(hardware_id: HardwareId, paging: Paging) -> EventPage:
         """The device's events, newest first."""
         await telemetry.get_device(hardware_id)
-        return await history_of(log, hardware_id, limit=limit, cursor=cursor)
+        return await history_of(log, hardware_id, paging)
 
     @routes.get("/api-keys/{key_id}/history", "Get an API key's history", 404)
-    async def get_device_key_history(
-        key_id: KeyId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
-    ) -> EventPage:
+    async def get_device_key_history(key_id: KeyId, paging: Paging) -> EventPage:
         """The key's events, newest first."""
         await keys.get(key_id)
-        return await history_of(log, key_id, limit=limit, cursor=cursor)
+        return await history_of(log, key_id, paging)

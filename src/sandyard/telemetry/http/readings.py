@@ -13,19 +13,9 @@ from sandyard.kit.http.schemas import Cursor
 from sandyard.kit.http.security import BearerGuard
 from sandyard.kit.paging import DEFAULT_LIMIT
 from sandyard.kit.patterns import pattern
+from sandyard.telemetry.http import schemas
 from sandyard.telemetry.http.export import FORMATS, require_format
 from sandyard.telemetry.http.operators import HardwareId, operator_routes
-from sandyard.telemetry.http.schemas import (
-    GapAnswer,
-    GapsAnswer,
-    ReadingAnswer,
-    ReadingPage,
-    SensorAnswer,
-    SensorsAnswer,
-    SeriesAnswer,
-    SeriesBucketAnswer,
-    reading_answer,
-)
 from sandyard.telemetry.intake import NAME
 from sandyard.telemetry.service import Telemetry
 
@@ -65,7 +55,7 @@ def _add_readings(routes: GuardedRoutes, telemetry: Telemetry) -> None:
         "List readings",
         404,
         response_class=Response,
-        answers={200: {"model": ReadingPage}},
+        answers={200: {"model": schemas.ReadingPage}},
     )
     async def list_readings(
         hardware_id: HardwareId,
@@ -81,7 +71,7 @@ def _add_readings(routes: GuardedRoutes, telemetry: Telemetry) -> None:
         page = await telemetry.list_readings(
             hardware_id, from_ms=from_ms, to_ms=to_ms, limit=limit, cursor=cursor
         )
-        readings = [reading_answer(reading) for reading in page.items]
+        readings = [schemas.reading_answer(reading) for reading in page.items]
         return _json({"readings": readings, "next_cursor": page.next_cursor})
 
     @routes.get(
@@ -89,11 +79,11 @@ def _add_readings(routes: GuardedRoutes, telemetry: Telemetry) -> None:
         "Get the latest reading",
         404,
         response_class=Response,
-        answers={200: {"model": ReadingAnswer}},
+        answers={200: {"model": schemas.ReadingAnswer}},
     )
     async def get_latest_reading(hardware_id: HardwareId) -> Response:
         """The reading with the latest `timestamp_ms`, whenever it arrived."""
-        return _json(reading_answer(await telemetry.latest(hardware_id)))
+        return _json(schemas.reading_answer(await telemetry.latest(hardware_id)))
 
 
 def _add_series(routes: GuardedRoutes, telemetry: Telemetry, clock: Clock) -> None:
@@ -106,18 +96,18 @@ def _add_series(routes: GuardedRoutes, telemetry: Telemetry, clock: Clock) -> No
         bucket: Annotated[
             str, Query(pattern=_BUCKET, description="Such as 30s, 5m, 1h, 1d; or milliseconds")
         ] = "1h",
-    ) -> SeriesAnswer:
+    ) -> schemas.SeriesAnswer:
         """Minimum, mean, maximum and count per bucket; by default for the last day."""
         from_ms, to_ms = _last_day(from_ms, to_ms, clock)
         bucket_ms = _milliseconds(bucket)
         found = await telemetry.series(
             hardware_id, metric, from_ms=from_ms, to_ms=to_ms, bucket_ms=bucket_ms
         )
-        return SeriesAnswer(
+        return schemas.SeriesAnswer(
             hardware_id=hardware_id,
             metric=metric,
             bucket_ms=bucket_ms,
-            series=[SeriesBucketAnswer.of(each) for each in found],
+            series=[schemas.SeriesBucketAnswer.of(each) for each in found],
         )
 
 
@@ -125,11 +115,11 @@ def _add_sensors(routes: GuardedRoutes, telemetry: Telemetry, clock: Clock) -> N
     @routes.get("/devices/{hardware_id}/sensors", "List a device's sensors", 404)
     async def list_sensors(
         hardware_id: HardwareId, from_ms: From = None, to_ms: To = None
-    ) -> SensorsAnswer:
+    ) -> schemas.SensorsAnswer:
         """Every sensor that has a reading in the range, with its latest value there."""
         found = await telemetry.sensors(hardware_id, from_ms=from_ms, to_ms=to_ms)
-        sensors = [SensorAnswer.of(each) for each in found]
-        return SensorsAnswer(hardware_id=hardware_id, sensors=sensors)
+        sensors = [schemas.SensorAnswer.of(each) for each in found]
+        return schemas.SensorsAnswer(hardware_id=hardware_id, sensors=sensors)
 
     @routes.get("/devices/{hardware_id}/gaps", "Find missing readings", 404)
     async def find_gaps(
@@ -139,18 +129,18 @@ def _add_sensors(routes: GuardedRoutes, telemetry: Telemetry, clock: Clock) -> N
         ] = None,
         from_ms: From = None,
         to_ms: To = None,
-    ) -> GapsAnswer:
+    ) -> schemas.GapsAnswer:
         """When the device, or one sensor, was silent for longer than usual; by default in the last
         day."""
         from_ms, to_ms = _last_day(from_ms, to_ms, clock)
         found = await telemetry.gaps(hardware_id, metric, from_ms=from_ms, to_ms=to_ms)
-        return GapsAnswer(
+        return schemas.GapsAnswer(
             hardware_id=hardware_id,
             metric=metric,
             from_ms=found.within.from_ms,
             to_ms=found.within.to_ms,
             usual_interval_ms=found.usual_interval_ms,
-            gaps=[GapAnswer.of(each) for each in found.gaps],
+            gaps=[schemas.GapAnswer.of(each) for each in found.gaps],
         )
 
 

@@ -7,32 +7,16 @@ from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictStr
 from sandyard.kit.clock import rfc3339_from_ms
 from sandyard.kit.http.schemas import AttributesAnswer, PageAnswer, example, strict_example
 from sandyard.kit.patterns import pattern
-from sandyard.telemetry.intake import (
-    BATCH_ID,
-    FIRMWARE_VERSION,
-    HARDWARE_ID,
-    MAX_SENSORS,
-    NAME,
-    STATUSES,
-    UUID4,
-)
-from sandyard.telemetry.model import (
-    EARLIEST_MS,
-    LATEST_MS,
-    READING_FIELDS,
-    Device,
-    Reading,
-    Registration,
-    RejectionCode,
-    values_of_reading,
-)
+from sandyard.telemetry import intake, model
 
 FRIENDLY_NAME = pattern(r"^[^\x00-\x1f\x7f]+$", "must have no control characters")
 """No control characters."""
 
-HardwareId = Annotated[StrictStr, Field(pattern=HARDWARE_ID, description="MAC in upper case")]
+HardwareId = Annotated[
+    StrictStr, Field(pattern=intake.HARDWARE_ID, description="MAC in upper case")
+]
 FriendlyName = Annotated[StrictStr, Field(min_length=1, max_length=64, pattern=FRIENDLY_NAME)]
-Name = Annotated[StrictStr, Field(pattern=NAME)]
+Name = Annotated[StrictStr, Field(pattern=intake.NAME)]
 
 
 def _time(value: object) -> object:
@@ -64,10 +48,10 @@ _KEY = {
 class Capabilities(BaseModel):
     """What newer firmware may add is left out."""
 
-    sensors: list[Name] = Field(default_factory=list, max_length=MAX_SENSORS)
+    sensors: list[Name] = Field(default_factory=list, max_length=intake.MAX_SENSORS)
     features: dict[Name, StrictBool] = Field(
         default_factory=dict,
-        max_length=MAX_SENSORS,
+        max_length=intake.MAX_SENSORS,
         json_schema_extra={"additionalProperties": False},  # other names are refused
     )
 
@@ -80,15 +64,17 @@ class RegistrationBody(BaseModel):
     )
 
     hardware_id: HardwareId
-    boot_id: Annotated[StrictStr, Field(pattern=UUID4, description="UUID v4, new at each boot")]
-    firmware_version: Annotated[StrictStr, Field(pattern=FIRMWARE_VERSION)]
+    boot_id: Annotated[
+        StrictStr, Field(pattern=intake.UUID4, description="UUID v4, new at each boot")
+    ]
+    firmware_version: Annotated[StrictStr, Field(pattern=intake.FIRMWARE_VERSION)]
     capabilities: Capabilities = Field(default_factory=Capabilities)
     friendly_name: FriendlyName | None = Field(
         None, description="Used only if the device has no name yet"
     )
 
-    def registration(self) -> Registration:
-        return Registration(
+    def registration(self) -> model.Registration:
+        return model.Registration(
             hardware_id=self.hardware_id,
             boot_id=self.boot_id,
             firmware_version=self.firmware_version,
@@ -111,7 +97,7 @@ class RegisteredAnswer(BaseModel):
     registered_at: Time = Field(description="RFC 3339, of the first registration")
 
     @classmethod
-    def of(cls, device: Device) -> Self:
+    def of(cls, device: model.Device) -> Self:
         return cls(
             confirmation_id=device.confirmation_id,
             hardware_id=device.hardware_id,
@@ -122,7 +108,7 @@ class RegisteredAnswer(BaseModel):
 class RejectionAnswer(BaseModel):
     index: int = Field(description="Its index in the request, from 0")
     batch_id: str | None = Field(description="Null if it had no valid one")
-    code: RejectionCode
+    code: model.RejectionCode
     message: str
 
 
@@ -189,9 +175,9 @@ class ReadingAnswer(BaseModel):
     sensor_status: dict[str, str]
 
 
-def reading_answer(reading: Reading) -> dict[str, object]:
+def reading_answer(reading: model.Reading) -> dict[str, object]:
     """As described by `ReadingAnswer`, for listings that are too long to validate again."""
-    values = dict(zip(READING_FIELDS, values_of_reading(reading), strict=True))
+    values = dict(zip(model.READING_FIELDS, model.values_of_reading(reading), strict=True))
     return values | {"received_at": _time(reading.received_at)}
 
 
@@ -303,9 +289,9 @@ class DeviceKeyPage(PageAnswer):
 def _map_of(values: dict[str, object]) -> dict[str, object]:
     return {
         "type": "object",
-        "propertyNames": {"pattern": NAME},
+        "propertyNames": {"pattern": intake.NAME},
         "additionalProperties": values,
-        "maxProperties": MAX_SENSORS,
+        "maxProperties": intake.MAX_SENSORS,
     }
 
 
@@ -322,13 +308,17 @@ READING_SCHEMA: dict[str, object] = {
         "sensor_status",
     ],
     "properties": {
-        "hardware_id": {"type": "string", "pattern": HARDWARE_ID},
-        "timestamp_ms": {"type": "integer", "minimum": EARLIEST_MS, "maximum": LATEST_MS - 1},
-        "batch_id": {"type": "string", "pattern": BATCH_ID},
-        "boot_id": {"type": "string", "pattern": UUID4},
-        "firmware_version": {"type": "string", "pattern": FIRMWARE_VERSION},
+        "hardware_id": {"type": "string", "pattern": intake.HARDWARE_ID},
+        "timestamp_ms": {
+            "type": "integer",
+            "minimum": model.EARLIEST_MS,
+            "maximum": model.LATEST_MS - 1,
+        },
+        "batch_id": {"type": "string", "pattern": intake.BATCH_ID},
+        "boot_id": {"type": "string", "pattern": intake.UUID4},
+        "firmware_version": {"type": "string", "pattern": intake.FIRMWARE_VERSION},
         "sensors": _map_of({"type": "number"}),
-        "sensor_status": _map_of({"type": "string", "enum": list(STATUSES)}),
+        "sensor_status": _map_of({"type": "string", "enum": list(intake.STATUSES)}),
     },
 }
 INTAKE_BODY: dict[str, object] = {

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from sandyard.kit.clock import ms_from_rfc3339, rfc3339_from_ms
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.paging import Page, page_up_to, position_in
 from sandyard.telemetry.intake import canonical_number
 from sandyard.telemetry.model import (
     READING_FIELDS,
@@ -132,12 +132,8 @@ async def page_by_gsi1(
     """A page of the whole table, ordered by `gsi1sk`, latest first by default. A search reads the
     table on until the page is full: the engine can't compare names in any letter case."""
     start: Item | None = None
-    if cursor is not None:
-        match decode_cursor(listing, cursor):
-            case [str(sort), str(name)] if sort and name:
-                start = {key: name, "gsi1pk": partition, "gsi1sk": sort}
-            case _:
-                raise InvalidCursorError
+    if (last := position_in(listing, cursor, str, str)) is not None:
+        start = {key: last[1], "gsi1pk": partition, "gsi1sk": last[0]}
     found: list[Item] = []
     async for items in table.pages(
         index="gsi1",
@@ -150,11 +146,8 @@ async def page_by_gsi1(
         found += [item for item in items if search is None or _matches(item, key, search)]
         if len(found) > limit:
             break
-    entities = [entity_of(item) for item in found[:limit]]
-    if len(found) <= limit:
-        return Page(entities, None)
-    last = found[limit - 1]
-    return Page(entities, encode_cursor(listing, [last["gsi1sk"], last[key]]))
+    page = page_up_to(limit, found, listing, lambda item: [item["gsi1sk"], item[key]])
+    return Page([entity_of(item) for item in page.items], page.next_cursor)
 
 
 def _matches(item: Item, key: str, search: str) -> bool:

@@ -16,7 +16,7 @@ from sandyard.kit.dynamo.client import ConditionFailedError, TransactionRefusedE
 from sandyard.kit.dynamo.transitions import DynamoTransitions
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import IdMaker
-from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.paging import Page, page_up_to, position_in
 from sandyard.telemetry.model import (
     LATEST_MS,
     Bucket,
@@ -32,18 +32,7 @@ from sandyard.telemetry.model import (
     marker_expires_at,
     whole_second,
 )
-from sandyard.telemetry.stores.dynamo_items import (
-    device_item,
-    device_of,
-    marker_item,
-    marker_of,
-    page_by_gsi1,
-    reading_item,
-    reading_of,
-    restored_marker_item,
-    sensors_of,
-    ts_batch,
-)
+from sandyard.telemetry.stores import dynamo_items
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
 PARALLEL_TRANSACTIONS = 64
@@ -79,14 +68,14 @@ class DynamoTelemetryStore:
         self._make_intake_id = make_intake_id
         self._slots = asyncio.Semaphore(PARALLEL_TRANSACTIONS)
         self._transitions = DynamoTransitions(
-            tables.devices, tables.events, key="hardware_id", item_of=device_item
+            tables.devices, tables.events, key="hardware_id", item_of=dynamo_items.device_item
         )
 
     async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
         items = await self._tables.devices.get_many(
             [{"hardware_id": each} for each in hardware_ids]
         )
-        return {item["hardware_id"]: device_of(item) for item in items}
+        return {item["hardware_id"]: dynamo_items.device_of(item) for item in items}
 
     async def insert_readings(
         self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now_ms: int
@@ -94,13 +83,13 @@ class DynamoTelemetryStore:
         intake_id, seen_at = self._make_intake_id(), whole_second(now_ms)
 
         async def insert_one(reading: Reading) -> Stored:
-            marker = marker_item(
+            marker = dynamo_items.marker_item(
                 reading,
                 intake_id=intake_id,
                 received_at=now_ms,
                 expires_at=marker_expires_at(now_ms),
             )
-            item = reading_item(
+            item = dynamo_items.reading_item(
                 reading,
                 devices[reading.hardware_id],
                 received_at=now_ms,
@@ -143,17 +132,17 @@ class DynamoTelemetryStore:
 
     async def all_readings(self) -> AsyncIterator[Sequence[Reading]]:
         async for items in self._tables.readings.scan():
-            yield [reading_of(item) for item in items]
+            yield [dynamo_items.reading_of(item) for item in items]
 
     async def all_markers(self) -> AsyncIterator[Sequence[Marker]]:
         async for items in self._tables.markers.scan():
-            yield [marker_of(item) for item in items]
+            yield [dynamo_items.marker_of(item) for item in items]
 
     async def restore_readings(self, readings: Sequence[Reading]) -> None:
         expires_at = self._retention.expires_at
         await self._tables.readings.put_all(
             [
-                reading_item(
+                dynamo_items.reading_item(
                     each,
                     each,
                     received_at=each.received_at,
@@ -164,11 +153,13 @@ class DynamoTelemetryStore:
         )
 
     async def restore_markers(self, markers: Sequence[Marker]) -> None:
-        await self._tables.markers.put_all([restored_marker_item(each) for each in markers])
+        await self._tables.markers.put_all(
+            [dynamo_items.restored_marker_item(each) for each in markers]
+        )
 
     async def all_devices(self) -> AsyncIterator[Sequence[Device]]:
         async for items in self._tables.devices.scan():
-            yield [device_of(item) for item in items]
+            yield [dynamo_items.device_of(item) for item in items]
 
     async def page_of_devices(
         self,
@@ -178,9 +169,9 @@ class DynamoTelemetryStore:
         limit: int,
         cursor: str | None,
     ) -> Page[Device]:
-        return await page_by_gsi1(
+        return await dynamo_items.page_by_gsi1(
             self._tables.devices,
-            device_of,
+            dynamo_items.device_of,
             "devices",
             "hardware_id",
             listing=order.listing,
@@ -194,13 +185,8 @@ class DynamoTelemetryStore:
         self, hardware_id: str, within: TimeRange, *, limit: int, cursor: str | None
     ) -> Page[Reading]:
         listing = f"readings {hardware_id}"
-        before: str | None = None
-        if cursor is not None:
-            match decode_cursor(listing, cursor):
-                case [int(timestamp_ms), str(batch_id)]:
-                    before = ts_batch(timestamp_ms, batch_id)
-                case _:
-                    raise InvalidCursorError
+        last = position_in(listing, cursor, int, str)
+        before = None if last is None else dynamo_items.ts_batch(*last)
         found: list[Item] = []
         async for items in self._pages(
             hardware_id, within, before=before, forward=False, limit=limit + 2
@@ -208,18 +194,15 @@ class DynamoTelemetryStore:
             found += [item for item in items if item["ts_batch"] != before]
             if len(found) > limit:
                 break
-        readings = [reading_of(item) for item in found[:limit]]
-        if len(found) <= limit:
-            return Page(readings, None)
-        last = readings[-1]
-        return Page(readings, encode_cursor(listing, [last.timestamp_ms, last.batch_id]))
+        readings = [dynamo_items.reading_of(item) for item in found]
+        return page_up_to(limit, readings, listing, attrgetter("timestamp_ms", "batch_id"))
 
     async def readings(
         self, hardware_id: str, within: TimeRange
     ) -> AsyncIterator[Sequence[Reading]]:
         async for items in self._pages(hardware_id, within):
             if items:
-                yield [reading_of(item) for item in items]
+                yield [dynamo_items.reading_of(item) for item in items]
 
     async def series(
         self, hardware_id: str, metric: str, within: TimeRange, *, bucket_ms: int
@@ -227,7 +210,7 @@ class DynamoTelemetryStore:
         buckets = _Buckets(bucket_ms)
         async for items in self._pages(hardware_id, within):
             for item in items:
-                if (value := sensors_of(item).get(metric)) is not None:
+                if (value := dynamo_items.sensors_of(item).get(metric)) is not None:
                     buckets.add(item["timestamp_ms"], value)
         return buckets.in_order()
 
@@ -235,7 +218,7 @@ class DynamoTelemetryStore:
         latest: dict[str, SensorValue] = {}
         async for items in self._pages(hardware_id, within):
             for item in items:
-                for name, value in sensors_of(item).items():
+                for name, value in dynamo_items.sensors_of(item).items():
                     latest[name] = SensorValue(name, value, item["timestamp_ms"])
         return sorted(latest.values(), key=attrgetter("name"))
 
@@ -283,8 +266,8 @@ class DynamoTelemetryStore:
         limit: int | None = None,
     ) -> AsyncIterator[list[Item]]:
         """Readings as last written; `before` is another inclusive upper bound."""
-        first = ts_batch(within.from_ms, "")
-        last = ts_batch(within.to_ms, _LAST_OF_A_MILLISECOND)
+        first = dynamo_items.ts_batch(within.from_ms, "")
+        last = dynamo_items.ts_batch(within.to_ms, _LAST_OF_A_MILLISECOND)
         last = last if before is None else min(last, before)
         if first > last:
             return
@@ -308,6 +291,6 @@ def _existing(marker: Item, reading: Item | None, intake_id: str) -> Stored:
     itself."""
     content_hash = marker.get("content_hash")
     if content_hash is None:  # written by another program, or expired
-        content_hash = reading_of(reading).content_hash if reading else ""
+        content_hash = dynamo_items.reading_of(reading).content_hash if reading else ""
     # Only this id distinguishes our own earlier attempt, whose response was lost, from a duplicate.
     return Stored(content_hash, is_new=marker.get("intake_id") == intake_id)

@@ -31,13 +31,7 @@ from sandyard.telemetry.stores import tables
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
 from sandyard.telemetry.verification import verify
-from sandyard.wiring.engines import (
-    SqlEngine,
-    job_runner,
-    open_part_dynamo,
-    prune_job,
-    verification_of,
-)
+from sandyard.wiring import engines
 from sandyard.wiring.job_specs import TelemetryJobSpecs as Specs
 from sandyard.wiring.part import Part
 from sandyard.wiring.spec import Counting, Verification
@@ -101,7 +95,7 @@ def build_telemetry(
         make_key_id=ids.uuid4,
         make_api_key=ids.device_api_key,
     )
-    schedule: list[Job[Any]] = [prune_job(settings, Specs.EVENTS, stores.log, clock)]
+    schedule: list[Job[Any]] = [engines.prune_job(settings, Specs.EVENTS, stores.log, clock)]
     if stores.removal is not None:
         removal = RemoveExpired(stores.removal, clock=clock, metrics=metrics, retention=retention)
         every = settings.telemetry.retention_interval_sec
@@ -109,7 +103,7 @@ def build_telemetry(
     return TelemetryPart(
         engine=stores.engine,
         routers=_routers(settings, telemetry, keys, stores.log, clock),
-        runner=job_runner(settings, stores.leases, clock),
+        runner=engines.job_runner(settings, stores.leases, clock),
         schedule=schedule,
         events=stores.log,
         embedded=stores.embedded,
@@ -149,7 +143,7 @@ def _open_on_dynamodb(settings: Settings, data_dir: Path, clock: Clock) -> Telem
 
 
 def _open_on_sql(settings: Settings, data_dir: Path, clock: Clock) -> TelemetryStores:
-    sql = SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
+    sql = engines.SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
     database = sql.database
     store = SqlTelemetryStore(database, retention=_retention(settings), clock=clock)
     return TelemetryStores(
@@ -177,7 +171,7 @@ async def verify_telemetry(settings: Settings, data_dir: Path, counting: Countin
     async with opened_stores(settings, data_dir) as stores:
         with counting("verify telemetry", None) as progress:
             report = await verify(stores.store, stores.keys, stores.log, progress=progress)
-    return verification_of("devices and keys", report)
+    return engines.verification_of("devices and keys", report)
 
 
 @asynccontextmanager
@@ -201,6 +195,6 @@ def open_telemetry_tables(settings: Settings, data_dir: Path | None = None) -> "
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
     return TelemetryTables(
-        open_part_dynamo(settings, data_dir, "telemetry"),
+        engines.open_part_dynamo(settings, data_dir, "telemetry"),
         prefix=settings.telemetry.telemetry_table_prefix,
     )

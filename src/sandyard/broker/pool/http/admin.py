@@ -44,10 +44,9 @@ from sandyard.broker.pool.track_events import TrackEvents
 from sandyard.broker.provider.ports import Provider
 from sandyard.kit.http.events import EventAnswer, EventFilter, EventPage
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import Cursor, Limit, inline
+from sandyard.kit.http.schemas import Paging, inline
 from sandyard.kit.http.security import secured_by
 from sandyard.kit.jobs import Job, JobRunner
-from sandyard.kit.paging import DEFAULT_LIMIT
 
 _OfTrack = Annotated[
     str | None,
@@ -76,6 +75,7 @@ def create_admin_router(
 
     @routes.get("/sandboxes", "List sandboxes")
     async def list_pool_sandboxes(
+        paging: Paging,
         status: Annotated[PoolStatus | None, Query(description="Only this status")] = None,
         track: TrackFilter = None,
         name: NameFilter = None,
@@ -94,12 +94,10 @@ def create_admin_router(
                 "opposite order. Not for `q`; on DynamoDB each page is sorted on its own"
             ),
         ] = Sort.NAME,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> PoolSandboxPage:
         """Pass `next_cursor` back as `cursor` until it is null. Filters combine."""
         where = SandboxFilter(status, track, name or "", q or "", sort)
-        page = await store.page(where, limit=limit, cursor=cursor)
+        page = await store.page(where, **paging)
         return PoolSandboxPage.of(page, PoolSandboxAnswer.of)
 
     @routes.get("/sandboxes/{sandbox_id}", "Get a sandbox", 404)
@@ -211,11 +209,9 @@ def _add_of_lease(routes: GuardedRoutes, broker: Broker, leases: Leases) -> None
 
 def _add_history(routes: GuardedRoutes, broker: Broker, store: PoolStore) -> None:
     @routes.get("/sandboxes/{sandbox_id}/history", "Get a sandbox's history", 404)
-    async def get_pool_sandbox_history(
-        sandbox_id: SandboxId, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
-    ) -> EventPage:
+    async def get_pool_sandbox_history(sandbox_id: SandboxId, paging: Paging) -> EventPage:
         """Its events, newest first; also of a deleted sandbox."""
-        page = await broker.get_history(sandbox_id, limit=limit, cursor=cursor)
+        page = await broker.get_history(sandbox_id, **paging)
         return EventPage.of(page, EventAnswer.of)
 
     @routes.get("/events", "List events")

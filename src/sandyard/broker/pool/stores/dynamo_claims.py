@@ -12,13 +12,7 @@ from sandyard.broker.pool.model import (
     decide_claim,
     decide_superseded,
 )
-from sandyard.broker.pool.stores.dynamo_items import (
-    lease_item,
-    lease_key,
-    lease_of,
-    sandbox_key,
-    sandbox_of,
-)
+from sandyard.broker.pool.stores import dynamo_items
 from sandyard.broker.pool.stores.dynamo_prefetch import CandidatePrefetch
 from sandyard.broker.pool.stores.index_scan import IndexScan, Wanted
 from sandyard.broker.stores.dynamo_table import PoolTable
@@ -99,10 +93,10 @@ class DynamoClaims:
                 held = existing.item if existing.is_condition else held
                 if held is not None and held.get("write_id") == write_id:
                     prefetch.claimed(candidate)  # our own write, whose response was lost
-                    return Claimed(lease_of(held), is_new=True)
-                if held is not None and lease_of(held).is_live(claim.now):
+                    return Claimed(dynamo_items.lease_of(held), is_new=True)
+                if held is not None and dynamo_items.lease_of(held).is_live(claim.now):
                     (prefetch.lost if taken.is_condition else prefetch.unused)(candidate)
-                    return Claimed(lease_of(held), is_new=False)
+                    return Claimed(dynamo_items.lease_of(held), is_new=False)
                 if taken.is_condition:
                     newer = _newer_free(taken.item, row, wanted)
                     if newer is None:
@@ -123,7 +117,7 @@ class DynamoClaims:
         """The claim: one transaction, which also ends the expired lease `held`, if any."""
         claimed = decide_claim(free, claim)
         lease = claimed.result.lease
-        item = lease_item(claim.track_id, claim.key, lease) | {"write_id": write_id}
+        item = dynamo_items.lease_item(claim.track_id, claim.key, lease) | {"write_id": write_id}
         put = self._table.put_action(
             item,
             condition=_NO_LEASE if held is None else f"{_NO_LEASE} OR write_id = :old",
@@ -139,12 +133,12 @@ class DynamoClaims:
 
     async def _find_expired(self, claim: Claim, held: Item) -> Transition[Sandbox] | None:
         """The change of the expired lease's sandbox, from its current state."""
-        item = await self._table.get(sandbox_key(held["sandbox_id"]))
-        return None if item is None else decide_superseded(sandbox_of(item), claim)
+        item = await self._table.get(dynamo_items.sandbox_key(held["sandbox_id"]))
+        return None if item is None else decide_superseded(dynamo_items.sandbox_of(item), claim)
 
     async def _find_live(self, claim: Claim) -> Claimed | None:
-        item = await self._table.get(lease_key(claim.track_id, claim.key))
-        if item is None or not (lease := lease_of(item)).is_live(claim.now):
+        item = await self._table.get(dynamo_items.lease_key(claim.track_id, claim.key))
+        if item is None or not (lease := dynamo_items.lease_of(item)).is_live(claim.now):
             return None
         return Claimed(lease, is_new=False)
 
@@ -165,7 +159,7 @@ class DynamoClaims:
         return self._prefetches[wanted]
 
     async def _still_free(self, wanted: Wanted, sandbox_ids: Collection[str]) -> set[str]:
-        items = await self._table.get_many([sandbox_key(each) for each in sandbox_ids])
+        items = await self._table.get_many([dynamo_items.sandbox_key(each) for each in sandbox_ids])
         return {item["sandbox_id"] for item in items if wanted.matches(item)}
 
 
@@ -173,5 +167,5 @@ def _newer_free(item: Item | None, row: Sandbox, wanted: Wanted) -> Sandbox | No
     """The current row, if it is still free and the index was merely outdated."""
     if item is None or not wanted.matches(item):
         return None
-    newer = sandbox_of(item)
+    newer = dynamo_items.sandbox_of(item)
     return newer if newer.sequence != row.sequence else None

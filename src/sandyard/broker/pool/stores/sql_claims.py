@@ -20,20 +20,13 @@ from sandyard.broker.pool.model import (
     decide_claim,
     decide_superseded,
 )
+from sandyard.broker.pool.stores import sql_rows
 from sandyard.broker.pool.stores.sql_pages import past
-from sandyard.broker.pool.stores.sql_rows import (
-    COUNT_LINES,
-    EVENTS,
-    FIELDS,
-    apply_transitions,
-    read_sandbox,
-    values_of,
-)
 from sandyard.broker.stores.tables import sandboxes
 from sandyard.kit.sql.batches import BatchUpdate, CombinedBatches, Prepared
 
 _column = sandboxes.c
-_READ = [_column[name] for name in FIELDS]
+_READ = [_column[name] for name in sql_rows.FIELDS]
 LeaseKey = tuple[str, str]
 
 
@@ -99,7 +92,7 @@ def _read_leases_and_free_rows(
         is_reserved=source.reservation_id is not None,
         waits=source.wait_for_locked,
     )
-    rows = [read_sandbox(row) for row in statement.execute(connection, values).fetchall()]
+    rows = [sql_rows.read_sandbox(row) for row in statement.execute(connection, values).fetchall()]
     held = _by_key([row for row in rows if row.status is Status.ALLOCATED])
     return held, [row for row in rows if row.status is not Status.ALLOCATED]
 
@@ -107,7 +100,7 @@ def _read_leases_and_free_rows(
 def _find_leases(connection: sa.Connection, claims: Sequence[Claim]) -> dict[LeaseKey, Sandbox]:
     keys = orjson.dumps(list({claim.lease_key for claim in claims})).decode()
     rows = _leases(connection.dialect.name).execute(connection, {"keys": keys}).fetchall()
-    return _by_key([read_sandbox(row) for row in rows])
+    return _by_key([sql_rows.read_sandbox(row) for row in rows])
 
 
 def _lease_rows(
@@ -128,7 +121,7 @@ def _lease_rows(
     _WRITE.execute(
         connection,
         [claimed_values(each.result) for each in decided],
-        EVENTS.rows([event for each in decided for event in each.events]),
+        sql_rows.EVENTS.rows([event for each in decided for event in each.events]),
         [(source.status.value, -len(decided)), (Status.ALLOCATED.value, len(decided))],
     )
     return {claim.lease_key: each.result.lease for claim, each in zip(served, decided, strict=True)}
@@ -140,7 +133,7 @@ lease_key = attrgetter("lease_key")
 def _end_expired(connection: sa.Connection, leased: Sandbox | None, claim: Claim) -> None:
     ended = None if leased is None else decide_superseded(leased, claim)
     if ended is not None:
-        apply_transitions(connection, [ended])
+        sql_rows.apply_transitions(connection, [ended])
 
 
 def _by_key(leased: Sequence[Sandbox]) -> dict[LeaseKey, Sandbox]:
@@ -160,7 +153,7 @@ def _leases_and_free_rows(
         .with_for_update(skip_locked=not waits)
         .cte("free")
     )
-    leased = sa.select(*(held.c[name] for name in FIELDS))
+    leased = sa.select(*(held.c[name] for name in sql_rows.FIELDS))
     return Prepared(sa.union_all(leased, sa.select(free)))
 
 
@@ -211,8 +204,10 @@ def _claimed_fields() -> tuple[str, ...]:
     """The fields that a claim changes, according to the model."""
     free = Sandbox("", "", "", Status.RESERVED, 1, 0, 0, reserved_for="r")
     claimed = decide_claim(free, Claim("t", "k", 1, track_name="n")).result
-    before, after = values_of(free), values_of(claimed)
-    return tuple(name for name in FIELDS if after[name] != before[name] and name != "status")
+    before, after = sql_rows.values_of(free), sql_rows.values_of(claimed)
+    return tuple(
+        name for name in sql_rows.FIELDS if after[name] != before[name] and name != "status"
+    )
 
 
 _CLAIMED = _claimed_fields()
@@ -223,7 +218,7 @@ _OF_LEASE = {
 }
 _read_values = attrgetter("sandbox_id", *_CLAIMED, *_OF_LEASE.values())
 CLAIM = BatchUpdate(sandboxes, ("sandbox_id", *_CLAIMED, *_OF_LEASE, "status"))
-_WRITE = CombinedBatches(CLAIM, EVENTS.insert, COUNT_LINES)
+_WRITE = CombinedBatches(CLAIM, sql_rows.EVENTS.insert, sql_rows.COUNT_LINES)
 
 
 def claimed_values(claimed: Sandbox) -> tuple[Any, ...]:

@@ -2,7 +2,6 @@
 ordered by their ends."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from sandyard.broker.pool.model import Sandbox
 from sandyard.broker.pool.stores.dynamo_items import sandbox_key, sandbox_of
@@ -19,7 +18,7 @@ from sandyard.broker.stores.dynamo_entities import (
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
-from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
+from sandyard.kit.paging import Page, encode_cursor, position_in
 
 
 class DynamoReservations:
@@ -39,7 +38,8 @@ class DynamoReservations:
         self, *, starts_before: int, ends_after: int, limit: int, cursor: str | None
     ) -> Page[Reservation]:
         listing = f"reservations {starts_before} {ends_after}"
-        start = None if cursor is None else _start(decode_cursor(listing, cursor))
+        last = position_in(listing, cursor, str)
+        start: Item | None = None if last is None else {"PK": CALENDAR, "SK": last[0]}
         items, following, _ = await self._table.query(
             condition="PK = :calendar AND SK >= :first",
             values={
@@ -77,11 +77,3 @@ class DynamoReservations:
     async def _reservations_of(self, ids: Sequence[str]) -> list[Reservation]:
         items = await self._table.get_many([reservation_key(each) for each in ids])
         return [entity_of(Reservation, item) for item in items]
-
-
-def _start(position: list[Any]) -> Item:
-    match position:
-        case [str() as last]:
-            return {"PK": CALENDAR, "SK": last}
-        case _:
-            raise InvalidCursorError

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sandyard.entrypoints.cli import showing
 from sandyard.entrypoints.cli.connecting import (
     ServerChoice,
     ServerCommands,
@@ -18,15 +19,6 @@ from sandyard.entrypoints.cli.connecting import (
     operator_call,
 )
 from sandyard.entrypoints.cli.options import data_dir_option, locked_part
-from sandyard.entrypoints.cli.showing import (
-    EVENT_COLUMNS,
-    View,
-    changes,
-    event_line,
-    field,
-    show_lines,
-    show_live,
-)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -89,7 +81,7 @@ _BAR = 40
 
 @command.server_command("watch")
 @click.option("--interval", type=click.FloatRange(0.2), default=2.0)
-def watch(target: ServerChoice, view: View, interval: float) -> None:
+def watch(target: ServerChoice, view: showing.View, interval: float) -> None:
     """Show the pool by state and its events, until interrupted. Needs the admin token.
 
     Without a terminal, or with `-o json`, it writes a line whenever a count changes.
@@ -110,9 +102,11 @@ def watch(target: ServerChoice, view: View, interval: float) -> None:
             return {state: now[state] for state in (*_STATES, "total")}
 
         if is_live:
-            show_live(screen, interval)
+            showing.show_live(screen, interval)
         as_json = view.output == "json"
-        show_lines(_line(each, as_json=as_json) for each in changes(counts, interval))
+        showing.show_lines(
+            _line(each, as_json=as_json) for each in showing.changes(counts, interval)
+        )
 
 
 def _line(counts: Mapping[str, int], *, as_json: bool) -> str:
@@ -135,22 +129,22 @@ def _screen(counts: Mapping[str, int], events: Sequence[Mapping[str, Any]]) -> "
         bar = Bar(largest, 0, counts[state], color=color, width=_BAR)
         table.add_row(state.replace("_", " "), str(counts[state]), bar)
     table.add_row("total", str(counts["total"]), f"{datetime.now(UTC).astimezone():%H:%M:%S}")
-    return Group(table, "", *(Text(event_line(event), no_wrap=True) for event in events))
+    return Group(table, "", *(Text(showing.event_line(event), no_wrap=True) for event in events))
 
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ROW = (
-    field("sandbox", "sandbox_id"),
-    field("name", "name"),
-    field("status", "status"),
-    field("reason", "status_reason"),
+    showing.field("sandbox", "sandbox_id"),
+    showing.field("name", "name"),
+    showing.field("status", "status"),
+    showing.field("reason", "status_reason"),
 )
 
 
 @command.server_command("quarantine")
 @click.argument("sandbox")
 @click.option("--reason", help="Stored with the sandbox, for people.")
-def quarantine(target: ServerChoice, view: View, sandbox: str, reason: str | None) -> None:
+def quarantine(target: ServerChoice, view: showing.View, sandbox: str, reason: str | None) -> None:
     """Take a sandbox out of the pool until an operator restores it. Needs the admin token."""
     with connected(target) as client:
         path = f"/v1/admin/sandboxes/{_id_of(client, sandbox)}/quarantine"
@@ -161,11 +155,11 @@ def quarantine(target: ServerChoice, view: View, sandbox: str, reason: str | Non
 @command.server_command("history", watch=True)
 @click.argument("sandbox")
 @click.option("--limit", type=click.IntRange(1), default=50)
-def history(target: ServerChoice, view: View, sandbox: str, limit: int) -> None:
+def history(target: ServerChoice, view: showing.View, sandbox: str, limit: int) -> None:
     """Show a sandbox's events, newest first. A deleted sandbox needs its id."""
     with connected(target) as client:
         request = operator_call("GET", f"/v1/admin/sandboxes/{_id_of(client, sandbox)}/history")
-        view.show(lambda: list(client.items(request, "events", limit=limit)), EVENT_COLUMNS)
+        view.show(lambda: list(client.items(request, "events", limit=limit)), showing.EVENT_COLUMNS)
 
 
 def _id_of(client: "Client", sandbox: str) -> str:

@@ -11,16 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.entrypoints.http.other_parts import note_away
+from sandyard.entrypoints.server.bulkhead import channel
 from sandyard.entrypoints.server.bulkhead.calls import Answerer, Caller, ProcessAwayError
-from sandyard.entrypoints.server.bulkhead.channel import (
-    DOWN,
-    DRAIN,
-    ENDED,
-    HANG_UP,
-    STOP,
-    UP,
-    Channel,
-)
 from sandyard.entrypoints.server.bulkhead.frames import Connection
 from sandyard.entrypoints.server.bulkhead.keeper import Keeper
 from sandyard.kit.wired import wired
@@ -43,7 +35,7 @@ class TenantsProcess:
     hand_over_sec: float = _HAND_OVER_SEC
 
     def __post_init__(self) -> None:
-        self._channel = Channel(self.keeper.end)
+        self._channel = channel.Channel(self.keeper.end)
         self._is_down = False
         self._is_stopping = self._has_ended = False
         self.is_up = asyncio.Event()
@@ -67,12 +59,12 @@ class TenantsProcess:
             raise ProcessAwayError(retry_after=1) from error
 
     def _note(self, word: bytes) -> None:
-        if word == UP:
+        if word == channel.UP:
             self._is_down = False
             self.is_up.set()
-        elif word == DOWN:
+        elif word == channel.DOWN:
             self._is_down = True
-        elif word == ENDED and not self._is_stopping:
+        elif word == channel.ENDED and not self._is_stopping:
             self._is_down = self._has_ended = True
             code = self.keeper.wait()
             if code < 0:
@@ -82,12 +74,12 @@ class TenantsProcess:
 
     def hang_up(self) -> None:
         """Have it reread its secrets."""
-        self._channel.tell_now(HANG_UP)
+        self._channel.tell_now(channel.HANG_UP)
 
     async def drain(self) -> None:
         """Have it answer what waits, and end streams."""
         self._is_stopping = True
-        await self._tell(DRAIN)
+        await self._tell(channel.DRAIN)
 
     async def _tell(self, word: bytes) -> None:
         with suppress(OSError):  # it has already ended
@@ -98,7 +90,7 @@ class TenantsProcess:
         if self._has_ended:
             return
         self._is_stopping = True
-        await self._tell(STOP)
+        await self._tell(channel.STOP)
         try:
             async with asyncio.timeout(_STOP_SEC):
                 await asyncio.to_thread(self.keeper.wait)

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from sandyard.kit.http.schemas import Cursor, Limit
-from sandyard.kit.paging import DEFAULT_LIMIT
+from sandyard.kit.http.schemas import Paging
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.principal import Role
 from sandyard.platform.access.routes import Caller, admin_routes
@@ -26,6 +25,7 @@ def create_users_router(
 
     @routes.get("", "List users")
     async def list_users(
+        paging: Paging,
         q: Search = None,
         role: Annotated[Role | None, Query(description="Only this role")] = None,
         is_active: Annotated[
@@ -34,11 +34,9 @@ def create_users_router(
         sort: Annotated[
             AccountSort, Query(description="`-` before a name: descending")
         ] = AccountSort.NEWEST,
-        limit: Limit = DEFAULT_LIMIT,
-        cursor: Cursor = None,
     ) -> schemas.UserPage:
         """`q` searches e-mail address, user name, full name and account id."""
-        listing = Listing(AccountFilter(q, role, is_active), sort, limit, cursor)
+        listing = Listing(AccountFilter(q, role, is_active), sort, **paging)
         page = await administration.list_accounts(listing)
         return schemas.UserPage.of(page, schemas.AccountAnswer.of)
 

@@ -11,12 +11,8 @@ from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.ids import resource_id
 from sandyard.platform.access.login_tokens import Login
+from sandyard.platform.accounts import errors
 from sandyard.platform.accounts.context import AccountContext
-from sandyard.platform.accounts.errors import (
-    AccountExistsError,
-    AccountInactiveError,
-    OidcNotConfiguredError,
-)
 from sandyard.platform.accounts.identity.model import Identity, LoginRequest, open_account
 from sandyard.platform.accounts.model import Account, login_failed, login_succeeded
 from sandyard.platform.accounts.ports import (
@@ -39,7 +35,7 @@ class IdentityLogins:
     @property
     def _provider(self) -> IdentityProvider:
         if self._configured is None:
-            raise OidcNotConfiguredError
+            raise errors.OidcNotConfiguredError
         return self._configured
 
     async def begin(self, *, address: str) -> tuple[LoginRequest, str]:
@@ -67,7 +63,7 @@ class IdentityLogins:
             refused = cause.because("the account is not active")
             failed = login_failed(account, refused, address=address)
             await self._store.apply(extra_events=[failed])
-            raise AccountInactiveError
+            raise errors.AccountInactiveError
         await self._context.login_limiter.remember(account.account_id, address=address)
         await self._store.touch_login(account.account_id, now=cause.at)
         succeeded = login_succeeded(account, cause, address=address)
@@ -85,7 +81,7 @@ class IdentityLogins:
             return [] if found else await self._opened(identity)
 
         # AccountExistsError: just created by another login or a sign-up.
-        made = await apply_all(self._signups, decide, retried=(AccountExistsError,))
+        made = await apply_all(self._signups, decide, retried=(errors.AccountExistsError,))
         opened: Account = found or made[0].result
         return opened
 

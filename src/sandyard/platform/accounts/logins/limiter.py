@@ -5,13 +5,7 @@ from dataclasses import dataclass
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.http.client_address import network_of
-from sandyard.platform.accounts.logins.model import (
-    Counter,
-    LoginAttempt,
-    LoginLimits,
-    admit_attempt,
-    forgive_attempt,
-)
+from sandyard.platform.accounts.logins import model
 from sandyard.platform.accounts.ports import LoginAttempts
 
 _NOBODY = ""
@@ -22,12 +16,12 @@ _NOBODY = ""
 class Admission:
     """An admitted attempt, and the counters that count it until it succeeds."""
 
-    attempt: LoginAttempt
-    counters: AbstractSet[Counter]
+    attempt: model.LoginAttempt
+    counters: AbstractSet[model.Counter]
 
 
 class LoginLimiter:
-    def __init__(self, attempts: LoginAttempts, limits: LoginLimits, *, clock: Clock) -> None:
+    def __init__(self, attempts: LoginAttempts, limits: model.LoginLimits, *, clock: Clock) -> None:
         self._attempts = attempts
         self._limits = limits
         self._clock = clock
@@ -35,16 +29,17 @@ class LoginLimiter:
     async def admit(self, login: str, *, account_id: str | None, address: str) -> Admission:
         """Count the attempt as failed, so that concurrent ones can't pass; RateLimitedError."""
         now = utc_time(self._clock.now())
-        attempt = LoginAttempt(login, network_of(address))
+        attempt = model.LoginAttempt(login, network_of(address))
         is_known = await self._attempts.is_known(account_id or _NOBODY, attempt.network, now=now)
         counted = await self._attempts.change(
-            attempt, lambda counts: admit_attempt(counts, self._limits, is_known=is_known, now=now)
+            attempt,
+            lambda counts: model.admit_attempt(counts, self._limits, is_known=is_known, now=now),
         )
         return Admission(attempt, counted.keys())
 
     async def forgive(self, admission: Admission) -> None:
         await self._attempts.change(
-            admission.attempt, lambda counts: forgive_attempt(counts, admission.counters)
+            admission.attempt, lambda counts: model.forgive_attempt(counts, admission.counters)
         )
 
     async def remember(self, account_id: str, *, address: str) -> None:

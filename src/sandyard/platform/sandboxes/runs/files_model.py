@@ -5,14 +5,8 @@ from dataclasses import replace
 from sandyard.kit.changes.transitions import Cause, changed
 from sandyard.platform.sandboxes.errors import SandboxChangedError
 from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.runs import model
 from sandyard.platform.sandboxes.runs.end_model import StoredSnapshot
-from sandyard.platform.sandboxes.runs.model import (
-    NewIds,
-    Transitions,
-    storage_until,
-    together,
-    with_snapshot,
-)
 from sandyard.platform.usage.model import PriceList
 
 
@@ -22,10 +16,10 @@ def store_files(
     *,
     replaces: str | None,
     node: str,
-    ids: NewIds,
+    ids: model.NewIds,
     prices: PriceList,
     cause: Cause,
-) -> Transitions:
+) -> model.Transitions:
     """The files of one that does not run were changed. Raises SandboxChangedError if a run has
     begun with those before, or they were replaced meanwhile."""
     if sandbox.is_active or sandbox.latest_snapshot_id != replaces:
@@ -33,8 +27,8 @@ def store_files(
             "The sandbox was started, or its files were replaced, during this call: they are as if"
             " it had not been made. Try again."
         )
-    stored = replace(with_snapshot(sandbox, snapshot, taken_at=cause.at), updated_at=cause.at)
-    return together(
+    stored = replace(model.with_snapshot(sandbox, snapshot, taken_at=cause.at), updated_at=cause.at)
+    return model.together(
         changed(sandbox, replace(stored, node=node), "snapshot.replaced", cause),
-        storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
+        model.storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
     )

@@ -21,12 +21,7 @@ from sandyard.platform.sandboxes.errors import SandboxNameTakenError
 from sandyard.platform.sandboxes.model import ProjectState, Sandbox, SandboxFilter, Status
 from sandyard.platform.sandboxes.ports import ActiveCounts
 from sandyard.platform.sandboxes.runs.model import is_to_recycle
-from sandyard.platform.sandboxes.sql.facts import (
-    is_active,
-    read_in_use,
-    read_project,
-    read_quota_check,
-)
+from sandyard.platform.sandboxes.sql import facts
 from sandyard.platform.schema.tables import sandboxes, templates, users
 from sandyard.platform.usage.model import Usage
 from sandyard.platform.usage.sql import costs_of, find_open_usage
@@ -92,15 +87,15 @@ class SqlSandboxStore(SqlEntityStore):
 
     async def find_project(self, account_id: str, project_id: str | None) -> ProjectState | None:
         return await self._database.read(
-            partial(read_project, account_id=account_id, project_id=project_id)
+            partial(facts.read_project, account_id=account_id, project_id=project_id)
         )
 
     async def check_quota(self, request: QuotaRequest) -> QuotaCheck:
-        return await self._database.read(partial(read_quota_check, request=request))
+        return await self._database.read(partial(facts.read_quota_check, request=request))
 
     async def in_use(self, account_id: str, *, workspace_gb: float) -> Resources:
         return await self._database.read(
-            partial(read_in_use, account_id=account_id, workspace_gb=workspace_gb)
+            partial(facts.read_in_use, account_id=account_id, workspace_gb=workspace_gb)
         )
 
     async def snapshot_bytes(self, account_id: str) -> int:
@@ -111,11 +106,11 @@ class SqlSandboxStore(SqlEntityStore):
         )
 
     async def active_on(self, node: str) -> Sequence[Sandbox]:
-        return await self._all(is_active, _column.node == node)
+        return await self._all(facts.is_active, _column.node == node)
 
     async def active_elsewhere(self, node: str, *, unseen_since: datetime) -> Sequence[Sandbox]:
         is_elsewhere = _column.node.is_distinct_from(node)
-        return await self._all(is_active, is_elsewhere, _is_silent(unseen_since))
+        return await self._all(facts.is_active, is_elsewhere, _is_silent(unseen_since))
 
     async def to_recycle(self, node: str, *, now: datetime) -> Sequence[Sandbox]:
         may_be_over = sa.or_(
@@ -130,7 +125,7 @@ class SqlSandboxStore(SqlEntityStore):
         silent = sa.func.sum(sa.case((_is_silent(unseen_since), 1), else_=0))
         statement = (
             sa.select(_column.status, sa.func.count(), silent)
-            .where(is_active)
+            .where(facts.is_active)
             .group_by(_column.status)
         )
         rows = await self._database.read(lambda connection: connection.execute(statement).all())
@@ -147,7 +142,7 @@ class SqlSandboxStore(SqlEntityStore):
     async def active_of_deactivated(self, node: str) -> Sequence[Sandbox]:
         inactive = sa.select(users.c.account_id).where(users.c.is_active.is_(False))
         is_theirs = _column.owner_account_id.in_(inactive)
-        return await self._all(is_active, _column.node == node, is_theirs)
+        return await self._all(facts.is_active, _column.node == node, is_theirs)
 
     async def with_snapshot_until(
         self, moment: datetime, *, limit: int, after: str
@@ -193,7 +188,7 @@ class SqlSandboxStore(SqlEntityStore):
         )
 
     async def _note(self, which: Condition, **values: datetime) -> None:
-        statement = sandboxes.update().where(which, is_active).values(values)
+        statement = sandboxes.update().where(which, facts.is_active).values(values)
         await self._database.write(lambda connection: connection.execute(statement))
 
     async def _all(self, *conditions: Condition, limit: int | None = None) -> Sequence[Sandbox]:

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field, StrictStr
+from pydantic import Field, StrictStr
 from starlette.types import Receive, Scope, Send
 
 from sandyard.kit.clock import utc_time
 from sandyard.kit.http.byte_ranges import parse_range
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import example
-from sandyard.kit.paging import InvalidCursorError, decode_cursor, encode_cursor
+from sandyard.kit.http.schemas import PageAnswer, example
+from sandyard.kit.paging import page_up_to, position_in
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, inside_routes
@@ -68,7 +68,7 @@ class FileAnswer(Answer):
         return super().of(info, mode=f"{info.mode:04o}", modified_at=modified_at)
 
 
-class FileList(BaseModel):
+class FileList(PageAnswer):
     model_config = example(files=[], next_cursor=None)
 
     files: list[FileAnswer] = Field(description="Sorted by path")
@@ -211,11 +211,11 @@ def _add_names(routes: GuardedRoutes, stored: SandboxFiles) -> None:
         """Sorted by path. Includes subfolders, up to `depth`. Links are not followed."""
         async with stored.open(sandbox_id, by=caller) as files:
             listing = f"files of {sandbox_id} at {path} to {depth}"
-            wanted = FileSelection(_last_path(listing, cursor), limit + 1)
+            last = position_in(listing, cursor, str)
+            wanted = FileSelection(None if last is None else last[0], limit + 1)
             found = await files.list(path, depth=depth, selection=wanted)
-        shown, is_last = found[:limit], len(found) <= limit
-        following = None if is_last else encode_cursor(listing, [shown[-1].path])
-        return FileList(files=[FileAnswer.of(each) for each in shown], next_cursor=following)
+        page = page_up_to(limit, found, listing, lambda info: [info.path])
+        return FileList.of(page, FileAnswer.of)
 
     @routes.get("/stat", "Get a file's attributes", 404, 409)
     async def stat_file(caller: Caller, sandbox_id: SandboxId, path: FilePath) -> FileAnswer:
@@ -235,15 +235,6 @@ def _add_names(routes: GuardedRoutes, stored: SandboxFiles) -> None:
         async with stored.open(sandbox_id, by=caller, writes=True) as files:
             await files.make_folder(body.path)
             return FileAnswer.of(await files.stat(body.path))
-
-
-def _last_path(listing: str, cursor: str | None) -> str | None:
-    if cursor is None:
-        return None
-    match decode_cursor(listing, cursor):
-        case [str() as last]:
-            return last
-    raise InvalidCursorError
 
 
 async def _followed(files: Files, path: str) -> FileInfo:

@@ -23,13 +23,7 @@ from sandyard.platform.access.routes import Caller, inside_routes
 from sandyard.platform.http.fields import RequestBody
 from sandyard.platform.sandboxes.http import SandboxId
 from sandyard.platform.sessions.service import Sessions
-from sandyard.platform.sessions.terminals.service import (
-    LOGIN_SHELL,
-    Keys,
-    Resize,
-    Terminal,
-    Terminals,
-)
+from sandyard.platform.sessions.terminals import service
 from sandyard.runtime.sessions.model import WORKSPACE, Command, TerminalSize
 
 
@@ -70,7 +64,7 @@ class TerminalQuery(RequestBody):
     reuse: bool = False
 
     def new(self) -> Command:
-        words = LOGIN_SHELL if self.command is None else ("/bin/sh", "-c", self.command)
+        words = service.LOGIN_SHELL if self.command is None else ("/bin/sh", "-c", self.command)
         size = TerminalSize(self.columns, self.rows)
         return Command(words, environment=_TERM, folder=self.folder, terminal=size)
 
@@ -102,7 +96,7 @@ class TerminalTokens:
 
 def create_terminal_router(
     sessions: Sessions,
-    terminals: Terminals,
+    terminals: service.Terminals,
     tokens: TerminalTokens,
     guard: AccessGuard,
     *,
@@ -149,8 +143,8 @@ def create_terminal_router(
 
 
 async def _opened(
-    terminals: Terminals, websocket: WebSocket, query: TerminalQuery, account_id: str
-) -> Terminal:
+    terminals: service.Terminals, websocket: WebSocket, query: TerminalQuery, account_id: str
+) -> service.Terminal:
     sandbox_id = websocket.path_params["sandbox_id"]
     if query.command_id is not None:
         return await terminals.attach(
@@ -173,13 +167,13 @@ class WebSocketClient:
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
 
-    async def typed(self) -> AsyncIterator[Keys | Resize]:
+    async def typed(self) -> AsyncIterator[service.Keys | service.Resize]:
         while True:
             message = await self._websocket.receive()
             if message["type"] == "websocket.disconnect":
                 return
             if (data := message.get("bytes")) is not None:
-                yield Keys(data)
+                yield service.Keys(data)
             else:
                 yield _resize_of(message.get("text") or "")
 
@@ -198,14 +192,14 @@ def _query_of(websocket: WebSocket) -> TerminalQuery:
         raise InvalidError(f"Malformed: {', '.join(names)}.") from error
 
 
-def _resize_of(text: str) -> Resize:
+def _resize_of(text: str) -> service.Resize:
     try:
         sent = ResizeMessage.model_validate_json(text)
     except ValidationError as error:
         raise InvalidError(
             'Send input as binary, and {"type": "resize", "columns": …, "rows": …} as text.'
         ) from error
-    return Resize(TerminalSize(sent.columns, sent.rows))
+    return service.Resize(TerminalSize(sent.columns, sent.rows))
 
 
 def _require_origin(websocket: WebSocket, allowed: Sequence[str]) -> None:

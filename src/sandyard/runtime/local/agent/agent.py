@@ -24,6 +24,7 @@ from sandyard.runtime.guest import Paths, RefusedError
 from sandyard.runtime.local.agent import files as agent_files
 from sandyard.runtime.local.agent import processes as agent_processes
 from sandyard.runtime.local.agent.entering import Entry, enter
+from sandyard.runtime.local.agent.network import OpenedNetwork
 from sandyard.runtime.local.host.processes import rename_process
 from sandyard.runtime.local.host.system_calls import close_all_but, die_with_parent
 from sandyard.runtime.local.ipc.packets import Answer, Packet, receive_now, send_now
@@ -203,8 +204,9 @@ def _become_agent(channel: socket.socket, setup: AgentSetup) -> None:
     channel.settimeout(None)
     _raise_oom_score()
     close_all_but(channel.fileno(), 0, 1, 2)
+    network = OpenedNetwork()
     if setup.entry is not None:
-        enter(setup.entry)
+        network = enter(setup.entry)
         os.chdir("/")
         # No imports from here on: the files at these paths are the machine's.
         sys.path.clear()
@@ -215,7 +217,11 @@ def _become_agent(channel: socket.socket, setup: AgentSetup) -> None:
     gc.freeze()  # forked children then copy no pages for the garbage collector
     gc.disable()
     agent = Agent(channel, setup)
-    send_now(channel, {"ready": os.getpid()})
+    descriptors = tuple(each.detach() for each in network.sockets)
+    message = {"ready": os.getpid(), "missing_network": network.missing}
+    send_now(channel, message, descriptors=descriptors)
+    for descriptor in descriptors:
+        os.close(descriptor)
     try:
         agent.run()
     finally:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from sandyard.runtime.local.agent.network import OpenedNetwork, open_network
 from sandyard.runtime.local.host import processes, system_calls
 from sandyard.runtime.local.host.system_calls import call
 
@@ -40,7 +41,7 @@ class Entry:
     """The files by which its user becomes root; None if it has no root."""
 
 
-def enter(entry: Entry) -> None:
+def enter(entry: Entry) -> OpenedNetwork:
     """Children are then in the machine's pid namespace; this process stays in its own, invisible
     inside."""
     pid, sudo = entry.pid, entry.sudo
@@ -53,7 +54,7 @@ def enter(entry: Entry) -> None:
     owner = fcntl.ioctl(user, _NS_GET_PARENT)
     if os.geteuid() == 0:
         os.setgroups([])
-    _go_to({"owner": owner, **opened})
+    network = _go_to({"owner": owner, **opened})
     for folder, options in entry.tmpfs.items():
         _remount("tmpfs", folder, _MS_NODEV, options)
     _remount("devpts", "/dev/pts", _MS_NOEXEC, _TERMINALS)
@@ -72,14 +73,18 @@ def enter(entry: Entry) -> None:
     system_calls.become(entry.uid)
     system_calls.keep_capabilities(left if entry.uid == 0 else ())
     system_calls.hide_from_others()
+    return network
 
 
-def _go_to(namespaces: Mapping[str, int]) -> None:
+def _go_to(namespaces: Mapping[str, int]) -> OpenedNetwork:
+    network = OpenedNetwork()
     for name, namespace in namespaces.items():
         call("setns", namespace, 0)
         os.close(namespace)
         if name == "net":
             _limit_buffers()
+            network = open_network()
+    return network
 
 
 def _remount(kind: str, folder: str, flags: int, options: str) -> None:

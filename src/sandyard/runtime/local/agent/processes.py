@@ -90,8 +90,10 @@ class Starter:
         terminal: list[int] | None,
         has_input: bool,
         is_program: bool,
+        ids: list[int] | None = None,
     ) -> Answer:
         """Start a process in its own session; returns its pid and the ends of its streams by name.
+        It runs with these ids of a user and a group, if this process is root and they are given.
         Raises OSError if it can't be run."""
         environment = self._environment | environment
         program = _find_program(arguments[0], environment.get("PATH", os.defpath))
@@ -100,7 +102,9 @@ class Starter:
             if terminal
             else open_pipes(has_input=has_input, has_stderr=not is_program)
         )
-        launch = _Launch(program, arguments, environment, self._paths.real_path(folder), channels)
+        ids = ids or (None if self._uid is None else [self._uid, self._uid])
+        folder = self._paths.real_path(folder)
+        launch = _Launch(program, arguments, environment, folder, channels, ids)
         try:
             pid = self._launched(launch)
         except BaseException:
@@ -115,7 +119,8 @@ class Starter:
     def _launched(self, launch: "_Launch") -> int:
         reader, writer = os.pipe2(os.O_CLOEXEC)
         try:
-            pid = self._spawn(launch, writer) if self._launcher else self._fork(launch, writer)
+            is_spawned = self._launcher and launch.ids in (None, [self._uid, self._uid])
+            pid = self._spawn(launch, writer) if is_spawned else self._fork(launch, writer)
         except OSError as error:
             os.close(reader)
             raise _refused(launch.arguments[0], error.errno or 0) from error
@@ -146,10 +151,10 @@ class Starter:
         return [*user, str(self._launcher), *words[1:]]
 
     def _fork(self, launch: "_Launch", failed: int) -> int:
-        """Start it without a launcher."""
+        """Start it without a launcher, which sets one user's ids alone."""
         pid = os.fork()
         if pid == 0:
-            _exec(launch, self._limits, failed, self._uid)
+            _exec(launch, self._limits, failed)
         return pid
 
 
@@ -160,9 +165,10 @@ class _Launch:
     environment: dict[str, str]
     folder: str
     channels: Channels
+    ids: list[int] | None
 
 
-def _exec(launch: _Launch, limits: dict[int, int], failed: int, uid: int | None) -> NoReturn:
+def _exec(launch: _Launch, limits: dict[int, int], failed: int) -> NoReturn:
     step: Step = "limits"
     try:
         signal.set_wakeup_fd(-1)
@@ -176,9 +182,10 @@ def _exec(launch: _Launch, limits: dict[int, int], failed: int, uid: int | None)
         os.nice(NICE)
         for limit, value in limits.items():
             resource.setrlimit(limit, (value, value))
-        if uid is not None:
+        if launch.ids is not None:
+            uid, gid = launch.ids
             os.setgroups([])
-            os.setresgid(uid, uid, uid)
+            os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
         step = "folder"
         os.chdir(launch.folder)

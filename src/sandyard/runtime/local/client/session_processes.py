@@ -1,11 +1,13 @@
 """`session_ports.Processes` of a machine here."""
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sandyard.runtime import errors
 from sandyard.runtime.local.client.supervisor_client import MachineClient
+from sandyard.runtime.local.jail.isolation import UID_INSIDE
 from sandyard.runtime.sessions.model import (
     Command,
     Output,
@@ -16,6 +18,7 @@ from sandyard.runtime.sessions.model import (
 
 _INPUT_BYTES = 64 * 1024
 _USER, _ROOT = "user", "root"
+_IDS = re.compile(r"([0-9]{1,5}):([0-9]{1,5})")
 _HOME_OF_ROOT = "/root"
 
 
@@ -26,12 +29,12 @@ class LocalProcesses:
         self._root = root
 
     async def start(self, command: Command) -> Process:
-        packet = await self._by(command.user).ask("start", _start_arguments(command))
+        packet = await self._by(command.user).ask("start", self._start_arguments(command))
         return _process(packet.message["result"])
 
     async def run(self, command: Command) -> AsyncGenerator[Process | Output]:
         async with self._by(command.user).open() as request:
-            packet = await request("run", _start_arguments(command))
+            packet = await request("run", self._start_arguments(command))
             result = packet.message["result"]
             process_id = result["process"]["id"]
             yield _process(result["process"])
@@ -84,18 +87,24 @@ class LocalProcesses:
     async def signal(self, process_id: str, number: int) -> None:
         await self._client.ask("signal", {"id": process_id, "signal": number})
 
+    def _start_arguments(self, command: Command) -> dict[str, Any]:
+        home = {"HOME": _HOME_OF_ROOT} if command.user == _ROOT else {}
+        message = command_message(replace(command, environment={**home, **command.environment}))
+        return {**message, "ids": None if self._root is None else _other_ids(command.user)}
+
     def _by(self, user: str | None) -> MachineClient:
-        if user == _ROOT and self._root is not None:
+        if (user == _ROOT or _other_ids(user)) and self._root is not None:
             return self._root
-        if user in (None, _USER):
+        if user in (None, _USER) or _IDS.fullmatch(user or ""):
             return self._client
         known = "`user` or `root`" if self._root is not None else "`user`; it has no root"
         raise errors.CommandRefusedError(f"In this sandbox commands run as {known}.")
 
 
-def _start_arguments(command: Command) -> dict[str, Any]:
-    home = {"HOME": _HOME_OF_ROOT} if command.user == _ROOT else {}
-    return command_message(replace(command, environment={**home, **command.environment}))
+def _other_ids(user: str | None) -> list[int] | None:
+    """The ids in `uid:gid`, unless they are the ordinary user's."""
+    found = _IDS.fullmatch(user or "")
+    return [int(found[1]), int(found[2])] if found and int(found[1]) != UID_INSIDE else None
 
 
 def _outputs(result: dict[str, Any], data: bytes) -> list[Output]:

@@ -12,7 +12,10 @@ _ABSOLUTE = re.compile(
     rb"([/?][!-~]*)? HTTP/1\.[01]",
     re.IGNORECASE,
 )
+_ORIGIN = re.compile(rb"([A-Z]{1,20}) (/[!-~]*|\*) HTTP/1\.[01]")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00\r\n]*?)[ \t]*")
+_IS_HOST = re.compile(rb"\s*host\s*:", re.IGNORECASE)
+_HOST_FIELD = re.compile(rb"host:[ \t]*([^\s:]+)(?::\d*)?[ \t]*", re.IGNORECASE)
 _NAME = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 _HOP_BY_HOP = frozenset(
     {
@@ -31,6 +34,10 @@ class BadRequestError(Exception):
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
+
+
+class OtherHostError(BadRequestError):
+    """The request is for another host than the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +59,44 @@ def parse_request(head: bytes) -> ProxyRequest:
         return ProxyRequest(_host(found[1]), _port(found[2]))
     if (found := _ABSOLUTE.fullmatch(first)) is None:
         raise BadRequestError("this is a proxy: request http://host/path or CONNECT host:port")
-    port = _port(found[3] or b"80")
-    authority = found[2] if port == 80 else found[2] + b":" + str(port).encode()
     target = found[4] or b"/"
     target = b"/" + target if target.startswith(b"?") else target
-    written = [found[1].upper() + b" " + target + b" HTTP/1.1", b"Host: " + authority]
+    host, port = found[2], _port(found[3] or b"80")
+    head = _written(found[1].upper(), target, host, port, fields)
+    return ProxyRequest(_host(host), port, head, _body_bytes(fields))
+
+
+def parse_direct_request(head: bytes, host: str, port: int) -> ProxyRequest:
+    """A request sent to this host as to a server. Raises BadRequestError; OtherHostError if it
+    names another host."""
+    first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    fields = [_field(line) for line in lines]
+    if (found := _ORIGIN.fullmatch(first)) is None:
+        raise BadRequestError("the request line is malformed")
+    if not names_host(head, host):
+        raise OtherHostError("it names another host")
+    head = _written(found[1], found[2], host.encode(), port, fields)
+    return ProxyRequest(host, port, head, _body_bytes(fields))
+
+
+def names_host(head: bytes, host: str) -> bool:
+    """Whether the head of a request names this host, or none."""
+    lines = head.split(b"\r\n\r\n")[0].split(b"\r\n")[1:]
+    found = [_HOST_FIELD.fullmatch(line) for line in lines if _IS_HOST.match(line)]
+    hosts = [each and each[1].decode("latin-1").lower().removesuffix(".") for each in found]
+    return len(hosts) <= 1 and all(each == host for each in hosts)
+
+
+def _written(
+    method: bytes, target: bytes, host: bytes, port: int, fields: list[tuple[bytes, bytes]]
+) -> bytes:
+    """The head of a request that is alone on its connection."""
+    authority = host if port == 80 else host + b":" + str(port).encode()
     named = {word for name, value in fields if name == b"connection" for word in _words(value)}
     forwarded = [each for each in fields if each[0] not in _HOP_BY_HOP | named]
-    written += [name + b": " + value for name, value in forwarded]
-    written += [b"Connection: close", b"", b""]
-    return ProxyRequest(_host(found[2]), port, b"\r\n".join(written), _body_bytes(fields))
+    lines = [method + b" " + target + b" HTTP/1.1", b"Host: " + authority]
+    lines += [name + b": " + value for name, value in forwarded]
+    return b"\r\n".join([*lines, b"Connection: close", b"", b""])
 
 
 def closing_answer(head: bytes) -> bytes:

@@ -1,33 +1,41 @@
-"""The egress proxy, the only way out of a machine: tunnels by CONNECT, and plain HTTP.
+"""The egress proxy, the only way out of a machine: for connections that its programs make directly,
+tunnels by CONNECT, and plain HTTP.
 
 It checks the name, resolves it, checks every address and connects to a checked one, in that order;
-so neither a redirect nor a name that changes its address in between leads anywhere else. A plain
-request has its own connection to the host, for one request only, so that requests can't be mixed
-up.
+so neither a redirect nor a name that changes its address in between leads anywhere else. What the
+first bytes name must be the same host. A plain request has its own connection to the host, for one
+request only, so that requests can't be mixed up.
 """
 
 import asyncio
-import re
 import socket
-import threading
+import struct
 from collections.abc import Callable
-from typing import Protocol
+from contextlib import suppress
+from dataclasses import replace
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.public_addresses import may_connect, networks_of
 from sandyard.runtime.local.egress.http_heads import (
     MOST_HEAD_BYTES,
     BadRequestError,
+    OtherHostError,
     ProxyRequest,
-    closing_answer,
+    parse_direct_request,
     parse_request,
 )
+from sandyard.runtime.local.egress.names import NameAddresses
+from sandyard.runtime.local.egress.openings import Opening, read_opening
+from sandyard.runtime.local.egress.relay import Relay, Streams
+from sandyard.runtime.local.egress.resolver import NameResolver, Resolver
 from sandyard.runtime.network_model import (
     DENIED,
     NO_RULES,
+    OTHER_HOST,
     PRIVATE,
     EgressCounter,
     EgressPolicy,
+    is_address,
     refusal_line,
 )
 
@@ -35,21 +43,16 @@ MOST_CONNECTIONS = 256
 _HEAD_SEC = 10.0
 _CONNECT_SEC = 10.0
 _IDLE_SEC = 600.0
-_AT_ONCE = 8
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-_CHUNK_BYTES = 64 * 1024
-_INTERIM = re.compile(rb"HTTP/1\.[01] 1\d\d ")
-
-
-class Resolver(Protocol):
-    async def addresses(self, host: str, port: int) -> list[str]:
-        """All current addresses of the name. Raises OSError."""
+_OPENING_SEC = 1.0
+_REFUSED = 403
+_ACCESS_DENIED = b"\x15\x03\x01\x00\x02\x02\x31"
+"""TLS's alert for it, which clients show."""
+_RESET = struct.pack("ii", 1, 0)
 
 
 class EgressProxy:
-    """Handles one connection per call. `on_change` is called when there is news, with the line of a
-    refusal not reported before."""
+    """Handles one connection per call: a client's of the proxy, or one made directly `to` a host.
+    `on_change` is called when there is news, with the line of a refusal not reported before."""
 
     def __init__(
         self,
@@ -69,26 +72,53 @@ class EgressProxy:
         self._on_change = on_change
         self._head_sec = head_sec
         self._resolver: Resolver = resolver or NameResolver()
+        self.names = NameAddresses()
         self._open: dict[asyncio.Task[None], ProxyRequest | None] = {}
 
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def __call__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        to: ProxyRequest | None = None,
+    ) -> None:
         task = asyncio.current_task()
         if task is None or len(self._open) >= MOST_CONNECTIONS:
-            _answer(writer, 503, "too many connections at once")
+            if to is None:
+                _answer(writer, 503, "too many connections at once")
+            else:
+                _reset(writer)
             return
-        self._open[task] = None
+        self._open[task] = to
         try:
-            await self._serve(reader, writer, task)
+            if to is None:
+                await self._serve_client((reader, writer), task)
+            else:
+                await self._serve_direct((reader, writer), to)
         except OSError:
             return  # the client disconnected
         finally:
             del self._open[task]
             writer.close()
 
+    async def exists(self, name: str) -> bool:
+        """Whether a name has an address. One that the policy refuses is not resolved, and counts as
+        if: its refusal is reported when it is connected to. Raises OSError."""
+        if self.policy.refusal_of_name(name) is not None:
+            return True
+        try:
+            async with asyncio.timeout(_CONNECT_SEC):
+                return bool(await self._resolver.addresses(name, 0))
+        except socket.gaierror as error:
+            if error.errno in (socket.EAI_NONAME, socket.EAI_NODATA):
+                return False
+            raise
+
     def change(self, policy: EgressPolicy) -> None:
         """Apply this policy from now on and close the connections that it does not allow. New rules
-        for addresses close all connections: permitted clients reconnect."""
+        for addresses, and a check of names that there was not, close all connections: permitted
+        clients reconnect."""
         is_ruled = policy.rules not in (NO_RULES, self.policy.rules)
+        is_ruled |= policy.is_by_name and not self.policy.is_by_name
         self.policy = policy
         for task, request in self._open.items():
             if request is None:
@@ -100,46 +130,78 @@ class EgressProxy:
         for task in self._open:
             task.cancel()
 
-    async def _serve(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        task: "asyncio.Task[None]",
-    ) -> None:
+    async def _serve_client(self, near: Streams, task: "asyncio.Task[None]") -> None:
         try:
-            request = self._open[task] = await self._read(reader)
+            request = self._open[task] = await self._read(near[0])
             far = await self._connect(request)
         except BadRequestError as error:
-            _answer(writer, error.status, str(error))
-        else:
-            await self._relay((reader, writer), far, request)
+            _answer(near[1], error.status, str(error))
+            return
+        if request.head is None:
+            near[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await self._relay(near, far, request)
+
+    async def _serve_direct(self, near: Streams, request: ProxyRequest) -> None:
+        try:
+            far = await self._connect(request)
+        except BadRequestError as error:
+            opening = Opening(b"")
+            if error.status == _REFUSED:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_OPENING_SEC):
+                        opening = await read_opening(near[0], is_strict=False)
+            _show(near[1], error, opening)
+            return
+        await self._relay(near, far, request)
 
     async def _read(self, reader: asyncio.StreamReader) -> ProxyRequest:
         try:
             async with asyncio.timeout(self._head_sec):
-                return await _read_request(reader)
+                request = await _read_request(reader)
         except TimeoutError:
             raise BadRequestError("the request did not arrive in time", 408) from None
+        if request.head is None:  # a client that has looked up the name itself
+            return replace(request, host=self.names.name_of(request.host) or request.host)
+        return request
 
     async def _relay(self, near: Streams, far: Streams, request: ProxyRequest) -> None:
         self.counter.connections += 1
-        if request.head is None:
-            near[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        else:
-            far[1].write(request.head)
-            self._sent(len(request.head))
+        relay = Relay(near, far, _IDLE_SEC, self._sent, self._received)
         try:
-            await relay(
-                near,
-                far,
-                idle_sec=_IDLE_SEC,
-                on_sent=self._sent,
-                on_received=self._received,
-                request_bytes=None if request.head is None else request.body_bytes,
-                change_head=closing_answer,
-            )
+            if request.head is not None:
+                await relay.exchange(request)
+                return
+            opening = await relay.tunnel(self._first_bytes(near[0], request))
+            if opening is not None:
+                await self._serve_opening(relay, opening, request)
         finally:
+            far[1].close()
             self._on_change(None)
+
+    async def _first_bytes(
+        self, reader: asyncio.StreamReader, request: ProxyRequest
+    ) -> bytes | Opening:
+        """The first bytes of a tunnel, if they may be sent as they are."""
+        if is_address(request.host):
+            return await reader.read(MOST_HEAD_BYTES)
+        is_strict = self.policy.is_by_name
+        opening = await read_opening(reader, is_strict=is_strict)
+        return opening.data if opening.is_for(request.host, is_strict=is_strict) else opening
+
+    async def _serve_opening(self, relay: Relay, opening: Opening, request: ProxyRequest) -> None:
+        """Where some names are reached and others are not, each request is checked, so it is alone
+        on its connection. Anything else that may be for another host is refused."""
+        try:
+            if opening.protocol != "http":
+                raise self._refused(request, OTHER_HOST)
+            head, end, body = opening.data.lstrip(b"\r\n").partition(b"\r\n\r\n")
+            alone = parse_direct_request(head + end, request.host, request.port)
+        except OtherHostError:
+            _show(relay.near[1], self._refused(request, OTHER_HOST), opening)
+        except BadRequestError as error:
+            _show(relay.near[1], error, opening)
+        else:
+            await relay.exchange(alone, body)
 
     async def _connect(self, request: ProxyRequest) -> Streams:
         """Raises BadRequestError if it is refused or can't be reached."""
@@ -171,7 +233,7 @@ class EgressProxy:
         host, port = request.host, request.port
         is_new = self.counter.refuse(host, port, reason, at=self._clock.now())
         self._on_change(refusal_line(host, reason) if is_new else None)
-        return BadRequestError(refusal_line(host, reason), 403)
+        return BadRequestError(refusal_line(host, reason), _REFUSED)
 
     def _sent(self, length: int) -> None:
         self.counter.bytes_sent += length
@@ -204,6 +266,23 @@ async def _connect_to_first(addresses: list[str], port: int) -> Streams:
     raise failure
 
 
+def _show(writer: asyncio.StreamWriter, error: BadRequestError, opening: Opening) -> None:
+    """Let a program that speaks to a server see that it was refused, as its protocol can say it."""
+    if opening.protocol == "http":
+        _answer(writer, error.status, str(error))
+    elif opening.protocol == "tls":
+        writer.write(_ACCESS_DENIED)
+        writer.close()
+    else:
+        _reset(writer)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()
+
+
 def _answer(writer: asyncio.StreamWriter, status: int, message: str) -> None:
     """The reason is in the status line too, because pip, npm and curl show that."""
     plain = "".join(letter if " " <= letter <= "~" else "?" for letter in message)
@@ -214,113 +293,3 @@ def _answer(writer: asyncio.StreamWriter, status: int, message: str) -> None:
     )
     writer.write(head.encode() + body)
     writer.close()
-
-
-class NameResolver:
-    """At most a few at once; one that never ends keeps its slot, but nothing waits for it."""
-
-    def __init__(self) -> None:
-        self._places = asyncio.Semaphore(_AT_ONCE)
-
-    async def addresses(self, host: str, port: int) -> list[str]:
-        """Raises OSError."""
-        await self._places.acquire()
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[list[str]] = loop.create_future()
-
-        def tell(result: list[str] | OSError) -> None:
-            self._places.release()
-            if found.done():
-                return
-            if isinstance(result, OSError):
-                found.set_exception(result)
-            else:
-                found.set_result(result)
-
-        def look_up() -> None:
-            result = _look_up(host, port)
-            try:
-                loop.call_soon_threadsafe(tell, result)
-            except RuntimeError:
-                return  # the loop has ended
-
-        threading.Thread(target=look_up, daemon=True).start()
-        return await found
-
-
-def _look_up(host: str, port: int) -> list[str] | OSError:
-    try:
-        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        return error if isinstance(error, OSError) else OSError(str(error))
-    return list(dict.fromkeys(str(entry[4][0]).split("%")[0] for entry in entries))
-
-
-async def relay(
-    near: Streams,
-    far: Streams,
-    *,
-    idle_sec: float,
-    on_sent: Callable[[int], None],
-    on_received: Callable[[int], None],
-    request_bytes: int | None = None,
-    change_head: Callable[[bytes], bytes] = bytes,
-) -> None:
-    """Copy bytes both ways until both sides have closed, or nothing came for `idle_sec`. With
-    `request_bytes`, no more than that is sent to the far side, and the connection ends with its
-    answer, whose head is changed."""
-    out = asyncio.ensure_future(_copy(near[0], far[1], idle_sec, on_sent, request_bytes))
-    if request_bytes is None:
-        back = asyncio.ensure_future(_copy(far[0], near[1], idle_sec, on_received, None))
-    else:
-        back = asyncio.ensure_future(
-            _copy_answer(far[0], near[1], idle_sec, on_received, change_head)
-        )
-    try:
-        await (asyncio.gather(out, back) if request_bytes is None else back)
-    except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        pass  # one side is gone, and so is the connection
-    finally:
-        out.cancel()
-        back.cancel()
-        await asyncio.gather(out, back, return_exceptions=True)
-        near[1].close()
-        far[1].close()
-
-
-async def _copy_answer(
-    source: asyncio.StreamReader,
-    sink: asyncio.StreamWriter,
-    idle_sec: float,
-    on_bytes: Callable[[int], None],
-    change_head: Callable[[bytes], bytes],
-) -> None:
-    is_over = False
-    while not is_over:
-        async with asyncio.timeout(idle_sec):
-            head = await source.readuntil(b"\r\n\r\n")
-        on_bytes(len(head))
-        is_over = not _INTERIM.match(head)
-        sink.write(change_head(head) if is_over else head)
-    await _copy(source, sink, idle_sec, on_bytes, None)
-
-
-async def _copy(
-    source: asyncio.StreamReader,
-    sink: asyncio.StreamWriter,
-    idle_sec: float,
-    on_bytes: Callable[[int], None],
-    most: int | None,
-) -> None:
-    left = most
-    while left is None or left > 0:
-        async with asyncio.timeout(idle_sec):
-            chunk = await source.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES))
-            if not chunk:
-                break
-            sink.write(chunk)
-            on_bytes(len(chunk))
-            await sink.drain()
-        left = None if left is None else left - len(chunk)
-    if most is None and sink.can_write_eof():
-        sink.write_eof()

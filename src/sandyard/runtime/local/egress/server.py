@@ -2,31 +2,62 @@
 
 import asyncio
 import socket
+import struct
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sandyard.kit.clock import SystemClock
+from sandyard.runtime.local.egress.dns import FAILED, UNKNOWN, Query, parse_query
+from sandyard.runtime.local.egress.http_heads import ProxyRequest
 from sandyard.runtime.local.egress.proxy import EgressProxy
 from sandyard.runtime.local.ipc.packets import receive_now, send_now
 from sandyard.runtime.network_model import EgressCounter, EgressPolicy, EgressReport, EgressRules
 
-_ACCEPTED_AT_ONCE = 16
-_ACCEPTED_PER_SEC = 200
+_AT_ONCE = 16
+_CONNECTIONS_PER_SEC = 200
+_QUERIES_PER_SEC = 1000
+_MOST_QUERIES = 64
+_QUERY_BYTES = 1024
+_DESTINATION = struct.Struct("=i4s4s")
 _REPORT_SEC = 0.2
 _BUFFER_BYTES = 64 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class EgressSockets:
+    """Of the machine's network, served from outside."""
+
+    proxy: socket.socket
+    """Clients of the proxy connect to it."""
+    direct: socket.socket | None = None
+    """Receives the connections to all other hosts; each has its destination as its own address."""
+    queries: socket.socket | None = None
+    """Receives DNS queries."""
+
+    def all(self) -> list[socket.socket]:
+        return [each for each in (self.proxy, self.direct, self.queries) if each is not None]
+
+
 async def serve_egress(
-    channel: socket.socket, listener: socket.socket, policy: EgressPolicy, report: EgressReport
+    channel: socket.socket, sockets: EgressSockets, policy: EgressPolicy, report: EgressReport
 ) -> None:
     """Serve, and report the traffic to the supervisor, until the supervisor has gone."""
     reporter = _Reporter(channel, policy, EgressCounter.of(report))
-    EgressServer(listener, reporter.proxy)
+    _serve_sockets(sockets, reporter.proxy)
     gone = asyncio.Event()
     asyncio.get_running_loop().add_reader(channel.fileno(), reporter.handle_request, gone)
     await gone.wait()
+
+
+def _serve_sockets(sockets: EgressSockets, proxy: EgressProxy) -> None:
+    ConnectionServer(sockets.proxy, proxy)
+    if sockets.direct is not None:
+        ConnectionServer(sockets.direct, proxy, is_direct=True)
+    if sockets.queries is not None:
+        QueryServer(sockets.queries, proxy)
 
 
 class _Reporter:
@@ -74,38 +105,99 @@ class _Reporter:
             send_now(self._channel, message)
 
 
-class EgressServer:
-    """Serves a proxy on a listener. A flood of connections has to wait."""
+class _Server:
+    """Takes what arrives at a socket. A flood has to wait."""
 
-    def __init__(self, listener: socket.socket, proxy: EgressProxy) -> None:
-        listener.settimeout(0)
-        self._listener = listener
-        self._proxy = proxy
+    def __init__(self, source: socket.socket, *, per_sec: int) -> None:
+        source.settimeout(0)
+        self._source = source
+        self._per_sec = per_sec
         self._tasks: set[asyncio.Task[None]] = set()
         self._listen()
 
     def _listen(self) -> None:
-        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+        asyncio.get_running_loop().add_reader(self._source, self._take_all)
 
-    def _accept(self) -> None:
-        accepted = 0
+    def _take_all(self) -> None:
+        taken = 0
         with suppress(OSError):
-            while accepted < _ACCEPTED_AT_ONCE:
-                connection, _ = self._listener.accept()
-                accepted += 1
-                task = asyncio.ensure_future(self._serve(connection))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+            while taken < _AT_ONCE:
+                self._take()
+                taken += 1
         loop = asyncio.get_running_loop()
-        loop.remove_reader(self._listener)
-        pause_sec = max(accepted, 1) / _ACCEPTED_PER_SEC
-        loop.call_later(pause_sec, self._listen)
+        loop.remove_reader(self._source)
+        loop.call_later(max(taken, 1) / self._per_sec, self._listen)
+
+    def _take(self) -> None:
+        """Raises OSError if nothing waits."""
+        raise NotImplementedError
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class ConnectionServer(_Server):
+    def __init__(
+        self, source: socket.socket, proxy: EgressProxy, *, is_direct: bool = False
+    ) -> None:
+        self._proxy = proxy
+        self._is_direct = is_direct
+        super().__init__(source, per_sec=_CONNECTIONS_PER_SEC)
+
+    def _take(self) -> None:
+        connection, _ = self._source.accept()
+        self._run(self._serve(connection))
 
     async def _serve(self, connection: socket.socket) -> None:
         connection.settimeout(0)
         try:
+            to = self._destination(connection) if self._is_direct else None
             streams = await asyncio.open_connection(sock=connection, limit=_BUFFER_BYTES)
         except OSError:
             connection.close()
             return
-        await self._proxy(*streams)
+        await self._proxy(*streams, to)
+
+    def _destination(self, connection: socket.socket) -> ProxyRequest:
+        address, port = connection.getsockname()
+        return ProxyRequest(self._proxy.names.name_of(address) or address, port)
+
+
+class QueryServer(_Server):
+    """Answers DNS queries from the address that they were sent to. Beyond the number at once they
+    are lost, as in any network."""
+
+    def __init__(self, source: socket.socket, proxy: EgressProxy) -> None:
+        self._proxy = proxy
+        super().__init__(source, per_sec=_QUERIES_PER_SEC)
+
+    def _take(self) -> None:
+        packet, ancillary, _, sender = self._source.recvmsg(
+            _QUERY_BYTES, socket.CMSG_SPACE(_DESTINATION.size)
+        )
+        query = parse_query(packet)
+        if query is not None and ancillary and len(self._tasks) < _MOST_QUERIES:
+            level, kind, content = ancillary[0]
+            _, _, asked = _DESTINATION.unpack(content)
+            source = (level, kind, _DESTINATION.pack(0, asked, asked))
+            self._run(self._answer(query, sender, source))
+
+    async def _answer(
+        self, query: Query, sender: tuple[str, int], source: tuple[int, int, bytes]
+    ) -> None:
+        answer = await self._found(query)
+        with suppress(OSError):  # nobody waits for it
+            self._source.sendmsg([answer], [source], 0, sender)
+
+    async def _found(self, query: Query) -> bytes:
+        if not query.wants_address:
+            return query.answer(None)
+        try:
+            exists = await self._proxy.exists(query.name)
+        except (OSError, TimeoutError):
+            return query.failure(FAILED)
+        if not exists:
+            return query.failure(UNKNOWN)
+        return query.answer(socket.inet_aton(self._proxy.names.address_of(query.name)))

@@ -24,7 +24,7 @@ _START = (
     "from sandyard.runtime.local.agent import inside; import json; "
     "inside.main(**json.loads(sys.argv[1]))"
 )
-_NAMESPACES = ("pid", "ipc", "uts", "mount", "network", "user")
+_NAMESPACES = ("pid", "ipc", "uts", "mount", "user")
 _ROOT_MAY = (
     *("CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID"),
     *("CAP_SETUID", "CAP_SETFCAP"),
@@ -41,11 +41,12 @@ def write_bundle(
     bound: Mapping[str, Path],
     *,
     uid: int,
+    network: str,
     sockets: Path,
     agent: Mapping[str, Any],
 ) -> None:
-    """Into this folder; `bound` are files of the host by path inside, `agent` the arguments of the
-    agent inside. Raises OSError."""
+    """Into this folder; `bound` are files of the host by path inside, `network` is the path of its
+    network namespace, `agent` the arguments of the agent inside. Raises OSError."""
     root = _assemble(jail)
     extents = [
         {"containerID": inside, "hostID": outside, "size": size}
@@ -80,7 +81,10 @@ def write_bundle(
         "linux": {
             "uidMappings": extents,
             "gidMappings": extents,
-            "namespaces": [{"type": each} for each in _NAMESPACES],
+            "namespaces": [
+                {"type": "network", "path": network},
+                *({"type": each} for each in _NAMESPACES),
+            ],
         },
     }
     (folder / "config.json").write_text(json.dumps(described))

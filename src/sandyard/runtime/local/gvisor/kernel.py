@@ -21,10 +21,13 @@ _COMMAND_SEC = 60
 _MACHINE = "machine"
 _OPTIONS = (
     *(*OPTIONS, "--host-uds=open"),
+    # A checkpoint ends the connections to hosts outside.
+    *("--network=sandbox", "--net-disconnect-ok"),
     # The agent outside works on the same files.
     *("--overlay2=none", "--file-access=shared", "--file-access-mounts=exclusive"),
 )
 _TROUBLE_BYTES = 300
+_NETWORK_SETTINGS = Path("/proc/sys/net")
 _MEMORY_FILE = "runsc-memory"
 
 
@@ -54,7 +57,7 @@ class Kernel:
             *("run" if image is None else "restore", *restored, "--detach"),
             *("--pid-file", str(pid_file), "--bundle", str(folder), _MACHINE),
         )
-        with _size_shown(folder, limits, mounts):
+        with _host_shown(folder, limits, mounts):
             await _runsc(folder, *command, prepare=partial(_confine, limits.cpu, cgroup))
         return cls(folder, int(pid_file.read_text()))
 
@@ -107,17 +110,22 @@ async def _runsc(folder: Path, *command: str, prepare: Callable[[], None] | None
 
 
 @contextmanager
-def _size_shown(folder: Path, limits: Limits, mounts: MountNamespace) -> Iterator[None]:
+def _host_shown(folder: Path, limits: Limits, mounts: MountNamespace) -> Iterator[None]:
     """Let runsc, started in this mount namespace, take the limit for the size of the host: the
-    machine's `/proc/meminfo` then shows it. Not for longer: with a mount over a part of it, `/proc`
-    can't be mounted in a jail."""
-    shown, place = folder / "meminfo", Path("/proc/meminfo")
-    shown.write_text(f"MemTotal: {limits.memory_bytes // 1024} kB\n")
-    mounts.mount(str(shown), place, None, BIND)
+    machine's `/proc/meminfo` then shows it. Hide the settings by which runsc 20240729 takes each
+    network namespace of a newer kernel for the host's. Not for longer: with a mount over a part of
+    it, `/proc` can't be mounted in a jail."""
+    memory, nothing = folder / "meminfo", folder / "empty"
+    memory.write_text(f"MemTotal: {limits.memory_bytes // 1024} kB\n")
+    nothing.mkdir(exist_ok=True)
+    shown = {_NETWORK_SETTINGS: nothing, Path("/proc/meminfo"): memory}
+    for place, source in shown.items():
+        mounts.mount(str(source), place, None, BIND)
     try:
         yield
     finally:
-        mounts.unmount(place)
+        for place in shown:
+            mounts.unmount(place)
 
 
 def _confine(cpu: float, cgroup: Cgroup | None) -> None:

@@ -14,7 +14,8 @@ OLDEST = 20240729
 _VERSION = re.compile(r"\b(20\d{6})\b")
 _VERSION_SEC = 10
 _TRY_SEC = 60
-OPTIONS = ("--platform=systrap", "--ignore-cgroups", "--network=none")
+OPTIONS = ("--platform=systrap", "--ignore-cgroups")
+_TRUE = ("do", "-quiet", "/bin/true")
 _HOW = (
     "Install runsc 20240729 or newer (on Debian 12: add bookworm-backports to apt's sources, then "
     "`apt-get install -t bookworm-backports runsc`)"
@@ -52,7 +53,7 @@ def runsc_version() -> int:
 @cache
 def _try(program: str) -> None:
     with tempfile.TemporaryDirectory() as state:
-        command = [program, "--root", state, *OPTIONS, "do", "-quiet", "/bin/true"]
+        command = [program, "--root", state, *OPTIONS, "--network=none", *_TRUE]
         try:
             done = subprocess.run(  # noqa: S603
                 command, capture_output=True, text=True, timeout=_TRY_SEC, check=False

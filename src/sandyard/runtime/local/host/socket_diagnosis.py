@@ -6,13 +6,18 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+
+from sandyard.runtime.local.host.netlink import (
+    ERROR,
+    attributes,
+    error_number,
+    messages,
+    request,
+)
 
 _DIAGNOSIS = 4
-_BY_FAMILY, _DONE, _ERROR = 20, 3, 2
+_BY_FAMILY, _DONE = 20, 3
 _DUMP = 0x301
-_HEADER = struct.Struct("=IHHII")
-_ATTRIBUTE = struct.Struct("=HH")
 _ALL_STATES, _LISTENING = 0xFFFFFFFF, 1 << 10
 _SHOW_UNIX_MEMORY = 0x20
 _UNIX_MEMORY, _INET_MEMORY = 5, 7
@@ -51,10 +56,10 @@ class SocketDiagnosis:
 
     def unix_bytes(self) -> list[int]:
         """The bytes held by each local socket."""
-        request = struct.pack(
+        wanted = struct.pack(
             "=BBHIIIII", socket.AF_UNIX, 0, 0, _ALL_STATES, 0, _SHOW_UNIX_MEMORY, 0, 0
         )
-        return [_held(each[_UNIX_FIELDS_BYTES:], _UNIX_MEMORY) for each in self._dump(request)]
+        return [_held(each[_UNIX_FIELDS_BYTES:], _UNIX_MEMORY) for each in self._dump(wanted)]
 
     def inet_bytes(self) -> list[int]:
         """The bytes held by each connection. This scans those of the whole host."""
@@ -69,47 +74,27 @@ class SocketDiagnosis:
         shown = 1 << (_INET_MEMORY - 1)
         return self._dump(struct.pack("=BBBBI48x", family, protocol, shown, 0, states))
 
-    def _dump(self, request: bytes) -> list[bytes]:
+    def _dump(self, wanted: bytes) -> list[bytes]:
         """The kernel's record of each socket; none if it does not know that kind."""
         with self._lock:
             self._number += 1
-            head = _HEADER.pack(_HEADER.size + len(request), _BY_FAMILY, _DUMP, self._number, 0)
-            self._channel.send(head + request)
+            self._channel.send(request(_BY_FAMILY, wanted, flags=_DUMP, sequence=self._number))
             answers: list[bytes] = []
             while True:
-                for kind, number, content in _messages(self._channel.recv(_ANSWER_BYTES)):
+                for kind, number, content in messages(self._channel.recv(_ANSWER_BYTES)):
                     if number != self._number:  # answers an abandoned request
                         continue
-                    if kind == _ERROR and -_errno(content) != errno.ENOENT:
-                        raise OSError(-_errno(content), os.strerror(-_errno(content)))
-                    if kind in (_DONE, _ERROR):
+                    if kind == ERROR and (code := error_number(content)) != errno.ENOENT:
+                        raise OSError(code, os.strerror(code))
+                    if kind in (_DONE, ERROR):
                         return answers
                     answers.append(content)
 
 
-def _messages(content: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Each message with its kind and its request's number."""
-    while len(content) >= _HEADER.size:
-        length, kind, _, number, _ = _HEADER.unpack_from(content)
-        yield kind, number, content[_HEADER.size : length]
-        content = content[_aligned(max(length, _HEADER.size)) :]
-
-
-def _errno(content: bytes) -> int:
-    (number,) = struct.unpack_from("=i", content)
-    return int(number)
-
-
-def _held(attributes: bytes, wanted: int) -> int:
+def _held(found: bytes, wanted: int) -> int:
     """The bytes in the buffers of one socket, from its memory attribute."""
-    while len(attributes) >= _ATTRIBUTE.size:
-        length, kind = _ATTRIBUTE.unpack_from(attributes)
+    for kind, content in attributes(found):
         if kind == wanted:
-            received, _, sent, _, reserved, queued = struct.unpack_from("=6I", attributes, 4)
+            received, _, sent, _, reserved, queued = struct.unpack_from("=6I", content)
             return int(received + max(sent, queued) + reserved)
-        attributes = attributes[_aligned(max(length, _ATTRIBUTE.size)) :]
     return 0
-
-
-def _aligned(size: int) -> int:
-    return (size + 3) & ~3

@@ -48,7 +48,8 @@ MADE_FILES = {
     "/etc/passwd": "user:x:1000:1000::/home/user:/bin/bash\n",
     "/etc/group": "user:x:1000:\n",
     "/etc/hosts": "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n",
-    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    "/etc/resolv.conf": "nameserver 198.18.0.1\n",
 }
 
 
@@ -230,13 +231,13 @@ class Jail:
         arguments += ["--chdir", WORKSPACE]
         for path in contents.folders:
             arguments += ["--dir", path]
-        made = {**MADE_FILES, **contents.files} if not contents.mounts else contents.files
+        own = () if contents.mounts else filter(contents.has_place, MADE_FILES)
+        made = {path: MADE_FILES[path] for path in own} | dict(contents.files)
         for path, content in made.items():
             arguments += ["--ro-bind-data", str(wrapped.add_content(content.encode())), path]
-        for path, source in contents.bound.items():
-            if not contents.has_place(path):
-                continue
-            arguments += ["--ro-bind", str(self.reachable(source)), path]
+        for path in filter(contents.has_place, contents.bound):
+            source = self.reachable(contents.bound[path])
+            arguments += ["--ro-bind", str(source), path]
         for path, program in contents.executables.items():
             descriptor = str(wrapped.add_content(program))
             arguments += ["--perms", "0111", "--ro-bind-data", descriptor, path]

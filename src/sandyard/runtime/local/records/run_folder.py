@@ -61,6 +61,8 @@ class Spec:
     """The variables of all its processes."""
     root: str | None = None
     """Its root file system; None is the host's /usr."""
+    entry: dict[str, Any] | None = None
+    """What the image that it is from runs, an `EntryPoint`."""
     volume: VolumeKind = "folder"
     base_files: str | None = None
     """Its files outside /usr, if it has its own root."""

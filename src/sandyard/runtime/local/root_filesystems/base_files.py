@@ -12,6 +12,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from sandyard.runtime.images.errors import ImageRefusedError
 from sandyard.runtime.local.jail.isolation import MADE_FILES, SYSTEM_FILES, SYSTEM_LINKS, UID_INSIDE
 from sandyard.runtime.records.run_folder import remove_folder
 
@@ -31,7 +32,8 @@ _ELSEWHERE = {
     "utmp:x:43:\nshadow:x:42:\nstaff:x:50:\nnogroup:x:65534:\n",
 }
 _MOST_BYTES = 1 << 18
-_ID = 2
+_ID, _HOME = 2, 5
+_MOST_ID = 65_535
 _FOLDERS = (
     *(
         "dev",
@@ -67,6 +69,25 @@ def accounts(root: Path | None) -> Mapping[str, str]:
         path: "".join(f"{line}\n" for line in (*_others(found[path]), *MADE_FILES[path].split()))
         for path in (_USERS, _GROUPS)
     }
+
+
+def find_user(root: Path, given: str) -> tuple[int, int, str]:
+    """The user, the group and the home of an image's `user:group`, of which both may be names or
+    numbers. Raises ImageRefusedError."""
+    name, _, group = given.partition(":")
+    found = _row(root, _USERS, name or "root") or [name or "0", "", name or "0", "0", "", "/"]
+    group_row = _row(root, _GROUPS, group) or [group, "", group or found[3]]
+    ids = (found[_ID], group_row[_ID])
+    if not all(each.isascii() and each.isdigit() and int(each) <= _MOST_ID for each in ids):
+        raise ImageRefusedError(f"It runs as {given[:64]!r}, and has no such user or group.")
+    return int(ids[0]), int(ids[1]), found[_HOME]
+
+
+def _row(root: Path, path: str, name: str) -> list[str] | None:
+    rows = [line.split(":") for line in _text(root, path).splitlines()]
+    whole = [each for each in rows if len(each) > (_HOME if path == _USERS else _ID)]
+    by_name = (each for each in whole if each[0] == name)
+    return next(by_name, None) or next((each for each in whole if each[_ID] == name), None)
 
 
 def _others(text: str) -> Iterator[str]:

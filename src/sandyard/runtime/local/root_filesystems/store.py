@@ -1,23 +1,27 @@
-"""Root file systems that an operator imported, read-only and shared by machines."""
+"""Root file systems of this node, read-only and shared by machines: environments, which an operator
+imported, and images of accounts, which are unpacked when they are first used."""
 
+import fcntl
 import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from sandyard.runtime.errors import (
-    EnvironmentInUseError,
-    EnvironmentMissingError,
-    EnvironmentRefusedError,
-)
+from sandyard.runtime.errors import EnvironmentInUseError, EnvironmentMissingError
+from sandyard.runtime.images.archives import ImageFiles, opened, read_archive
+from sandyard.runtime.images.errors import ImageRefusedError
+from sandyard.runtime.images.model import IMAGE_ID, config_of
+from sandyard.runtime.images.unpacking import MOST_BYTES, Unpacker, parts_of, remove
 from sandyard.runtime.local.jail.isolation import MADE_FILES
 from sandyard.runtime.local.records.run_folder import specs_in_use
-from sandyard.runtime.local.root_filesystems.oci_images import remove, unpack_image
+from sandyard.runtime.local.root_filesystems.base_files import find_user
 from sandyard.runtime.local.root_filesystems.settings import SETTING_FILES
+from sandyard.runtime.model import EntryPoint
 from sandyard.runtime.records.run_folder import entries, remove_folder, sync_folder, write_record
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
@@ -25,6 +29,8 @@ _RECORD = ".json"
 _DRAFT = "draft-"
 _FOLDERS = ("proc", "dev", "tmp", "run", "workspace", "home", "home/user", "opt", "opt/kernels")
 _SHELL = "bin/sh"
+_ROOT = "root"
+_LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,14 @@ class RootFilesystem:
     created_at: float
     environment: Mapping[str, str] = field(default_factory=dict)
     """Default variables of its processes."""
+    entry: Mapping[str, Any] | None = None
+    """What its image runs, an `EntryPoint`."""
+    digest: str | None = None
+    """Of an account's image: images of the same parts share their root."""
+
+    @property
+    def entry_point(self) -> EntryPoint | None:
+        return None if self.entry is None else EntryPoint(**self.entry)
 
 
 class RootFilesystems:
@@ -70,22 +84,77 @@ class RootFilesystems:
 
     def add(self, name: str, source: Path, *, now: float) -> RootFilesystem:
         """Import an environment; it replaces one of the same name for machines started from now on.
-        Raises EnvironmentRefusedError."""
-        if not _NAME.fullmatch(name):
-            raise EnvironmentRefusedError(
-                "An environment's name may have lower-case letters, digits, dots and dashes."
+        Raises ImageRefusedError."""
+        if not _NAME.fullmatch(name) or IMAGE_ID.fullmatch(name):
+            raise ImageRefusedError(
+                "An environment's name may have lower-case letters, digits, dots and dashes, and "
+                "not be an image's id."
             )
         with self._draft() as draft:
-            root = draft / "root"
-            root.mkdir()
-            environment = unpack_image(source, root)
-            _prepare(root)
-            made = RootFilesystem(name, secrets.token_hex(8), _size_bytes(root), now, environment)
-            os.sync()
-            root.rename(self.root_of(made))
-        sync_folder(self._roots)
-        write_record(self._folder / (name + _RECORD), asdict(made))
-        self._remove_unused()
+            (scratch := draft / "image").mkdir()
+            image = read_archive(source, scratch, most_bytes=MOST_BYTES)
+            made = self._unpack(RootFilesystem(name, _new_root(), 0, now), draft, image, source)
+            return self._keep(made, draft)
+
+    def add_image(
+        self, image_id: str, image: ImageFiles, *, now: float, require_space: Callable[[], None]
+    ) -> RootFilesystem:
+        """Unpack an account's image, unless another one of the same parts is here. Raises
+        ImageRefusedError, and the errors of `require_space`."""
+        digest = image.manifest.identity
+        with self._draft() as draft:
+            new = RootFilesystem(image_id, _new_root(), 0, now, digest=digest)
+            if self._find_same(new) is None:
+                new = self._unpack(new, draft, image, require_space=require_space)
+            return self._keep(new, draft)
+
+    def _find_same(self, new: RootFilesystem) -> RootFilesystem | None:
+        found = (each for each in self.list() if new.digest and each.digest == new.digest)
+        return next(found, None)
+
+    def _unpack(
+        self,
+        new: RootFilesystem,
+        draft: Path,
+        image: ImageFiles | None,
+        plain: Path | None = None,
+        *,
+        require_space: Callable[[], None] = lambda: None,
+    ) -> RootFilesystem:
+        """The layers of an image, or a plain tar of a root file system."""
+        root = draft / _ROOT
+        root.mkdir()
+        unpacker = Unpacker(root, require_space=require_space)
+        for layer in image.layers if image is not None else filter(None, [plain]):
+            with opened(layer) as content:
+                unpacker.unpack(content)
+        config = config_of({} if image is None else image.config())
+        if image is None and not os.path.lexists(root / _SHELL):
+            raise ImageRefusedError(f"It is not a root file system: it has no /{_SHELL}.")
+        user, group, home = find_user(root, config.user)
+        folder = unpacker.folder_at(parts_of(config.folder))
+        port = next(iter(config.ports), None)
+        entry = EntryPoint(config.command, f"/{folder.relative_to(root)}", user, group, home, port)
+        _prepare(root)
+        return replace(
+            new,
+            size_bytes=_size_bytes(root),
+            environment=config.variables,
+            entry=asdict(entry) if config.command else None,
+        )
+
+    def _keep(self, made: RootFilesystem, draft: Path) -> RootFilesystem:
+        os.sync()
+        with self._locked():
+            if (same := self._find_same(made)) is not None:
+                made = replace(same, name=made.name, created_at=made.created_at)
+            elif (draft / _ROOT).exists():
+                (draft / _ROOT).rename(self.root_of(made))
+                sync_folder(self._roots)
+            else:
+                raise EnvironmentMissingError  # removed meanwhile
+            write_record(self._folder / (made.name + _RECORD), asdict(made))
+            self._remove_unused()
         return made
 
     def remove(self, name: str) -> None:
@@ -93,13 +162,38 @@ class RootFilesystems:
         environment = self.get(name)
         if environment.root in self._roots_in_use():
             raise EnvironmentInUseError
-        (self._folder / (name + _RECORD)).unlink()
-        sync_folder(self._folder)
-        self._remove_unused()
+        self._drop(name)
+
+    def note_use(self, name: str) -> None:
+        os.utime(self._folder / (name + _RECORD))
+
+    def remove_images(self, wanted: Collection[str], *, unused_since: float) -> None:
+        """Images that are not wanted, or have not been used since then; never what a machine
+        uses."""
+        in_use = self._roots_in_use()
+        for each in self.list():
+            used_at = (self._folder / (each.name + _RECORD)).stat().st_mtime
+            is_needed = each.name in wanted and used_at >= unused_since
+            if each.digest is not None and not is_needed and each.root not in in_use:
+                self._drop(each.name)
+
+    def _drop(self, name: str) -> None:
+        with self._locked():
+            (self._folder / (name + _RECORD)).unlink()
+            sync_folder(self._folder)
+            self._remove_unused()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Excludes other processes: a root without a record is removed."""
+        with (self._folder / _LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     @contextmanager
     def _draft(self) -> Iterator[Path]:
         self._roots.mkdir(parents=True, exist_ok=True)
+        self._folder.chmod(0o700)  # files have owners that may also be users of the host
         draft = self._roots / f"{_DRAFT}{os.getpid()}-{secrets.token_hex(4)}"
         draft.mkdir(mode=0o700)
         try:
@@ -120,6 +214,10 @@ class RootFilesystems:
         return {Path(spec.root).name for spec in specs if spec.root}
 
 
+def _new_root() -> str:
+    return secrets.token_hex(8)
+
+
 def _is_being_made(draft: Path) -> bool:
     pid = draft.name.removeprefix(_DRAFT).partition("-")[0]
     return Path("/proc", pid).exists()
@@ -127,8 +225,6 @@ def _is_being_made(draft: Path) -> bool:
 
 def _prepare(root: Path) -> None:
     """Make the mount points of a machine's own folders and files."""
-    if not os.path.lexists(root / _SHELL):
-        raise EnvironmentRefusedError(f"It is not a root file system: it has no /{_SHELL}.")
     root.chmod(0o755)
     for name in _FOLDERS:
         _make_folder(root / name)
@@ -142,9 +238,9 @@ def _prepare(root: Path) -> None:
 
 
 def _make_folder(path: Path) -> None:
-    if path.is_symlink():
-        path.unlink()
-    path.mkdir(mode=0o755, exist_ok=True)
+    if path.is_symlink() or not path.is_dir():
+        remove(path)
+        path.mkdir(mode=0o755)
 
 
 def _size_bytes(root: Path) -> int:

@@ -21,6 +21,7 @@ from sandyard.runtime.local.host import processes
 from sandyard.runtime.local.ipc.packets import readable
 from sandyard.runtime.local.records import logs
 from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
+from sandyard.runtime.local.root_filesystems.images import ImageRoots
 from sandyard.runtime.local.server.enforcement import (
     GVISOR_NEEDS_ROOT,
     Enforcement,
@@ -37,6 +38,7 @@ from sandyard.runtime.local.storage.volumes import make_image
 from sandyard.runtime.machine_ports import Egress
 from sandyard.runtime.model import (
     Ended,
+    EntryPoint,
     IsolationMode,
     Kind,
     Log,
@@ -67,7 +69,12 @@ _ENDING_SEC = 3.0
 
 class LocalMachines:
     def __init__(
-        self, folder: Path, options: LocalOptions, clock: Clock, layers: NoLayers | None = None
+        self,
+        folder: Path,
+        options: LocalOptions,
+        clock: Clock,
+        layers: NoLayers | None = None,
+        images: ImageRoots | None = None,
     ) -> None:
         self._folder = folder.absolute()
         self._options = options
@@ -75,6 +82,7 @@ class LocalMachines:
         self.records = RunFolders(self._folder)
         self._snapshots = ArchiveFolder(self._folder / "snapshots", None, layers, "snapshots")
         self._reserve = DiskReserve(self._folder, options.disk_reserve_bytes)
+        self._images = images or ImageRoots(self._folder, clock, self._reserve, layers)
         self._specs = Specs(self._folder, self._snapshots, clock, self._reserve)
         self._uids = Uids(self._folder / "uids", self._options.uids)
         self._is_checked = False
@@ -111,6 +119,7 @@ class LocalMachines:
     async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
         await self._check_host()
         await self._require_isolation(spec.isolation)
+        await self._images.require(spec.root)
         reader = await _in_thread(self._begin, run_id, spec)
         if reader is not None:
             await becomes_readable(reader)
@@ -180,6 +189,10 @@ class LocalMachines:
     async def stop_program(self, run_id: RunId) -> None:
         await self._require_up(run_id)
         (await self._client(run_id).ask("stop_program", {})).close()
+
+    async def entry_point(self, run_id: RunId) -> EntryPoint | None:
+        spec = await _in_thread(self._folder_of(run_id).spec)
+        return None if spec is None or spec.entry is None else EntryPoint(**spec.entry)
 
     async def read_log(self, run_id: RunId, begin: int | None) -> Log:
         folder = self._folder_of(run_id).logs

@@ -67,7 +67,7 @@ class Specs:
             restore_from=restore_from,
             snapshot_to=str(self._snapshots.path_of(str(run_id))),
             uid=None,
-            port=_PORT_INSIDE if isolation != "none" else free_port(),
+            port=_port(environment) if isolation != "none" else free_port(),
             lifetime_sec=spec.lifetime_sec,
             restores_memory=spec.restores_memory,
             allowed_networks=list(options.allowed_networks),
@@ -81,6 +81,9 @@ class Specs:
             links={f"{ALIASES}/{name}": target for name, target in known.items()},
             environment=_variables(environment, isolation, has_ca=bundle is not None),
             root=None if environment is None else str(root),
+            entry=None
+            if environment is None or environment.entry is None
+            else {**environment.entry},
             kernels=str(options.kernels.absolute()) if options.kernels else None,
             prepare_timeout_sec=options.prepare_timeout_sec,
             snapshot_timeout_sec=options.snapshot_timeout_sec,
@@ -117,6 +120,12 @@ class Specs:
         made = make_base_files(self._folder / BASE_FILES, files, folders, root=root)
         note_use(made, now=self._clock.now())
         return str(made)
+
+
+def _port(environment: RootFilesystem | None) -> int:
+    """The one that its image exposes, or the usual one."""
+    entry = None if environment is None else environment.entry_point
+    return _PORT_INSIDE if entry is None or entry.port is None else entry.port
 
 
 def _variables(

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from sandyard.runtime.local.agent.agent import AgentSetup, fork_agent
+from sandyard.runtime.local.agent.network import OpenedNetwork
 from sandyard.runtime.local.ipc.packets import Packet, packet_pair, receive, send
 from sandyard.runtime.local.jail.spawn import pin
 from sandyard.runtime.local.supervisor.process_groups import Group, ProcessGroup
@@ -62,6 +63,8 @@ class AgentClient:
         self._starting = asyncio.Lock()
         self._is_closed = False
         self.pid: int | None = None
+        self.network = OpenedNetwork()
+        """Of a machine that had none yet."""
 
     async def start(self) -> None:
         """Return when it accepts requests. Raises OSError if it can't enter the machine."""
@@ -81,6 +84,8 @@ class AgentClient:
             ours.close()
             reason = "no answer" if packet is None else packet.message.get("failed")
             raise AgentLostError(f"the agent could not start: {reason}")
+        sockets = tuple(socket.socket(fileno=each) for each in packet.descriptors)
+        self.network = OpenedNetwork(sockets, packet.message.get("missing_network"))
         pin([self.pid], self._cpu)
         self._channel = ours
         self._reading = asyncio.ensure_future(self._read(ours))

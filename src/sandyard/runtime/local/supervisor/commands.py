@@ -239,6 +239,7 @@ class CommandTable:
         names = ("arguments", "environment", "folder", "terminal", "has_input")
         is_program = command["program"] is not None
         asked = {name: command[name] for name in names} | {"is_program": is_program}
+        asked["ids"] = command.get("ids")
         packet = await agent.ask("start", asked)
         result = packet.message.get("result")
         if result is None:

@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import NoReturn
 
-from sandyard.runtime.local.egress.server import serve_egress
+from sandyard.runtime.local.agent.network import OpenedNetwork
+from sandyard.runtime.local.egress.server import EgressSockets, serve_egress
 from sandyard.runtime.local.host.system_calls import close_all_but, give_up_rights
 from sandyard.runtime.local.ipc.packets import Packet, packet_pair, receive, send
 from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
@@ -38,11 +39,11 @@ _THREADS = 64
 
 
 class EgressProcess:
-    """Serves one listener: starts on the first connection, and restarts if it has died."""
+    """Serves a machine's sockets: starts when something arrives, and restarts if it has died."""
 
     def __init__(
         self,
-        listener: socket.socket,
+        sockets: EgressSockets,
         policy: EgressPolicy,
         *,
         uid: int | None,
@@ -54,7 +55,7 @@ class EgressProcess:
         self.report = EgressReport(policy.network)
         self.private_host: str | None = None
         """The last host that was refused because its address is private."""
-        self._listener = listener
+        self._sockets = sockets
         self._policy = policy
         self._uid = uid
         self._own = own
@@ -64,6 +65,7 @@ class EgressProcess:
         self._reading: asyncio.Task[None] | None = None
         self._answers: dict[int, asyncio.Future[None]] = {}
         self._number = 0
+        self._is_closed = False
         self._listen()
 
     async def set_network(self, network: Network, rules: EgressRules) -> None:
@@ -90,10 +92,12 @@ class EgressProcess:
             self._answers.pop(self._number, None)
 
     def close(self) -> None:
-        if self._listener.fileno() < 0:
+        if self._is_closed:
             return
-        asyncio.get_running_loop().remove_reader(self._listener)
-        self._listener.close()
+        self._is_closed = True
+        self._stop_listening()
+        for each in self._sockets.all():
+            each.close()
         self._kill()
         if self._reading is not None:
             self._reading.cancel()
@@ -101,11 +105,16 @@ class EgressProcess:
             self._channel.close()
 
     def _listen(self) -> None:
-        if self._listener.fileno() >= 0:
-            asyncio.get_running_loop().add_reader(self._listener, self._begin)
+        if not self._is_closed:
+            for each in self._sockets.all():
+                asyncio.get_running_loop().add_reader(each, self._begin)
+
+    def _stop_listening(self) -> None:
+        for each in self._sockets.all():
+            asyncio.get_running_loop().remove_reader(each)
 
     def _begin(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._listener)
+        self._stop_listening()
         ours, theirs = packet_pair()
         ours.settimeout(0)
         with theirs:
@@ -119,7 +128,7 @@ class EgressProcess:
         pid = os.fork()
         if not pid:
             uid = None if self._uid is None else self._uid + EGRESS_UIDS
-            _become_proxy(uid, channel, self._listener, self._policy, self.report)
+            _become_proxy(uid, channel, self._sockets, self._policy, self.report)
         return pid
 
     async def _read(self, channel: socket.socket, pid: int) -> None:
@@ -169,7 +178,7 @@ def _end(pid: int) -> None:
 def _become_proxy(
     uid: int | None,
     channel: socket.socket,
-    listener: socket.socket,
+    sockets: EgressSockets,
     policy: EgressPolicy,
     report: EgressReport,
 ) -> NoReturn:
@@ -180,11 +189,12 @@ def _become_proxy(
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
         channel.settimeout(None)
-        close_all_but(channel.fileno(), listener.fileno(), 0, 1, 2)
+        served = [each.fileno() for each in sockets.all()]
+        close_all_but(channel.fileno(), *served, 0, 1, 2)
         os.chdir("/")
         _limit(is_alone=uid is not None)
         give_up_rights(uid)
-        asyncio.run(serve_egress(channel, listener, policy, report))
+        asyncio.run(serve_egress(channel, sockets, policy, report))
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -218,15 +228,19 @@ class MachineEgress:
         self._note = note
         self._process: EgressProcess | None = None
 
-    async def open(self, agent: Agent) -> None:
+    async def open(self, agent: Agent, network: OpenedNetwork) -> None:
         """Raises OSError."""
+        if network.missing is not None:
+            self._note(
+                f"sandyard: programs reach the network by the proxy alone: {network.missing}"
+            )
         packet = await agent.ask("listen", {"port": EGRESS_PORT})
         if "result" not in packet.message:
             raise OSError(f"the egress proxy can't listen: {packet.message.get('message')}")
         [descriptor] = packet.descriptors
         spec = self._spec
         self._process = EgressProcess(
-            socket.socket(fileno=descriptor),
+            EgressSockets(socket.socket(fileno=descriptor), *network.sockets),
             EgressPolicy(spec.network, spec.allowed_hosts, spec.egress_networks, spec.rules),
             uid=spec.uid,
             own=self._own,
@@ -270,7 +284,7 @@ class EgressListener:
         self._port = port
         self._spec = spec
         policy = EgressPolicy("internet", (), spec.allowed_networks)
-        self._process = EgressProcess(listener, policy, uid=spec.uid, own=own)
+        self._process = EgressProcess(EgressSockets(listener), policy, uid=spec.uid, own=own)
 
     def environment(self) -> dict[str, str]:
         proxy = f"http://127.0.0.1:{self._port}"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import resource
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from sandyard.runtime.local.agent.processes import hard_limits
 from sandyard.runtime.local.gvisor.bundle import write_bundle
 from sandyard.runtime.local.gvisor.kernel import Kernel
 from sandyard.runtime.local.host import processes
+from sandyard.runtime.local.host.system_calls import call
 from sandyard.runtime.local.ipc.packets import readable
 from sandyard.runtime.local.jail import seccomp
 from sandyard.runtime.local.jail.isolation import (
@@ -44,6 +46,8 @@ _PROCESSES_OUTSIDE = 1024
 # Programs reserve far more address space than they use; what they use is limited by RLIMIT_DATA.
 _ADDRESS_SPACE_SPARE = 64 << 30
 _START_SEC = 10
+_FIRST_FREE_PORT, _NETWORK = 1024, 0x40000000
+_FIRST_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _POLL_SEC = 0.002
 _TROUBLE_BYTES = 4096
 _KERNEL_FOLDER = "gvisor"
@@ -66,6 +70,7 @@ class MachineProcess:
         self._process = process
         self.pid_inside = pid_inside
         self.agent: Agent = agent
+        self.network = agent.network
         self.kernel: Kernel | None = None
         """Its own kernel, if it has one."""
         self.root_agent: Agent | None = None
@@ -97,6 +102,8 @@ class MachineProcess:
                 cgroup.create(spec.limits, processes_of_ours=_PROCESSES_OF_OURS + ours)
             limits = _limits(setup.rlimits, has_uid=isolation.uid is not None)
             process, pid_inside = await _start_jail(isolation, spec, cgroup, limits)
+            if spec.entry is not None and spec.port < _FIRST_FREE_PORT:
+                await asyncio.to_thread(_free_low_ports, pid_inside)
             launcher = None if start_program() is None else LAUNCHER
             setup = replace(setup, launcher=launcher, entry=_entry(isolation, pid_inside))
         cpu = spec.limits.cpu if cgroup is None else None
@@ -152,7 +159,15 @@ class MachineProcess:
             "links": spec.links,
         }
         bound = _bound(spec)
-        write_bundle(folder, jail, bound, uid=spec.uid, sockets=sockets, agent=described)
+        write_bundle(
+            folder,
+            jail,
+            bound,
+            uid=spec.uid,
+            network=f"/proc/{self.pid_inside}/ns/net",
+            sockets=sockets,
+            agent=described,
+        )
         try:
             async with asyncio.timeout(_KERNEL_SEC):
                 files = None if image is None else image.folder
@@ -219,6 +234,21 @@ async def _start_jail(
     if pid is None:
         raise ChildProcessError(f"bubblewrap ended with {process.returncode}")
     return process, pid
+
+
+def _free_low_ports(pid: int) -> None:
+    """An image's program may listen on port 80 as any user, as in Docker. Where the server can't
+    allow that, the program fails with the reason in its log."""
+
+    def free() -> None:
+        with suppress(OSError):
+            with Path(f"/proc/{pid}/ns/net").open("rb") as namespace:
+                call("setns", namespace.fileno(), _NETWORK)
+            _FIRST_PORT.write_text("0")
+
+    thread = threading.Thread(target=free)  # it alone enters the machine's network
+    thread.start()
+    thread.join()
 
 
 def _bound(spec: Spec) -> Mapping[str, Path]:

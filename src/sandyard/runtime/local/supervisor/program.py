@@ -146,11 +146,11 @@ class SupervisedProgram:
     async def _until_listening(
         self, process: RunningCommand, command: dict[str, Any], state: ProgramState
     ) -> ProgramState:
-        """Its state when its port listens, or it has ended."""
+        """Its state when its port listens, if it has one, or it has ended."""
         if state.status == "running":  # since before a checkpoint
             return state
-        port, pause_sec = int(command["environment"]["PORT"]), _POLL_SEC
-        while port not in await self.listening():
+        port, pause_sec = command["environment"].get("PORT"), _POLL_SEC
+        while port is not None and int(port) not in await self.listening():
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_sec):
                     await process.ended.wait()

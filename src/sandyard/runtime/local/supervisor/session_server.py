@@ -14,6 +14,7 @@ from typing import Any
 
 from sandyard.runtime.errors import MemoryNotKeptError
 from sandyard.runtime.guest.machine import listening
+from sandyard.runtime.local.agent.network import LISTENER_PORT
 from sandyard.runtime.local.host.socket_diagnosis import SocketDiagnosis
 from sandyard.runtime.local.ipc.packets import Packet, packet_socket, receive, send
 from sandyard.runtime.local.limits.watchdog import Watchdog
@@ -41,6 +42,7 @@ _FILE_OPERATIONS = frozenset(
         *("apply", "move", "list_folder", "remove", "read_tar", "write_tar", "watch", "connect"),
     }
 )
+_NOT_ITS_OWN = (EGRESS_PORT, LISTENER_PORT)
 
 Handler = Callable[[dict[str, Any]], Awaitable[Packet]]
 
@@ -148,7 +150,7 @@ class SessionServer:
         as_root = request.message.get("as_root") is True
         agent = (self._machine.root_agent if as_root else None) or self._machine.agent
         try:
-            if name == "connect" and arguments["port"] == EGRESS_PORT:
+            if name == "connect" and arguments["port"] in _NOT_ITS_OWN:
                 return refused("PORT_CLOSED")  # the egress proxy is not reachable from outside
             if name in _FILE_OPERATIONS:
                 return await self._pass_on(agent, name, arguments, request.descriptors, state)
@@ -191,7 +193,8 @@ class SessionServer:
         return result_of({"environment": opened.environment()})
 
     async def _ports(self, _arguments: dict[str, Any]) -> Packet:
-        return result_of([port for port in await self._program.listening() if port != EGRESS_PORT])
+        found = await self._program.listening()
+        return result_of([port for port in found if port not in _NOT_ITS_OWN])
 
     async def _stop_program(self, _arguments: dict[str, Any]) -> Packet:
         await self._program.stop()

@@ -168,7 +168,7 @@ class Supervisor:
         if not is_restored:
             await self._snapshots.restore_from_inside(machine)
         if self._spec.isolation != "none":  # else it has the host's network
-            await self._egress.open(machine.agent)
+            await self._egress.open(machine.agent, machine.network)
         self._program.listening = partial(listening_ports, machine, diagnosis)
         if memory is not None and isinstance(machine.agent, GvisorAgent):
             await restore_processes(machine.agent, memory, self._commands, self._program)

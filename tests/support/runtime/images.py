@@ -1,0 +1,47 @@
+"""Images for the tests, of what this host has: a static one, one of a C library, one of Debian's
+musl-like busybox."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.runtime.root_file_systems import gzipped, link, member, small_root, tar
+
+BUSYBOX = Path("/bin/busybox")
+"""Debian's busybox-static."""
+SERVE = (
+    "/busybox id -u > /data/who; /busybox id -g >> /data/who; /busybox pwd >> /data/who; "
+    'echo "$GREETING $HOME" >> /data/who; exec /busybox httpd -f -p 80 -h /data'
+)
+SETTINGS: Mapping[str, Any] = {
+    "Entrypoint": ["/busybox", "sh"],
+    "Cmd": ["-c", SERVE],
+    "User": "app:www",
+    "WorkingDir": "/data/inner",
+    "ExposedPorts": {"80/tcp": {}},
+    "Env": ["GREETING=hello", "PATH=/own"],
+}
+
+
+def distroless() -> bytes:
+    """A layer of a single static program, two files and a folder of its user; no shell."""
+    return gzipped(
+        tar(
+            member("busybox", BUSYBOX.read_bytes()),
+            member("etc/passwd", b"root:x:0:0::/root:/x\napp:x:101:7::/home/app:/x\n"),
+            member("etc/group", b"www:x:33:\n"),
+            member("data", uid=101, gid=33),
+        )
+    )
+
+
+def with_shell() -> bytes:
+    """A layer with a shell and the usual commands, all of one static program, as in Alpine."""
+    names = ("sh", "cat", "ls", "id", "mkdir", "echo", "cp", "chown", "dirname", "printf", "env")
+    busybox = member("bin/busybox", BUSYBOX.read_bytes())
+    return gzipped(tar(busybox, *(link(f"bin/{name}", "busybox") for name in names)))
+
+
+def glibc() -> bytes:
+    """A layer with this host's shell and the libraries that it needs."""
+    return gzipped(tar(*small_root()))
