@@ -24,7 +24,7 @@ from sandyard.broker.wiring.pool import Pool
 from sandyard.broker.wiring.provider import ProviderAddress
 from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
-from sandyard.entrypoints.server.schedule import Schedule
+from sandyard.entrypoints.server.schedule import Schedule as Jobs
 from sandyard.kit.circuits import CircuitState
 from sandyard.kit.clock import Clock
 from sandyard.kit.sql.job_leases import SqlCircuits, SqlJobLeases
@@ -36,6 +36,7 @@ from tests.simulation.cloud import Cloud, SimulatedProvider
 from tests.simulation.engine import SharedSqlite, SimulatedDatabase, migrated
 from tests.simulation.loop import Process, SkewedClock
 from tests.simulation.network import Network, unavailable
+from tests.simulation.schedule import Schedule
 
 T = TypeVar("T")
 
@@ -46,9 +47,9 @@ SKEW_SEC = 0.4
 
 @dataclass(slots=True)
 class World:
-    """What all replicas share; `seed` decides everything that happens in it."""
+    """What all replicas share; the schedule's seed decides everything that happens in it."""
 
-    seed: int
+    schedule: Schedule
     settings: Settings
     engine: "Engine"
     cloud: Cloud = field(default_factory=Cloud)
@@ -56,8 +57,8 @@ class World:
     to_cloud: Network = field(init=False)
 
     def __post_init__(self) -> None:
-        self.to_engine = Network(random.Random(f"{self.seed}:engine"))
-        self.to_cloud = Network(random.Random(f"{self.seed}:cloud"))
+        self.to_engine = Network(random.Random(f"{self.schedule.seed}:engine"))
+        self.to_cloud = Network(random.Random(f"{self.schedule.seed}:cloud"))
 
     def store(self) -> PoolStore:
         """Past all faults."""
@@ -69,8 +70,9 @@ class SimulatedReplica:
 
     def __init__(self, world: World, number: int) -> None:
         self._world = world
-        rng = random.Random(f"{world.seed}:replica {number}")
-        self._clock = SkewedClock(asyncio.get_running_loop(), rng.uniform(-SKEW_SEC, SKEW_SEC))
+        rng = random.Random(f"{world.schedule.seed}:replica {number}")
+        skew = SKEW_SEC if world.schedule.has("skew") else 0.0
+        self._clock = SkewedClock(asyncio.get_running_loop(), rng.uniform(-skew, skew))
         self.process = Process()
         self.process.is_dead = True
         self._app: Any = None
@@ -84,7 +86,7 @@ class SimulatedReplica:
                 self._world.settings, [part], registry=registry, in_flight=InFlight()
             )
             await part.start()
-            Schedule([(part.runner, job) for job in part.schedule]).start()
+            Jobs([(part.runner, job) for job in part.schedule]).start()
 
     async def kill(self) -> None:
         await self.process.kill()

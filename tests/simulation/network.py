@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
 from sandyard.kit.errors import UnavailableError
@@ -25,6 +25,10 @@ class Faults:
     throttled: float = 0.0
     doubled: float = 0.0
     late: float = 0.0
+
+    @classmethod
+    def names(cls) -> list[str]:
+        return [each.name for each in fields(cls)]
 
 
 CALM = Faults()
@@ -52,7 +56,7 @@ class Network:
         makes of a reason."""
         await self._travel(process)
         if self.is_away or self._happens("request_lost"):
-            await self._wait(process, _LOST_SEC)
+            await self.wait(process, _LOST_SEC)
             raise lost("no answer")
         if self._happens("throttled"):
             raise lost("throttled")
@@ -61,7 +65,7 @@ class Network:
             await self._travel(process)
             work()
         if self._happens("answer_lost"):
-            await self._wait(process, _LOST_SEC)
+            await self.wait(process, _LOST_SEC)
             raise lost("the answer was lost")
         await self._travel(process)
         return result
@@ -76,9 +80,9 @@ class Network:
         seconds = self.rng.uniform(0.0005, 0.005)
         if self._happens("late"):
             seconds = self.rng.uniform(0.5, 4.0)
-        await self._wait(process, seconds)
+        await self.wait(process, seconds)
 
-    async def _wait(self, process: Process, seconds: float) -> None:
+    async def wait(self, process: Process, seconds: float) -> None:
         """A dead process gets no further: neither to the service nor to its own next line."""
         if process.is_dead:
             raise asyncio.CancelledError

@@ -1,16 +1,12 @@
 """One run: replicas, callers and troubles from a seed, and what became of them."""
 
 import asyncio
-import gc
-import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
-from unittest.mock import patch
+from typing import Literal
 
 import orjson
 
@@ -33,8 +29,10 @@ from tests.simulation.broker import (
     World,
     directly,
 )
-from tests.simulation.loop import EPOCH, VirtualTimeLoop
+from tests.simulation.loop import EPOCH
 from tests.simulation.network import CALM, STORM
+from tests.simulation.schedule import Schedule
+from tests.simulation.virtual import run_in_virtual_time
 from tests.support.broker.pools import check_history
 
 Engine = Literal["memory", "sqlite"]
@@ -48,7 +46,7 @@ _AT_ONCE = 30
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    seed: int
+    schedule: Schedule
     operations: int
     history: History
     log: Sequence[LoggedEvent]
@@ -67,19 +65,8 @@ class Outcome:
         (folder / "events.jsonl").write_bytes(b"\n".join(lines))
 
 
-def simulate(seed: int, operations: int, engine: Engine = "memory") -> Outcome:
-    random.seed(seed)  # ids and jitter of the product
-    with (
-        _quiet(),
-        _repeatable_memory(),
-        patch("anyio.to_thread.run_sync", _without_thread),
-        asyncio.Runner(loop_factory=VirtualTimeLoop) as runner,
-    ):
-        return runner.run(_simulate(seed, operations, engine))
-
-
-async def _without_thread(work: Callable[..., Any], *arguments: Any, **_options: Any) -> Any:
-    return work(*arguments)
+def simulate(schedule: Schedule, engine: Engine = "memory") -> Outcome:
+    return run_in_virtual_time(schedule.seed, lambda: _simulate(schedule, engine))
 
 
 @cache
@@ -87,37 +74,13 @@ def _settings() -> Settings:
     return load_settings()
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """A fault in ten calls writes more lines than anybody reads."""
-    logging.disable(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
-
-
-@contextmanager
-def _repeatable_memory() -> Iterator[None]:
-    """Abandoned generators are closed by a task, so no garbage is collected at other times than in
-    the run before. What was there before the run is not looked through again after it."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.collect()
-
-
-async def _simulate(seed: int, operations: int, engine: Engine) -> Outcome:
-    loop = asyncio.get_running_loop()
+async def _simulate(schedule: Schedule, engine: Engine) -> Outcome:
+    loop, seed = asyncio.get_running_loop(), schedule.seed
     lag_sec = random.Random(f"{seed}:lag").choice([0, 0, 1, 3])
     shared = (
         SqliteEngine() if engine == "sqlite" else MemoryEngine(lambda: EPOCH + loop.time(), lag_sec)
     )
-    world = World(seed, _settings(), shared)
+    world = World(schedule, _settings(), shared)
     world.cloud.grow(_AT_FIRST)
     replicas = [SimulatedReplica(world, number) for number in range(_REPLICAS)]
     for each in replicas:
@@ -129,16 +92,18 @@ async def _simulate(seed: int, operations: int, engine: Engine) -> Outcome:
         open_calls=directly,
         now=lambda: EPOCH + loop.time(),
     )
-    world.to_engine.faults = world.to_cloud.faults = STORM
+    world.to_engine.faults = world.to_cloud.faults = schedule.allowed(STORM)
     troubles = _Troubles(world, replicas, callers, random.Random(f"{seed}:troubles"))
     going_wrong = asyncio.create_task(troubles.go_on())
-    await callers.run(operations, at_once=_AT_ONCE)
+    await callers.run(schedule.operations, at_once=_AT_ONCE)
     going_wrong.cancel()
     for each in replicas:
         await each.kill()
     problems, log = await _judge(world, callers.history)
     faults = world.to_engine.happened + world.to_cloud.happened
-    return Outcome(seed, callers.done, callers.history, log, dict(faults), troubles.kills, problems)
+    return Outcome(
+        schedule, callers.done, callers.history, log, dict(faults), troubles.kills, problems
+    )
 
 
 @dataclass(slots=True)
@@ -157,14 +122,15 @@ class _Troubles:
             await asyncio.sleep(rng.uniform(0.2, 2))
             world.cloud.grow(rng.randint(0, 8))
             self.callers.sandbox_ids = [ids.sandbox_id(each) for each in world.cloud.sandboxes]
-            world.to_engine.is_away = rng.random() < 0.03
-            world.to_engine.faults = world.to_cloud.faults = rng.choice([CALM, STORM])
+            world.to_engine.is_away = rng.random() < 0.03 and world.schedule.has("outages")
+            faults = world.schedule.allowed(rng.choice([CALM, STORM]))
+            world.to_engine.faults = world.to_cloud.faults = faults
             await self._kill_or_bring_back(rng.choice(self.replicas))
 
     async def _kill_or_bring_back(self, replica: SimulatedReplica) -> None:
         if replica.process.is_dead:
             await replica.start()
-        elif self.rng.random() < 0.3:
+        elif self.rng.random() < 0.3 and self.world.schedule.has("kills"):
             await replica.kill()
             self.kills += 1
 

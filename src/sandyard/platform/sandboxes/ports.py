@@ -83,7 +83,7 @@ class SandboxStore(Protocol):
         then."""
 
     async def note_seen(self, sandbox_ids: Sequence[str], *, at: datetime) -> None:
-        """Record their node's heartbeat, for the other nodes."""
+        """Record their node's heartbeat, for the other nodes; a later one stays."""
 
     async def note_used(self, sandbox_id: str, *, at: datetime) -> None:
         """Record that it is used now, if it is active."""

@@ -85,12 +85,13 @@ class Reconcile:
                 reason = "its account was deactivated"
                 await self._sandboxes.end(sandbox, actor=actor, reason=reason)
                 report.closed += 1
+        asked_at = self._node.now()  # one that ends after its answer was not alive at the end
         seen = [
             sandbox.sandbox_id
             for sandbox in await self._store.active_on(self._node.name)
             if await self._record(sandbox, actor, report)
         ]
-        await self._store.note_seen(seen, at=self._node.now())
+        await self._store.note_seen(seen, at=asked_at)
         for sandbox in await self._store.to_recycle(self._node.name, now=self._node.now()):
             with retried_later("recycle", sandbox.sandbox_id):
                 owner = Principal(sandbox.owner_account_id, Role.USER, acts_as=ENDS)
@@ -136,11 +137,11 @@ class Reconcile:
             report.closed += await self._recorder.record_ended(
                 sandbox, run, actor=actor, timeout_sec=_STORE_SEC
             )
-        except StoringError:
-            return True
         except StoreUnavailableError as error:
-            extra = {"action": actor, "sandbox_id": sandbox.sandbox_id, "reason": error.reason}
-            logger.warning("the files of a sandbox could not be stored yet", extra=extra)
+            if not isinstance(error, StoringError):
+                extra = {"action": actor, "sandbox_id": sandbox.sandbox_id, "reason": error.reason}
+                logger.warning("the files of a sandbox could not be stored yet", extra=extra)
+            await self._recorder.cap_ended(sandbox, run, actor=actor)
             return True
         return False
 

@@ -95,6 +95,16 @@ def cap_unreported(
     return None if capped is None else (capped,)
 
 
+def cap_ended(_: Sandbox, usage: Usage | None, *, ended: Ended, cause: Cause) -> Transitions | None:
+    """A machine that has ended costs nothing more, though it counts as running until its files are
+    stored: if its node is silent then, nobody knows when it ended."""
+    ended_at = utc_time(ended.ended_at)
+    if usage is None or ended_at < usage.start_time:  # of an earlier attempt
+        return None
+    capped = cap_usage(usage, deadline_at=ended_at, cause=cause.because("its machine has ended"))
+    return None if capped is None else (capped,)
+
+
 def end_lost(
     sandbox: Sandbox, usage: Usage | None, *, ids: NewIds, prices: PriceList, cause: Cause
 ) -> Transitions | None:

@@ -71,6 +71,11 @@ class RunRecorder:
             sandbox.sandbox_id, end, end_model.ended_by(ended, recorder=actor)
         )
 
+    async def cap_ended(self, sandbox: Sandbox, ended: Ended, *, actor: str) -> None:
+        """For a machine whose end can't be recorded yet, as its files are not stored."""
+        decide = partial(lost_model.cap_ended, ended=ended, cause=self._node.cause(actor))
+        await self._change(sandbox.sandbox_id, decide)
+
     async def record_deadline(self, sandbox_id: str, running: Running, *, actor: str) -> None:
         """Record the attempt's new deadline; nothing if it has ended."""
         decide = partial(

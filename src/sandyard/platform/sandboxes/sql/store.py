@@ -134,7 +134,10 @@ class SqlSandboxStore(SqlEntityStore):
 
     async def note_seen(self, sandbox_ids: Sequence[str], *, at: datetime) -> None:
         if sandbox_ids:
-            await self._note(_column.sandbox_id.in_(sandbox_ids), last_seen_at=at)
+            is_later = sa.or_(_column.last_seen_at.is_(None), _column.last_seen_at < at)
+            await self._note(
+                sa.and_(_column.sandbox_id.in_(sandbox_ids), is_later), last_seen_at=at
+            )
 
     async def note_used(self, sandbox_id: str, *, at: datetime) -> None:
         await self._note(_column.sandbox_id == sandbox_id, last_used_at=at)

@@ -11,6 +11,7 @@ from sandyard.platform.sandboxes.model import Sandbox, Status, require_files_her
 from sandyard.platform.sandboxes.runs.end_model import StoredSnapshot
 from sandyard.platform.sandboxes.runs.lost_model import (
     PastRun,
+    cap_ended,
     cap_unreported,
     deadline_of,
     end_lost,
@@ -22,6 +23,7 @@ from sandyard.platform.sandboxes.runs.lost_model import (
 )
 from sandyard.platform.sandboxes.runs.model import LONGEST_START, Started, record_started
 from sandyard.platform.usage.model import Usage
+from sandyard.runtime.model import Ended, RunId
 from tests.unit.platform.sandboxes.examples import (
     IDS,
     NOW,
@@ -152,6 +154,28 @@ def test_what_this_node_runs_or_has_no_usage_is_not_capped() -> None:
     assert cap_unreported(*running(NOW), node="there", cause=by("system")) is None
     assert cap_unreported(STARTING, None, node="here", cause=by("system")) is None
     assert cap_unreported(*running(DEADLINE), node="here", cause=by("system")) is None
+
+
+def ended(at: datetime) -> Ended:
+    return Ended(RunId("sandbox", SANDBOX.sandbox_id, "2"), "exited", at.timestamp())
+
+
+def test_a_machine_that_has_ended_costs_nothing_while_its_files_are_not_stored() -> None:
+    sandbox, usage = running(NOW + MINUTE)
+    transitions = cap_ended(sandbox, usage, ended=ended(NOW + MINUTE), cause=by("job:ends"))
+    assert kinds(transitions) == ["usage.capped"]
+    [capped] = transitions or ()
+    assert capped.result.deadline_at == NOW + MINUTE
+    assert capped.events[0].reason == "its machine has ended"
+    assert_told(capped)
+    again = cap_ended(sandbox, capped.result, ended=ended(NOW + MINUTE), cause=by("job:ends"))
+    assert again is None
+
+
+def test_the_end_of_an_earlier_machine_caps_nothing() -> None:
+    sandbox, usage = running(NOW)
+    assert cap_ended(sandbox, usage, ended=ended(NOW - MINUTE), cause=by("job:ends")) is None
+    assert cap_ended(STARTING, None, ended=ended(NOW), cause=by("job:ends")) is None
 
 
 def given_up(
