@@ -209,6 +209,33 @@ async def test_an_application_learns_that_its_client_has_left() -> None:
         await asyncio.wait_for(left.wait(), 10)
 
 
+async def test_nobody_is_told_that_a_response_breaks_off_after_its_client_has_left() -> None:
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    client = Client(piece(b""), {"type": "http.disconnect"})
+    async with passed_on_to(app) as caller:
+        await caller(HTTP, client.receive, client.send)
+
+
+async def test_a_frame_larger_than_what_is_held_arrives_behind_a_small_one() -> None:
+    large = bytes(MESSAGE_BYTES)
+
+    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        for _ in range(4):
+            await send({"type": "websocket.send", "text": "small"})
+            await send({"type": "websocket.send", "bytes": large})
+        await send({"type": "websocket.close", "code": 1000})
+
+    client = Client({"type": "websocket.connect"})
+    async with passed_on_to(app) as caller, asyncio.timeout(60):
+        await caller(SOCKET, client.receive, client.send)
+    assert sum(each.get("bytes") == large for each in client.answers) == 4
+
+
 @pytest.mark.parametrize("has_started", [False, True])
 async def test_a_response_that_breaks_off_is_never_taken_for_a_complete_one(
     has_started: bool,

@@ -1,5 +1,6 @@
 """The job `sync`: brings the pool in line with the provider's list."""
 
+import asyncio
 import logging
 import time
 from collections import defaultdict
@@ -114,7 +115,7 @@ class Sync:
     async def _run(self, *, force: bool) -> SyncReport:
         listed = await self.provider.list_sandboxes()
         cause = Cause.by(_SYNC, self.clock)
-        by_id = {ids.sandbox_id(entry.external_id): entry for entry in listed}
+        by_id = await _by_sandbox_id(listed)
         comparison = _Comparison(by_id, cause)
         report = SyncReport(listed=len(by_id))
         async for rows in self.store.everything():
@@ -179,6 +180,15 @@ class Sync:
 
     def _discover(self, listed: Listed, *, cause: Cause) -> Transition[Sandbox]:
         return decide_discovery(listed, lab_duration_hours=self.lab_duration_hours, cause=cause)
+
+
+async def _by_sandbox_id(listed: Sequence[Listed]) -> dict[str, Listed]:
+    found: dict[str, Listed] = {}
+    for start in range(0, len(listed), _BATCH):
+        batch = listed[start : start + _BATCH]
+        found |= {ids.sandbox_id(each.external_id): each for each in batch}
+        await asyncio.sleep(0)  # to hash all at once would make claims wait
+    return found
 
 
 def _decide_compared(compared: _Compared, *, cause: Cause) -> Transition[Sandbox] | None:

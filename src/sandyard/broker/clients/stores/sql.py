@@ -15,6 +15,34 @@ _MOST_CLIENTS = 10_000
 _slot = client_slots.c
 _count = client_counts.c
 
+# The statements of each call, refused ones too, are built once: that takes longer than to run them.
+_client, _hour = sa.bindparam("of_client"), sa.bindparam("this_hour", type_=sa.Integer)
+_THE_SLOT = (
+    _slot.client == _client,
+    _slot.track_id == sa.bindparam("of_track"),
+    _slot.key == sa.bindparam("of_key"),
+)
+_RENEW = (
+    client_slots.update()
+    .where(*_THE_SLOT)
+    .values(taken_at_ms=sa.bindparam("now_ms"))
+    .returning(_slot.paid_hour)
+)
+_USE = client_slots.update().where(*_THE_SLOT).values(paid_hour=None)
+_COUNT_ONE = (
+    client_counts.update()
+    .where(_count.client == _client, _count.leases < sa.bindparam("most"))
+    .values(
+        leases=_count.leases + 1,
+        hour=_hour,
+        taken=sa.case((_count.hour == _hour, _count.taken + 1), else_=1),
+    )
+)
+_COUNT_ONE_IN_BUDGET = _COUNT_ONE.where(
+    sa.or_(_count.hour != _hour, _count.taken < sa.bindparam("per_hour"))
+)
+_COUNTED = sa.select(client_counts).where(_count.client == _client)
+
 
 class SqlClientStore:
     def __init__(self, database: Database) -> None:
@@ -47,16 +75,14 @@ class SqlClientStore:
     ) -> Slot:
         def work(connection: sa.Connection) -> Slot:
             renewed = connection.execute(
-                client_slots.update()
-                .where(*_is(client, lease_key))
-                .values(taken_at_ms=now_ms)
-                .returning(_slot.paid_hour)
+                _RENEW, {**_slot_values(client, lease_key), "now_ms": now_ms}
             ).first()
             if renewed is not None:
                 return Slot.USED if renewed.paid_hour is None else Slot.UNUSED
             hour = hour_of(now_ms)
-            if not _count_one(connection, client, most, per_hour, hour):
-                return _refusal(connection, client, most)
+            refusal = _count_one(connection, client, most, per_hour, hour)
+            if refusal is not None:
+                return refusal
             added = connection.execute(
                 insert_or_ignore(connection, client_slots).values(
                     client=client,
@@ -73,8 +99,8 @@ class SqlClientStore:
         return await self._database.write(work)
 
     async def use_slot(self, client: str, lease_key: tuple[str, str]) -> bool:
-        used = client_slots.update().where(*_is(client, lease_key)).values(paid_hour=None)
-        return await self._database.write(lambda connection: connection.execute(used).rowcount == 1)
+        values = _slot_values(client, lease_key)
+        return await self._database.write(lambda c: c.execute(_USE, values).rowcount == 1)
 
     async def free_slot(
         self,
@@ -84,7 +110,7 @@ class SqlClientStore:
         taken_at_ms: int | None = None,
         if_used: bool = False,
     ) -> None:
-        conditions = _is(client, lease_key)
+        conditions = [*_THE_SLOT]
         if taken_at_ms is not None:
             conditions.append(_slot.taken_at_ms == taken_at_ms)
         if if_used:
@@ -92,7 +118,8 @@ class SqlClientStore:
 
         def work(connection: sa.Connection) -> None:
             freed = client_slots.delete().where(*conditions).returning(_slot.paid_hour)
-            for paid_hour in connection.scalars(freed).all():
+            values = _slot_values(client, lease_key)
+            for paid_hour in connection.scalars(freed, values).all():
                 _uncount(connection, client, paid_hour)
 
         await self._database.write(work)
@@ -109,27 +136,27 @@ class SqlClientStore:
         return [(row.client, row.track_id, row.key) for row in rows]
 
 
-def _is(client: str, lease_key: tuple[str, str]) -> list[sa.ColumnElement[bool]]:
-    track_id, key = lease_key
-    return [_slot.client == client, _slot.track_id == track_id, _slot.key == key]
+def _slot_values(client: str, lease_key: tuple[str, str]) -> dict[str, str]:
+    return {"of_client": client, "of_track": lease_key[0], "of_key": lease_key[1]}
 
 
 def _count_one(
     connection: sa.Connection, client: str, most: int, per_hour: int | None, hour: int
-) -> bool:
-    connection.execute(insert_or_ignore(connection, client_counts).values(client=client, leases=0))
-    conditions = [_count.client == client, _count.leases < most]
-    if per_hour is not None:
-        conditions.append(sa.or_(_count.hour != hour, _count.taken < per_hour))
-    counted = client_counts.update().where(*conditions)
-    taken = sa.case((_count.hour == hour, _count.taken + 1), else_=1)
-    values = {"leases": _count.leases + 1, "hour": hour, "taken": taken}
-    return connection.execute(counted.values(values)).rowcount == 1
-
-
-def _refusal(connection: sa.Connection, client: str, most: int) -> Slot:
-    leases = connection.scalar(sa.select(_count.leases).where(_count.client == client))
-    return Slot.OVER_BUDGET if leases is not None and leases < most else Slot.AT_LIMIT
+) -> Slot | None:
+    """None if it is counted, else why not: as counted by then, so that a count that has changed
+    meanwhile is tried again."""
+    statement = _COUNT_ONE if per_hour is None else _COUNT_ONE_IN_BUDGET
+    values = {"of_client": client, "most": most, "per_hour": per_hour, "this_hour": hour}
+    while connection.execute(statement, values).rowcount != 1:
+        counted = connection.execute(_COUNTED, {"of_client": client}).first()
+        if counted is None:
+            new = insert_or_ignore(connection, client_counts).values(client=client, leases=0)
+            connection.execute(new)
+        elif counted.leases >= most:
+            return Slot.AT_LIMIT
+        elif per_hour is not None and counted.hour == hour and counted.taken >= per_hour:
+            return Slot.OVER_BUDGET
+    return None
 
 
 def _uncount(connection: sa.Connection, client: str, paid_hour: int | None) -> None:

@@ -49,8 +49,10 @@ class SqlReads:
 
     _database: Database
 
-    async def _rows(self, statement: sa.Select[Any]) -> Sequence[Any]:
-        return await self._database.read(lambda connection: connection.execute(statement).all())
+    async def _rows(
+        self, statement: sa.Select[Any], values: Mapping[str, str] | None = None
+    ) -> Sequence[Any]:
+        return await self._database.read(lambda c: c.execute(statement, values).all())
 
     async def _execute(self, statement: sa.Executable) -> None:
         await self._database.write(lambda connection: connection.execute(statement))

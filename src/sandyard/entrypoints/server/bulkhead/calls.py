@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sandyard.entrypoints.server.bulkhead.channel import opened
 from sandyard.entrypoints.server.bulkhead.frames import Connection
+from sandyard.entrypoints.server.bulkhead.turns import Turns
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.http.inner_calls import INNER
 
@@ -43,51 +44,61 @@ class Caller:
     def __init__(self, connect: Connect) -> None:
         """`connect` raises ProcessAwayError if that process does not run."""
         self._connect = connect
+        self._turns = Turns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises ProcessAwayError if no response has started, BrokenOffError if one has."""
+        await self._turns.step()
         connection = await self._connect()
         await connection.send({name: scope[name] for name in _SCOPE if name in scope})
-        passing = asyncio.create_task(_pass_on(receive, connection))
+        passing = asyncio.create_task(self._pass_on(receive, connection))
         try:
-            await _pass_back(scope, connection, send, passing)
+            await self._pass_back(scope, connection, send, passing)
         finally:
             await _stop(passing)
             connection.abort()
 
+    async def _pass_on(self, receive: Receive, connection: Connection) -> bool:
+        """All that the client sends; returns whether it has disconnected. Callers inside the server
+        never disconnect, and repeat the end of their body."""
+        is_complete = False
+        while True:
+            message = await receive()
+            is_disconnect = message["type"].endswith(".disconnect")
+            if is_complete and not is_disconnect:
+                return False
+            await self._turns.step()
+            await connection.send(message)
+            if is_disconnect:
+                return True
+            is_complete = message["type"] == "http.request" and not message.get("more_body")
 
-async def _pass_on(receive: Receive, connection: Connection) -> None:
-    """All that the client sends, up to its disconnect. Callers inside the server never disconnect,
-    and repeat the end of their body."""
-    is_complete = False
-    while True:
-        message = await receive()
-        is_disconnect = message["type"].endswith(".disconnect")
-        if is_complete and not is_disconnect:
-            return
-        await connection.send(message)
-        if is_disconnect:
-            return
-        is_complete = message["type"] == "http.request" and not message.get("more_body")
+    async def _pass_back(
+        self, scope: Scope, connection: Connection, send: Send, passing: asyncio.Task[bool]
+    ) -> None:
+        has_started = False
+        while (message := await connection.read()) is not None and message["type"] != _END:
+            await self._turns.step()
+            if message["type"] in _ENDS_OF_WEBSOCKETS:
+                await _stop(passing)  # the server ends no WebSocket while something is received
+            await send(message)
+            if _is_last(message):
+                return
+            has_started = True
+        if _has_left(passing):
+            return  # nobody waits for a response
+        if not has_started:
+            raise ProcessAwayError(retry_after=1)
+        if scope["type"] != "websocket":
+            raise BrokenOffError
+        await _stop(passing)
+        await send({"type": "websocket.close", "code": _RESTARTS})
 
 
-async def _pass_back(
-    scope: Scope, connection: Connection, send: Send, passing: asyncio.Task[None]
-) -> None:
-    has_started = False
-    while (message := await connection.read()) is not None and message["type"] != _END:
-        if message["type"] in _ENDS_OF_WEBSOCKETS:
-            await _stop(passing)  # the server ends no WebSocket while something is received
-        await send(message)
-        if _is_last(message):
-            return
-        has_started = True
-    if not has_started:
-        raise ProcessAwayError(retry_after=1)
-    if scope["type"] != "websocket":
-        raise BrokenOffError
-    await _stop(passing)
-    await send({"type": "websocket.close", "code": _RESTARTS})
+def _has_left(passing: asyncio.Task[bool]) -> bool:
+    """Whether the client has disconnected."""
+    is_over = passing.done() and not passing.cancelled() and passing.exception() is None
+    return is_over and passing.result()
 
 
 def _is_last(message: Message) -> bool:
@@ -96,7 +107,7 @@ def _is_last(message: Message) -> bool:
     return message["type"].endswith(".response.body") and not message.get("more_body")
 
 
-async def _stop(task: asyncio.Task[None]) -> None:
+async def _stop(task: asyncio.Task[bool]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError, Exception):
         await task

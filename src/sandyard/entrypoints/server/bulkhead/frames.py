@@ -6,7 +6,6 @@ frame is small; only a message of a WebSocket is sent whole.
 
 import asyncio
 import struct
-from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,13 +25,11 @@ _PAIRS = ("client", "server")
 
 
 class Connection(asyncio.Protocol):
-    """The frames of one request."""
+    """The frames of one request. What is received is decoded when it is read."""
 
     def __init__(self) -> None:
         self._transport: Any = None
         self._received = bytearray()
-        self._messages: deque[tuple[Message, int]] = deque()
-        self._held_bytes = 0
         self._is_paused = False
         self._is_closed = False
         self._readable = asyncio.Event()
@@ -45,30 +42,19 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        try:
-            self._messages.extend(self._complete())
-        except ValueError:
-            self.abort()
-        self._held_bytes = sum(size for _, size in self._messages)
-        if self._messages:
-            self._readable.set()
-        if self._held_bytes > _HELD_BYTES and not self._is_paused:
+        if not self._has_frame():
+            return
+        self._readable.set()
+        if len(self._received) > _HELD_BYTES and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
 
-    def _complete(self) -> Iterator[tuple[Message, int]]:
-        """The messages whose frames were received whole; raises ValueError for a malformed one."""
-        while len(self._received) >= _LENGTHS.size:
-            head, content = _LENGTHS.unpack_from(self._received)
-            begin, end = _LENGTHS.size + head, _LENGTHS.size + head + content
-            if end > _MOST_BYTES:
-                raise ValueError("the frame is too large")
-            if len(self._received) < end:
-                return
-            with memoryview(self._received) as view:
-                message = _decoded(bytes(view[_LENGTHS.size : begin]), bytes(view[begin:end]))
-            del self._received[:end]
-            yield message, end
+    def _has_frame(self) -> bool:
+        """Whether the next frame was received whole, or is malformed."""
+        if len(self._received) < _LENGTHS.size:
+            return False
+        size = _LENGTHS.size + sum(_LENGTHS.unpack_from(self._received))
+        return len(self._received) >= size or size > _MOST_BYTES
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -82,17 +68,34 @@ class Connection(asyncio.Protocol):
         self._writable.set()
 
     async def read(self) -> Message | None:
-        """The next message; None if the other side has closed the connection."""
-        while not self._messages:
+        """The next message; None if the other side has closed the connection, or sent what is not a
+        frame."""
+        while not self._has_frame():
             if self._is_closed:
                 return None
             self._readable.clear()
             await self._readable.wait()
-        message, size = self._messages.popleft()
-        self._held_bytes -= size
-        if self._is_paused and self._held_bytes <= _HELD_BYTES and not self._is_closed:
+        try:
+            message = self._decode_first()
+        except ValueError:
+            self._received.clear()
+            self.abort()
+            return None
+        is_needed = len(self._received) <= _HELD_BYTES or not self._has_frame()
+        if self._is_paused and is_needed and not self._is_closed:
             self._is_paused = False
             self._transport.resume_reading()
+        return message
+
+    def _decode_first(self) -> Message:
+        """Raises ValueError."""
+        head, content = _LENGTHS.unpack_from(self._received)
+        begin, end = _LENGTHS.size + head, _LENGTHS.size + head + content
+        if end > _MOST_BYTES:
+            raise ValueError("the frame is too large")
+        with memoryview(self._received) as view:
+            message = _decoded(bytes(view[_LENGTHS.size : begin]), bytes(view[begin:end]))
+        del self._received[:end]
         return message
 
     async def send(self, message: Mapping[str, Any]) -> None:
