@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -18,6 +19,7 @@ from sandyard.bootstrap.other_logs import MainProcess
 from sandyard.entrypoints.http.answers import ErrorResponses
 from sandyard.entrypoints.http.documentation import create_bare_app, joined, openapi_document
 from sandyard.entrypoints.http.errors import WebSocketErrors, install_error_handlers
+from sandyard.entrypoints.http.forked import run_forked
 from sandyard.entrypoints.http.hosted import HostedApps
 from sandyard.entrypoints.http.middleware import (
     Applications,
@@ -131,25 +133,24 @@ async def prepare_on_demand(app: FastAPI) -> None:
 
 
 def _document_route(app: FastAPI, others: OtherParts | None) -> BaseRoute:
-    """The OpenAPI document, constant for the life of the process. Building it takes a while; other
-    requests are not blocked."""
+    """The OpenAPI document, constant for the life of the process. It is built when it is first
+    requested, in a copy of the process: claims do not wait for it."""
     making = asyncio.Lock()
     made: list[bytes] = []
-
-    async def make() -> bytes:
-        own = asyncio.to_thread(app.openapi)
-        if others is None:
-            return await asyncio.to_thread(orjson.dumps, await own)
-        document = joined(*await asyncio.gather(own, others.document()))
-        return await asyncio.to_thread(orjson.dumps, document)
 
     async def get_document(_request: Request) -> Response:
         async with making:
             if not made:
-                made.append(await make())
+                theirs = None if others is None else await others.document()
+                made.append(await run_forked(partial(_document, app, theirs)))
             return JsonResponse(made[0])
 
     return DirectRoute(_DOCUMENT, get_document, methods=["GET"], include_in_schema=False)
+
+
+def _document(app: FastAPI, others: bytes | None) -> bytes:
+    own = app.openapi()
+    return orjson.dumps(own if others is None else joined(own, orjson.loads(others)))
 
 
 def own_requests(app: FastAPI) -> Callable[[Scope], bool]:
