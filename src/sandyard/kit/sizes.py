@@ -3,4 +3,4 @@
 GIGABYTE = 2**30
 
 MESSAGE_BYTES = 16 * 2**20
-"""The largest WebSocket message."""
+"""The largest message of a WebSocket, or of a stream from a machine."""

@@ -57,7 +57,7 @@ class ServerProcess:
 
     @property
     def tenants_pid(self) -> int:
-        """The tenants' process, the only child of its keeper."""
+        """The tenants' process, the only child of its keeper, the first of the main process."""
         return _child(_child(self.process.pid))
 
     def kill(self) -> None:
@@ -70,7 +70,8 @@ class ServerProcess:
 
 
 def _child(pid: int) -> int:
-    [child] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    """The oldest one."""
+    child, *_ = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(child)
 
 

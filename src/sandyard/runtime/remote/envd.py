@@ -12,8 +12,9 @@ from io import BytesIO
 from secrets import token_hex
 from typing import Any
 
+from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.remote.errors import CallError, Trouble
-from sandyard.runtime.remote.http import HttpCaller, error_of, parsing
+from sandyard.runtime.remote.http import HttpCaller, error_of, parsed, parsing
 
 PORT = 49983
 """envd's own port in every machine."""
@@ -51,7 +52,7 @@ class Envd:
                 "POST", f"/{method}", json=message, within_sec=within_sec
             )
         with parsing():
-            return response.json()
+            return await parsed(response.content)
 
     async def stream(
         self, method: str, message: Message, *, within_sec: float | None = None, user: str = ""
@@ -67,7 +68,7 @@ class Envd:
             with _connect_errors():
                 async for flags, content in _frames(pieces):
                     with parsing():
-                        message = json.loads(content or b"{}")
+                        message = await parsed(content or b"{}")
                         failure = message.get("error") if flags & _LAST else None
                     if failure:
                         raise error_of(failure)
@@ -139,6 +140,8 @@ async def _frames(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, byte
         waiting += piece
         while len(waiting) >= _HEADER_BYTES:
             end = _HEADER_BYTES + int.from_bytes(waiting[1:_HEADER_BYTES], "big")
+            if end > MESSAGE_BYTES:
+                raise CallError("failed", "a message of the stream is too large")
             if len(waiting) < end:
                 break
             flags, content = waiting[0], bytes(waiting[_HEADER_BYTES:end])

@@ -28,6 +28,9 @@ _PATIENCE_SEC = 10.0
 """The longest wait before a call may be sent, however long the call itself may take."""
 _LONGEST_RETRY_AFTER_SEC = 86400
 _PIECE_BYTES = 1 << 18
+_MOST_BYTES = 64 * 2**20
+"""The largest response that is read as a whole: a machine's own server may be its tenant's."""
+_QUICK_BYTES = 64 * 1024
 _NOT_THERE = "The sandbox was not found"
 """The proxy in front of a machine says so while it can't find it; that is not a refusal."""
 _STATUSES: Mapping[int, Trouble] = {
@@ -106,7 +109,7 @@ class HttpCaller:
         async with self._sent(method, path, within_sec=within_sec, **request) as response:
             with translated():
                 async with asyncio.timeout(within_sec):
-                    return Reply(response.headers, await response.read())
+                    return Reply(response.headers, await _content_of(response))
 
     async def stream(
         self, method: str, path: str, *, within_sec: float | None, **request: Any
@@ -149,6 +152,23 @@ class HttpCaller:
             yield response
 
 
+async def _content_of(response: "ClientResponse") -> bytes:
+    pieces, size = list[bytes](), 0
+    while piece := await response.content.read(_PIECE_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MOST_BYTES:
+            raise CallError("failed", "the response is too large", status=response.status)
+    return b"".join(pieces)
+
+
+async def parsed(content: bytes) -> Any:
+    """The JSON; a large one is parsed in a thread. Raises ValueError."""
+    if len(content) <= _QUICK_BYTES:
+        return json.loads(content)
+    return await asyncio.to_thread(json.loads, content)
+
+
 async def repeated(call: Callable[[], Awaitable[T]], *, repeats: int) -> T:
     """Repeat an idempotent call after a 429 or 5xx, after the backoff."""
     for _ in range(repeats):
@@ -189,7 +209,7 @@ def error_of(body: Mapping[str, Any], *, status: int | None = None) -> CallError
 
 
 async def _failure(response: "ClientResponse", json_statuses: Collection[int]) -> CallError:
-    status, content = response.status, await response.read()
+    status, content = response.status, await _content_of(response)
     try:
         body = json.loads(content)
     except ValueError:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError
@@ -70,6 +71,21 @@ async def test_messages_are_read_however_the_stream_is_cut() -> None:
     assert await streamed(*(content[at : at + 1] for at in range(len(content)))) == expected
 
 
+async def test_large_messages_are_read_and_larger_ones_are_refused() -> None:
+    large = {"text": "x" * (MESSAGE_BYTES - 100)}
+    assert await streamed(frame(large) + frame({}, LAST)) == [large]
+
+    async def respond_without_end(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(bytes(2**20))
+
+    async with envd_that(respond_without_end) as envd:
+        with pytest.raises(CallError, match="too large"):
+            await envd.call("a.A/Do", {}, within_sec=60)
+
+
 @pytest.mark.parametrize(
     ("content", "trouble"),
     [
@@ -77,6 +93,7 @@ async def test_messages_are_read_however_the_stream_is_cut() -> None:
         (frame({"error": {"code": "unavailable"}}, LAST), "unreachable"),
         (frame({"n": 1}), "unreachable"),
         (b"\0\0\0\0\1[", "failed"),
+        (b"\0\xff\xff\xff\xff", "failed"),
     ],
 )
 async def test_a_stream_that_fails_or_breaks_off_says_so(content: bytes, trouble: str) -> None:
