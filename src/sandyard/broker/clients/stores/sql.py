@@ -16,7 +16,8 @@ _slot = client_slots.c
 _count = client_counts.c
 
 # The statements of each call, refused ones too, are built once: that takes longer than to run them.
-_client, _hour = sa.bindparam("of_client"), sa.bindparam("this_hour", type_=sa.Integer)
+_client = sa.bindparam("of_client", type_=sa.String)
+_hour = sa.bindparam("this_hour", type_=sa.BigInteger)
 _THE_SLOT = (
     _slot.client == _client,
     _slot.track_id == sa.bindparam("of_track"),

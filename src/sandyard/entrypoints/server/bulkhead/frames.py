@@ -53,7 +53,7 @@ class Connection(asyncio.Protocol):
         """Whether the next frame was received whole, or is malformed."""
         if len(self._received) < _LENGTHS.size:
             return False
-        size = _LENGTHS.size + sum(_LENGTHS.unpack_from(self._received))
+        size: int = _LENGTHS.size + sum(_LENGTHS.unpack_from(self._received))
         return len(self._received) >= size or size > _MOST_BYTES
 
     def pause_writing(self) -> None:
