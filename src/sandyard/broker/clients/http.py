@@ -15,8 +15,10 @@ from sandyard.kit.http.routes import Check
 from sandyard.kit.http.schemas import (
     AS_JSON_HAS_IT,
     AttributesAnswer,
+    Documented,
     PageAnswer,
     Paging,
+    eg,
     example,
     inline,
     strict_example,
@@ -103,16 +105,13 @@ class ClientTokenBody(BaseModel):
     expires_at: _Expires = None
 
 
-class NewClientTokenAnswer(BaseModel):
-    model_config = example(
-        name="acme",
-        token_id="3k9x0v7q2m5n",  # noqa: S106 - an example
-        token="sbc-acme.3k9x0v7q2m5n.Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmE",  # noqa: S106
+class NewClientTokenAnswer(Documented):
+    name: str = eg("acme")
+    token_id: str = eg("3k9x0v7q2m5n")
+    token: str = eg(
+        "sbc-acme.3k9x0v7q2m5n.Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9vYmFyYmE",
+        description="Send it as `Authorization: Bearer …`; shown only once",
     )
-
-    name: str
-    token_id: str
-    token: str = Field(description="Send it as `Authorization: Bearer …`; shown only once")
 
     @classmethod
     def of(cls, token: SentToken) -> Self:

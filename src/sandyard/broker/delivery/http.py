@@ -11,7 +11,14 @@ from sandyard.broker.delivery.model import Webhook
 from sandyard.broker.delivery.webhooks import Webhooks
 from sandyard.broker.http import Operator, operator_routes
 from sandyard.kit.http.routes import Check, GuardedRoutes
-from sandyard.kit.http.schemas import AttributesAnswer, PageAnswer, Paging, example, strict_example
+from sandyard.kit.http.schemas import (
+    AttributesAnswer,
+    PageAnswer,
+    Paging,
+    eg,
+    example,
+    strict_example,
+)
 from sandyard.kit.patterns import NO_NUL, pattern
 
 _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
@@ -99,9 +106,7 @@ class NewWebhookAnswer(WebhookAnswer):
 
 
 class WebhookStreamAnswer(AttributesAnswer):
-    model_config = example(part="broker", failing_since=None, last_error=None)
-
-    part: str = Field(description="The part of the events")
+    part: str = eg("broker", description="The part of the events")
     failing_since: datetime | None = Field(validation_alias="failing_since_ms")
     last_error: str | None
 
@@ -121,22 +126,12 @@ class WebhookList(PageAnswer):
 
 
 class WebhookDeliveryAnswer(AttributesAnswer):
-    model_config = example(
-        event_id="01a3185c50000000012f9a4c1b",
-        kind="lease.created",
-        subject="0b5e1f4e-5d6c-5a57-9f0f-6a1d3b6a9c11",
-        at="2026-11-16T12:00:01Z",
-        duration_ms=42,
-        status=200,
-        error=None,
-    )
-
-    event_id: str
-    kind: str
-    subject: str
-    at: datetime = Field(validation_alias="at_ms")
-    duration_ms: int
-    status: int | None = Field(description="The receiver's status; null if there was no response")
+    event_id: str = eg("01a3185c50000000012f9a4c1b")
+    kind: str = eg("lease.created")
+    subject: str = eg("0b5e1f4e-5d6c-5a57-9f0f-6a1d3b6a9c11")
+    at: datetime = eg("2026-11-16T12:00:01Z", validation_alias="at_ms")
+    duration_ms: int = eg(42)
+    status: int | None = eg(200, description="The receiver's status; null if there was no response")
     error: str | None = Field(description="null if it was delivered")
 
 

@@ -12,7 +12,7 @@ from sandyard.broker.history.monitor import Monitor
 from sandyard.broker.history.service import History, PoolHistory
 from sandyard.broker.http import operator_routes
 from sandyard.broker.pool.http.schemas import STATE_COUNTS
-from sandyard.kit.http.schemas import AttributesAnswer, PageAnswer, Paging, example
+from sandyard.kit.http.schemas import AttributesAnswer, Documented, PageAnswer, Paging, eg, example
 
 _SAMPLE = {"at": 1_793_350_800, **STATE_COUNTS, "waiting": 0, "leases": 12}
 _JOB = {
@@ -46,18 +46,17 @@ class PoolSampleAnswer(BaseModel):
         return cls.model_validate({**sample.counts, **times})
 
 
-class PoolHistoryAnswer(BaseModel):
-    model_config = example(samples=[_SAMPLE], leases_per_minute=2.4, exhausted_in_sec=3000)
-
-    samples: list[PoolSampleAnswer] = Field(
-        description="Oldest first; steps in which no server ran are missing"
+class PoolHistoryAnswer(Documented):
+    samples: list[PoolSampleAnswer] = eg(
+        [_SAMPLE], description="Oldest first; steps in which no server ran are missing"
     )
-    leases_per_minute: float | None = Field(
-        description="Over the last 15 minutes; null without samples"
+    leases_per_minute: float | None = eg(
+        2.4, description="Over the last 15 minutes; null without samples"
     )
-    exhausted_in_sec: int | None = Field(
+    exhausted_in_sec: int | None = eg(
+        3000,
         description="Time to exhaustion at the rate of the last 15 minutes; null if the pool does "
-        "not shrink, or lasts for more than a week"
+        "not shrink, or lasts for more than a week",
     )
 
     @classmethod
@@ -70,26 +69,14 @@ class PoolHistoryAnswer(BaseModel):
 
 
 class WaitingTicketAnswer(AttributesAnswer):
-    model_config = example(
-        ticket_id="0199a2b3c4d500000adf3f2c91",
-        track_id="track-7",
-        idempotency_key="track-7",
-        urgency=3,
-        name_prefix="",
-        client=None,
-        created_at=1_793_350_800,
-        asked_at=1_793_350_830,
-        sandbox_id=None,
-    )
-
-    ticket_id: str
-    track_id: str
-    idempotency_key: str = Field(validation_alias="key")
-    urgency: int = Field(description="0 is served first, 7 last")
-    name_prefix: str = Field(description="Required prefix of the sandbox's name")
+    ticket_id: str = eg("0199a2b3c4d500000adf3f2c91")
+    track_id: str = eg("track-7")
+    idempotency_key: str = eg("track-7", validation_alias="key")
+    urgency: int = eg(3, description="0 is served first, 7 last")
+    name_prefix: str = eg("", description="Required prefix of the sandbox's name")
     client: str | None
-    created_at: int
-    asked_at: int = Field(description="When its track last called")
+    created_at: int = eg(1_793_350_800)
+    asked_at: int = eg(1_793_350_830, description="When its track last called")
     sandbox_id: str | None = Field(
         description="The sandbox that is reserved for it; null while it waits"
     )
@@ -112,41 +99,26 @@ class PoolJobAnswer(AttributesAnswer):
     next_run_at: float | None = Field(description="null while it runs")
 
 
-class PoolJobsAnswer(BaseModel):
-    model_config = example(jobs=[_JOB])
-
-    jobs: list[PoolJobAnswer]
+class PoolJobsAnswer(Documented):
+    jobs: list[PoolJobAnswer] = eg([_JOB])
 
 
-class PoolJobRunAnswer(BaseModel):
-    model_config = example(job="expiry", counts={"expired": 1})
-
-    job: str
-    counts: Mapping[str, int] = Field(description="Its counts")
+class PoolJobRunAnswer(Documented):
+    job: str = eg("expiry")
+    counts: Mapping[str, int] = eg({"expired": 1}, description="Its counts")
 
 
 class PoolProviderAnswer(AttributesAnswer):
-    model_config = example(
-        address="https://csp.example.com",
-        dialect="generic",
-        circuit="closed",
-        failures=0,
-        opened_at=None,
-        retry_at=None,
-        sync_failures=0,
-        synced_at=1_793_350_203,
+    address: str = eg("https://csp.example.com")
+    dialect: str = eg("generic")
+    circuit: Literal["closed", "opened", "half-opened"] = eg(
+        "closed", description="opened: it is not called after repeated failures"
     )
-
-    address: str
-    dialect: str
-    circuit: Literal["closed", "opened", "half-opened"] = Field(
-        description="opened: it is not called after repeated failures"
-    )
-    failures: int = Field(description="Consecutive failed calls")
+    failures: int = eg(0, description="Consecutive failed calls")
     opened_at: float | None
     retry_at: float | None = Field(description="When it will be called again")
-    sync_failures: int = Field(description="Consecutive failed syncs")
-    synced_at: float | None = Field(description="When a sync last completed")
+    sync_failures: int = eg(0, description="Consecutive failed syncs")
+    synced_at: float | None = eg(1_793_350_203, description="When a sync last completed")
 
 
 def create_monitor_router(

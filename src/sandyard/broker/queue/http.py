@@ -4,7 +4,6 @@ from functools import partial
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field
 
 from sandyard.broker.clients.guards import TrackGuard
 from sandyard.broker.http import (
@@ -19,27 +18,21 @@ from sandyard.broker.pool.http.schemas import LeaseAnswer
 from sandyard.broker.pool.model import Claimed
 from sandyard.broker.pool.service import Broker
 from sandyard.kit.http.routes import GuardedRoutes, JsonResponse
-from sandyard.kit.http.schemas import example
+from sandyard.kit.http.schemas import Documented, eg
 from sandyard.kit.http.security import secured_by
 
 
-class TicketAnswer(BaseModel):
-    model_config = example(
-        ticket_id="0199a2b3c4d500000adf3f2c91",
-        position=4,
-        estimated_wait_sec=90,
-        ask_within_sec=60,
-        message=None,
+class TicketAnswer(Documented):
+    ticket_id: str = eg("0199a2b3c4d500000adf3f2c91")
+    position: int = eg(4, description="1 is next; 0: a sandbox is reserved for it, call again")
+    estimated_wait_sec: int | None = eg(
+        90, description="Based on how fast the queue moved recently; null if it did not"
     )
-
-    ticket_id: str
-    position: int = Field(description="1 is next; 0: a sandbox is reserved for it, call again")
-    estimated_wait_sec: int | None = Field(
-        description="Based on how fast the queue moved recently; null if it did not"
-    )
-    ask_within_sec: float = Field(description="Call again within this time to keep the position")
-    message: str | None = Field(
-        None, description="Says so if no sandbox of the pool has the requested prefix; else null"
+    ask_within_sec: float = eg(60, description="Call again within this time to keep the position")
+    message: str | None = eg(
+        None,
+        None,
+        description="Says so if no sandbox of the pool has the requested prefix; else null",
     )
 
 

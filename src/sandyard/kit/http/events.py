@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
 from fastapi import Query
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
+from pydantic import AwareDatetime, BeforeValidator
 
 from sandyard.kit.changes.event_kinds import require_known_kinds
 from sandyard.kit.changes.events import Effect, EventListing, EventLog, EventQuery, LoggedEvent
-from sandyard.kit.http.schemas import PageAnswer, PageRequest, Paging, example
+from sandyard.kit.http.schemas import Documented, PageAnswer, PageRequest, Paging, eg
 from sandyard.kit.patterns import pattern
 
 _TEXT = pattern(
@@ -40,35 +40,25 @@ _From = Annotated[_Time | None, Query(alias="from", description="RFC 3339; event
 _To = Annotated[_Time | None, Query(alias="to", description="RFC 3339; events before then")]
 
 
-class EventAnswer(BaseModel):
-    model_config = example(
-        event_id="01a3185c50000000012f9a4c1b",
-        part="broker",
-        kind="lease.created",
-        subject="0b5e1f4e-5d6c-5a57-9f0f-6a1d3b6a9c11",
-        sequence=1794830401,
-        actor="track:demo",
-        at="2026-11-16T12:00:01Z",
-        reason=None,
-        effect="partial",
-        data={"status": "allocated", "allocated_to_track": "demo"},
+class EventAnswer(Documented):
+    event_id: str = eg("01a3185c50000000012f9a4c1b", description="Sorts by the time of writing")
+    part: str = eg("broker")
+    kind: str = eg("lease.created")
+    subject: str = eg("0b5e1f4e-5d6c-5a57-9f0f-6a1d3b6a9c11")
+    sequence: int | None = eg(
+        1794830401, description="Number of the subject's change; null if nothing changed"
     )
-
-    event_id: str = Field(description="Sorts by the time of writing")
-    part: str
-    kind: str
-    subject: str
-    sequence: int | None = Field(
-        description="Number of the subject's change; null if nothing changed"
+    actor: str = eg(
+        "track:demo", description="Such as track:demo, account:…, key:…, operator, job:expiry"
     )
-    actor: str = Field(description="Such as track:demo, account:…, key:…, operator, job:expiry")
-    at: datetime
+    at: datetime = eg("2026-11-16T12:00:01Z")
     reason: str | None
-    effect: Effect = Field(
+    effect: Effect = eg(
+        "partial",
         description="full: data is the whole state; partial: what changed; removed: the subject is "
-        "gone; none: nothing changed"
+        "gone; none: nothing changed",
     )
-    data: dict[str, Any]
+    data: dict[str, Any] = eg({"status": "allocated", "allocated_to_track": "demo"})
 
     @classmethod
     def of(cls, logged: LoggedEvent) -> Self:

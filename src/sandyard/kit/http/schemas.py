@@ -1,6 +1,7 @@
 """Shared by the schemas of all parts: examples, pages, paging parameters, and error responses."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Self, TypedDict, TypeVar, get_args
 
@@ -41,6 +42,7 @@ null values."""
 
 
 def example(**values: Any) -> ConfigDict:
+    """The example of a model whose fields have none of their own."""
     return ConfigDict(json_schema_extra={EXAMPLE: orjson.dumps(values).decode()})
 
 
@@ -49,10 +51,42 @@ def strict_example(**values: Any) -> ConfigDict:
     return ConfigDict(**example(**values), extra="forbid")
 
 
+@dataclass(frozen=True, slots=True)
+class _FieldExample:
+    value: Any
+
+    def __call__(self, schema: dict[str, Any]) -> None:
+        """Leaves the schema of the field as it is: the model's has the example."""
+
+
+def eg(value: Any, default: Any = ..., **options: Any) -> Any:
+    """A field, with what it has in the example of its model."""
+    return Field(default, json_schema_extra=_FieldExample(value), **options)
+
+
 def example_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Null for a field without an example that is required and may be null."""
     extra: Any = model.model_config["json_schema_extra"]
-    values: dict[str, Any] = orjson.loads(extra[EXAMPLE])
+    values: dict[str, Any] = orjson.loads(extra[EXAMPLE]) if isinstance(extra, dict) else {}
+    if values:
+        return values
+    for name, field in model.model_fields.items():
+        if isinstance(field.json_schema_extra, _FieldExample):
+            values[name] = field.json_schema_extra.value
+        elif field.is_required() and type(None) in get_args(field.annotation):
+            values[name] = None
     return values
+
+
+def _field_examples(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    if values := example_of(model):
+        schema[EXAMPLE] = orjson.dumps(values).decode()
+
+
+class Documented(BaseModel):
+    """Its example has those of its fields."""
+
+    model_config = ConfigDict(json_schema_extra=_field_examples)
 
 
 def inline(kind: type[StrEnum]) -> WithJsonSchema:
@@ -60,7 +94,7 @@ def inline(kind: type[StrEnum]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "enum": [member.value for member in kind]})
 
 
-class AttributesAnswer(BaseModel):
+class AttributesAnswer(Documented):
     """Its fields are attributes of what it shows."""
 
     @classmethod

@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, StrictStr
+from pydantic import Field, StrictStr
 
-from sandyard.kit.http.schemas import PageAnswer, example, example_of
+from sandyard.kit.http.schemas import Documented, PageAnswer, eg, example, example_of
 from sandyard.platform.access.login_tokens import Login
 from sandyard.platform.access.principal import Role
 from sandyard.platform.accounts.identity.model import LoginRequest
@@ -27,35 +27,22 @@ MailToken = Annotated[StrictStr, Field(min_length=1, max_length=255, description
 
 
 class SignupBody(RequestBody):
-    model_config = example(
-        email="ada@example.com",
-        username="ada",
-        password=_PASSWORD,
-        full_name="Ada Lovelace",
-    )
-
-    email: Email
-    username: Username
-    password: NewPassword
-    full_name: Name | None = None
+    email: Email = eg("ada@example.com")
+    username: Username = eg("ada")
+    password: NewPassword = eg(_PASSWORD)
+    full_name: Name | None = eg("Ada Lovelace", None)
     invitation: Annotated[StrictStr, Field(max_length=2000)] | None = None
 
 
 class EmailBody(RequestBody):
-    model_config = example(email="ada@example.com")
-
-    email: Email
+    email: Email = eg("ada@example.com")
 
 
 class VerifyBody(RequestBody):
-    model_config = example(token=_MAIL_TOKEN)
-
-    token: MailToken
+    token: MailToken = eg(_MAIL_TOKEN)
 
 
 class LoginBody(RequestBody):
-    model_config = example(login="ada", password=_PASSWORD)
-
     login: Annotated[
         StrictStr,
         Field(
@@ -64,79 +51,53 @@ class LoginBody(RequestBody):
             pattern=SEARCHABLE,
             description="E-mail address or user name",
         ),
-    ]
-    password: AnyPassword
+    ] = eg("ada")
+    password: AnyPassword = eg(_PASSWORD)
 
 
 class PasswordResetBody(RequestBody):
-    model_config = example(token=_MAIL_TOKEN, password=_NEW_PASSWORD)
-
-    token: MailToken
-    password: NewPassword
+    token: MailToken = eg(_MAIL_TOKEN)
+    password: NewPassword = eg(_NEW_PASSWORD)
 
 
 class PasswordChangeBody(RequestBody):
-    model_config = example(current_password=_PASSWORD, new_password=_NEW_PASSWORD)
-
-    current_password: AnyPassword
-    new_password: NewPassword
+    current_password: AnyPassword = eg(_PASSWORD)
+    new_password: NewPassword = eg(_NEW_PASSWORD)
 
 
 class ProfileBody(RequestBody):
     """Fields that are left out stay as they are; null takes the value away."""
 
-    model_config = example(full_name="Ada King", spend_threshold="25.00")
-
-    full_name: Name | None = None
-    spend_threshold: Amount | None = Field(
-        None, description="You are notified when a month's cost exceeds it"
+    full_name: Name | None = eg("Ada King", None)
+    spend_threshold: Amount | None = eg(
+        "25.00", None, description="You are notified when a month's cost exceeds it"
     )
 
 
 class AccountDeletionBody(RequestBody):
-    model_config = example(password=_PASSWORD)
-
-    password: AnyPassword = Field(description="The current password")
+    password: AnyPassword = eg(_PASSWORD, description="The current password")
 
 
-class AccountDeletedAnswer(BaseModel):
-    model_config = example(status="deleted")
-
-    status: Literal["deleted"] = "deleted"
+class AccountDeletedAnswer(Documented):
+    status: Literal["deleted"] = eg("deleted", "deleted")
 
 
 class RoleBody(RequestBody):
-    model_config = example(role="admin")
-
-    role: Role
+    role: Role = eg("admin")
 
 
 class AccountAnswer(Answer):
-    model_config = example(
-        account_id="483920175634",
-        email="ada@example.com",
-        username="ada",
-        full_name="Ada Lovelace",
-        role="user",
-        is_active=True,
-        is_verified=True,
-        spend_threshold="25.000000",
-        last_login="2026-10-30T09:00:00Z",
-        created_at="2026-10-01T08:00:00Z",
-        updated_at="2026-10-30T09:00:00Z",
-    )
-
-    account_id: str
-    email: str
-    username: str
-    full_name: str | None
-    role: Role
-    is_active: bool
-    is_verified: bool
-    spend_threshold: Money | None = Field(description="A decimal number as a string")
-    last_login: datetime | None
-    created_at: datetime
-    updated_at: datetime
+    account_id: str = eg("483920175634")
+    email: str = eg("ada@example.com")
+    username: str = eg("ada")
+    full_name: str | None = eg("Ada Lovelace")
+    role: Role = eg("user")
+    is_active: bool = eg(True)
+    is_verified: bool = eg(True)
+    spend_threshold: Money | None = eg("25.000000", description="A decimal number as a string")
+    last_login: datetime | None = eg("2026-10-30T09:00:00Z")
+    created_at: datetime = eg("2026-10-01T08:00:00Z")
+    updated_at: datetime = eg("2026-10-30T09:00:00Z")
 
 
 class UserPage(PageAnswer):
@@ -165,17 +126,13 @@ class LoginAnswer(Answer):
 class OidcBegunAnswer(Answer):
     """Keep all but the address where only the browser that asked can use it."""
 
-    model_config = example(
-        authorization_url="https://id.example.com/authorize?response_type=code&client_id=sandyard",
-        state=_MAIL_TOKEN,
-        nonce=_MAIL_TOKEN,
-        code_verifier=_MAIL_TOKEN,
+    authorization_url: str = eg(
+        "https://id.example.com/authorize?response_type=code&client_id=sandyard",
+        description="Redirect the browser to it",
     )
-
-    authorization_url: str = Field(description="Redirect the browser to it")
-    state: str = Field(description="The browser must return with it")
-    nonce: str
-    code_verifier: str
+    state: str = eg(_MAIL_TOKEN, description="The browser must return with it")
+    nonce: str = eg(_MAIL_TOKEN)
+    code_verifier: str = eg(_MAIL_TOKEN)
 
     @classmethod
     def of(cls, request: LoginRequest, authorization_url: str) -> Self:
@@ -183,30 +140,22 @@ class OidcBegunAnswer(Answer):
 
 
 class OidcFinishBody(RequestBody):
-    model_config = example(
-        code="SplxlOBeZQQYbYS6WxSbIA", nonce=_MAIL_TOKEN, code_verifier=_MAIL_TOKEN
+    code: OidcText = eg(
+        "SplxlOBeZQQYbYS6WxSbIA", description="The `code` that the browser returned with"
     )
-
-    code: OidcText = Field(description="The `code` that the browser returned with")
-    nonce: OidcText = Field(description="The value from the start of the login")
-    code_verifier: OidcText = Field(description="The value from the start of the login")
+    nonce: OidcText = eg(_MAIL_TOKEN, description="The value from the start of the login")
+    code_verifier: OidcText = eg(_MAIL_TOKEN, description="The value from the start of the login")
 
 
-class AcceptedAnswer(BaseModel):
+class AcceptedAnswer(Documented):
     """Always the same: the next step is in a mail, if the address is usable."""
 
-    model_config = example(status="accepted")
-
-    status: Literal["accepted"] = "accepted"
+    status: Literal["accepted"] = eg("accepted", "accepted")
 
 
-class PasswordChangedAnswer(BaseModel):
-    model_config = example(status="password_changed")
-
-    status: Literal["password_changed"] = "password_changed"
+class PasswordChangedAnswer(Documented):
+    status: Literal["password_changed"] = eg("password_changed", "password_changed")
 
 
-class LoggedOutAnswer(BaseModel):
-    model_config = example(status="logged_out")
-
-    status: Literal["logged_out"] = "logged_out"
+class LoggedOutAnswer(Documented):
+    status: Literal["logged_out"] = eg("logged_out", "logged_out")

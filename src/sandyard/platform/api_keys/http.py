@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from sandyard.kit.http.schemas import PageAnswer, Paging, example
+from sandyard.kit.http.schemas import PageAnswer, Paging, eg, example
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.principal import Scope
 from sandyard.platform.access.routes import Caller, account_routes
@@ -39,49 +39,26 @@ class ApiKeyBody(NamedBody):
 
 
 class ApiKeyAnswer(Answer):
-    model_config = example(
-        key_id="key-7r2d9f0h3j5k8l1zq",
-        name="CI",
-        description="Starts sandboxes for pull requests",
-        prefix="sbk-9f3k",
-        is_active=True,
-        scope="run",
-        expires_at=None,
-        last_used_at=None,
-        created_at="2026-10-30T09:00:00Z",
-        updated_at="2026-10-30T09:00:00Z",
-    )
-
-    key_id: str
-    name: str
-    description: str | None
-    prefix: str = Field(validation_alias="api_key", description="Prefix of the key")
-    is_active: bool
-    scope: Scope
+    key_id: str = eg("key-7r2d9f0h3j5k8l1zq")
+    name: str = eg("CI")
+    description: str | None = eg("Starts sandboxes for pull requests")
+    prefix: str = eg("sbk-9f3k", validation_alias="api_key", description="Prefix of the key")
+    is_active: bool = eg(True)
+    scope: Scope = eg("run")
     expires_at: datetime | None
     last_used_at: datetime | None = Field(description="To within five minutes")
-    created_at: datetime
-    updated_at: datetime
+    created_at: datetime = eg("2026-10-30T09:00:00Z")
+    updated_at: datetime = eg("2026-10-30T09:00:00Z")
 
 
 class NewApiKeyAnswer(Answer):
-    model_config = example(
-        key_id="key-7r2d9f0h3j5k8l1zq",
-        api_key="sbk-9f3k2m5n8p1q4r7s0t3v6w9x2y5z8a1b4c7d0e3f",
-        name="CI",
-        description="Starts sandboxes for pull requests",
-        scope="run",
-        expires_at=None,
-        created_at="2026-10-30T09:00:00Z",
-    )
-
-    key_id: str
-    api_key: str = Field(description="Shown only once")
-    name: str
-    description: str | None
-    scope: Scope
+    key_id: str = eg("key-7r2d9f0h3j5k8l1zq")
+    api_key: str = eg("sbk-9f3k2m5n8p1q4r7s0t3v6w9x2y5z8a1b4c7d0e3f", description="Shown only once")
+    name: str = eg("CI")
+    description: str | None = eg("Starts sandboxes for pull requests")
+    scope: Scope = eg("run")
     expires_at: datetime | None
-    created_at: datetime
+    created_at: datetime = eg("2026-10-30T09:00:00Z")
 
 
 class ApiKeyPage(PageAnswer):

@@ -10,10 +10,16 @@ from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Body, Depends, Header, Query, Response
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field, StrictStr
+from pydantic import Field, StrictStr
 
 from sandyard.kit.http.routes import joined
-from sandyard.kit.http.schemas import PageAnswer, Paging, example, example_of, strict_example
+from sandyard.kit.http.schemas import (
+    Documented,
+    PageAnswer,
+    Paging,
+    eg,
+    example_of,
+)
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes, admin_routes
@@ -49,47 +55,28 @@ _SUM = {
 
 
 class BillAnswer(Answer):
-    model_config = example(
-        billing_id="bil-2c5f8j1n4r7v",
-        usage_id="usg-5t8w1y4b7d0g",
-        project_id="prj-4k8s0m2q6w1c9x7ab",
-        sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
-        billing_date="2026-10-30",
-        service_type="sandbox_runtime",
-        usage_seconds=5400,
-        usage_milliseconds=5400000,
-        hourly_rate="0.060000",
-        amount="0.090000",
-        currency="USD",
-        description=None,
-        created_at="2026-10-31T00:05:00Z",
-        corrects=None,
-        cpu_hours="1.500000",
-        memory_hours="1.500000",
-        storage_hours="0.000000",
+    billing_id: str = eg("bil-2c5f8j1n4r7v")
+    usage_id: str | None = eg("usg-5t8w1y4b7d0g", description="Null for a charge or a credit")
+    project_id: str | None = eg("prj-4k8s0m2q6w1c9x7ab")
+    sandbox_id: str | None = eg("sbx-1m4p7s0v3y6b9e2hk")
+    billing_date: date = eg("2026-10-30", description="A UTC day")
+    service_type: ServiceType = eg("sandbox_runtime")
+    usage_seconds: int = eg(5400, description="Whole seconds; the days of a usage add up")
+    usage_milliseconds: int = eg(5400000, description="What the amount is computed from")
+    hourly_rate: Money = eg(
+        "0.060000",
+        description="Rounded to 6 places; the amount is computed from the usage's exact rate",
     )
-
-    billing_id: str
-    usage_id: str | None = Field(description="Null for a charge or a credit")
-    project_id: str | None
-    sandbox_id: str | None
-    billing_date: date = Field(description="A UTC day")
-    service_type: ServiceType
-    usage_seconds: int = Field(description="Whole seconds; the days of a usage add up")
-    usage_milliseconds: int = Field(description="What the amount is computed from")
-    hourly_rate: Money = Field(
-        description="Rounded to 6 places; the amount is computed from the usage's exact rate"
-    )
-    amount: Money
-    currency: Currency
+    amount: Money = eg("0.090000")
+    currency: Currency = eg("USD")
     description: str | None
-    created_at: datetime
+    created_at: datetime = eg("2026-10-31T00:05:00Z")
     corrects: str | None = Field(
         description="The bill that this one corrects; its numbers are then the difference"
     )
-    cpu_hours: Quantity
-    memory_hours: Quantity
-    storage_hours: Quantity
+    cpu_hours: Quantity = eg("1.500000")
+    memory_hours: Quantity = eg("1.500000")
+    storage_hours: Quantity = eg("0.000000")
 
     @classmethod
     def of(cls, bill: Bill, *, currency: str) -> Self:
@@ -97,17 +84,10 @@ class BillAnswer(Answer):
 
 
 class ChargeBody(RequestBody):
-    model_config = strict_example(
-        account_id="123456789012",
-        service_type="charge",
-        amount="49.00",
-        description="Support in October",
-    )
-
-    account_id: Annotated[StrictStr, Field(max_length=12, pattern=ID)]
-    service_type: ChargeType = ServiceType.CHARGE
-    amount: Amount = Field(description="Of a credit too it is not negative; its bill's is")
-    description: Annotated[Prose, Field(max_length=1000)]
+    account_id: Annotated[StrictStr, Field(max_length=12, pattern=ID)] = eg("123456789012")
+    service_type: ChargeType = eg("charge", ServiceType.CHARGE)
+    amount: Amount = eg("49.00", description="Of a credit too it is not negative; its bill's is")
+    description: Annotated[Prose, Field(max_length=1000)] = eg("Support in October")
 
 
 class BillPage(PageAnswer):
@@ -135,18 +115,11 @@ class BillingSumAnswer(Answer):
         )
 
 
-class BillingSumsAnswer(BaseModel):
-    model_config = example(
-        by="day",
-        sums=[_SUM],
-        total="0.090000",
-        currency="USD",
-    )
-
-    by: SumBy
-    sums: list[BillingSumAnswer]
-    total: Money
-    currency: Currency
+class BillingSumsAnswer(Documented):
+    by: SumBy = eg("day")
+    sums: list[BillingSumAnswer] = eg([_SUM])
+    total: Money = eg("0.090000")
+    currency: Currency = eg("USD")
 
     @classmethod
     def of(cls, by: SumBy, sums: Sequence[Sum], currency: str) -> Self:
@@ -159,31 +132,19 @@ class BillingSumsAnswer(BaseModel):
 
 
 class MonthToDateAnswer(Answer):
-    model_config = example(
-        since="2026-10-01",
-        until="2026-10-30T18:00:00Z",
-        by="service_type",
-        sums=[_SUM | {"key": "sandbox_runtime"}],
-        total="0.090000",
-        billed="0.060000",
-        unbilled="0.030000",
-        currency="USD",
-        cpu_hours="1.500000",
-        memory_hours="1.500000",
-        storage_hours="0.000000",
+    since: date = eg("2026-10-01", description="The first of the UTC month")
+    until: datetime = eg("2026-10-30T18:00:00Z", description="Now")
+    by: SumBy = eg("service_type")
+    sums: list[BillingSumAnswer] = eg([_SUM | {"key": "sandbox_runtime"}])
+    total: Money = eg("0.090000")
+    billed: Money = eg("0.060000", description="Sum of the month's bills")
+    unbilled: Money = eg(
+        "0.030000", description="Not billed yet; negative if bills have to be corrected"
     )
-
-    since: date = Field(description="The first of the UTC month")
-    until: datetime = Field(description="Now")
-    by: SumBy
-    sums: list[BillingSumAnswer]
-    total: Money
-    billed: Money = Field(description="Sum of the month's bills")
-    unbilled: Money = Field(description="Not billed yet; negative if bills have to be corrected")
-    currency: Currency
-    cpu_hours: Quantity
-    memory_hours: Quantity
-    storage_hours: Quantity
+    currency: Currency = eg("USD")
+    cpu_hours: Quantity = eg("1.500000")
+    memory_hours: Quantity = eg("1.500000")
+    storage_hours: Quantity = eg("0.000000")
 
     @classmethod
     def of(cls, by: SumBy, month: MonthToDate, currency: str) -> Self:
@@ -199,13 +160,11 @@ class MonthToDateAnswer(Answer):
         )
 
 
-class BillingRunAnswer(BaseModel):
-    model_config = example(storage_counted=2, usages=5, bills=4, spenders_notified=0)
-
-    storage_counted: int = Field(description="Sandboxes whose stored files were counted")
-    usages: int = Field(description="Usages that were not completely billed")
-    bills: int = Field(description="New bills, including corrections")
-    spenders_notified: int = Field(description="Accounts that were notified of their month's cost")
+class BillingRunAnswer(Documented):
+    storage_counted: int = eg(2, description="Sandboxes whose stored files were counted")
+    usages: int = eg(5, description="Usages that were not completely billed")
+    bills: int = eg(4, description="New bills, including corrections")
+    spenders_notified: int = eg(0, description="Accounts that were notified of their month's cost")
 
 
 _KEY = pattern(r"^[!-~]{1,128}$", "must be 1 to 128 ASCII characters, without spaces")

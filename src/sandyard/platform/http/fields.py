@@ -8,7 +8,6 @@ from typing import Annotated, Any, Self
 from fastapi import Query
 from pydantic import (
     AwareDatetime,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -17,6 +16,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from sandyard.kit.http.schemas import Documented
 from sandyard.kit.patterns import pattern
 
 _UNSEEN = (
@@ -112,7 +112,7 @@ def _without_default(schema: dict[str, Any]) -> None:
     schema.pop("default", None)
 
 
-class Answer(BaseModel):
+class Answer(Documented):
     """An answer with the fields of entities."""
 
     @classmethod
@@ -128,7 +128,7 @@ class Answer(BaseModel):
         return cls.model_validate(shown | others, from_attributes=True)
 
 
-class RequestBody(BaseModel):
+class RequestBody(Documented):
     """A body that refuses fields which it does not know."""
 
     model_config = ConfigDict(extra="forbid")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import InvalidError
-from sandyard.kit.http.schemas import PageAnswer, Paging, example
+from sandyard.kit.http.schemas import Documented, PageAnswer, Paging, eg
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
@@ -28,21 +28,12 @@ class MetricsBucketAnswer(BaseModel):
 
 
 class SampleAnswer(Answer):
-    model_config = example(
-        metric_id="mtr-3h6k9n2q5t8w",
-        sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
-        timestamp="2026-10-30T09:00:15Z",
-        cpu_utilization=12.5,
-        memory_utilization=40.0,
-        storage_utilization=3.25,
-    )
-
-    metric_id: str
-    sandbox_id: str
-    timestamp: datetime
-    cpu_utilization: float = Field(description="Percent of its processors")
-    memory_utilization: float = Field(description="Percent of its memory")
-    storage_utilization: float = Field(description="Percent of its storage")
+    metric_id: str = eg("mtr-3h6k9n2q5t8w")
+    sandbox_id: str = eg("sbx-1m4p7s0v3y6b9e2hk")
+    timestamp: datetime = eg("2026-10-30T09:00:15Z")
+    cpu_utilization: float = eg(12.5, description="Percent of its processors")
+    memory_utilization: float = eg(40.0, description="Percent of its memory")
+    storage_utilization: float = eg(3.25, description="Percent of its storage")
 
 
 class SamplePage(PageAnswer):
@@ -50,11 +41,11 @@ class SamplePage(PageAnswer):
     next_cursor: str | None
 
 
-class MetricsAnswer(BaseModel):
-    model_config = example(
-        sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
-        bucket_seconds=60,
-        metrics=[
+class MetricsAnswer(Documented):
+    sandbox_id: str = eg("sbx-1m4p7s0v3y6b9e2hk")
+    bucket_seconds: int = eg(60)
+    metrics: list[MetricsBucketAnswer] = eg(
+        [
             {
                 "start": "2026-10-30T09:00:00Z",
                 "cpu_utilization": 12.5,
@@ -62,12 +53,8 @@ class MetricsAnswer(BaseModel):
                 "storage_utilization": 3.25,
                 "count": 6,
             }
-        ],
+        ]
     )
-
-    sandbox_id: str
-    bucket_seconds: int
-    metrics: list[MetricsBucketAnswer]
 
 
 _MAX_BUCKETS = 10_000

@@ -4,9 +4,8 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, Field
 
-from sandyard.kit.http.schemas import PageAnswer, Paging, example
+from sandyard.kit.http.schemas import Documented, PageAnswer, Paging, eg
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes, admin_routes
 from sandyard.platform.entities.model import Listing
@@ -16,25 +15,14 @@ from sandyard.platform.notifications.service import Notifications
 
 
 class NotificationAnswer(Answer):
-    model_config = example(
-        notification_id="not-3f6h9k2m5p8r",
-        title="Maintenance on Sunday",
-        message="Sandboxes stop at 02:00 UTC and can be started again at 03:00.",
-        type="info",
-        is_read=False,
-        related_entity_type=None,
-        related_entity_id=None,
-        created_at="2026-10-30T09:00:00Z",
-    )
-
-    notification_id: str
-    title: str
-    message: str
-    type: NotificationType
-    is_read: bool
+    notification_id: str = eg("not-3f6h9k2m5p8r")
+    title: str = eg("Maintenance on Sunday")
+    message: str = eg("Sandboxes stop at 02:00 UTC and can be started again at 03:00.")
+    type: NotificationType = eg("info")
+    is_read: bool = eg(False)
     related_entity_type: str | None
     related_entity_id: str | None
-    created_at: datetime
+    created_at: datetime = eg("2026-10-30T09:00:00Z")
 
 
 class NotificationPage(PageAnswer):
@@ -42,30 +30,21 @@ class NotificationPage(PageAnswer):
     next_cursor: str | None
 
 
-class ReadAllAnswer(BaseModel):
-    model_config = example(read=3)
-
-    read: int = Field(description="How many were unread")
+class ReadAllAnswer(Documented):
+    read: int = eg(3, description="How many were unread")
 
 
 class BroadcastBody(RequestBody):
-    model_config = example(
-        title="Maintenance on Sunday",
-        message="Sandboxes stop at 02:00 UTC and can be started again at 03:00.",
-    )
-
-    title: Name
-    message: Prose
+    title: Name = eg("Maintenance on Sunday")
+    message: Prose = eg("Sandboxes stop at 02:00 UTC and can be started again at 03:00.")
     type: NotificationType = NotificationType.INFO
 
     def notice(self) -> Notice:
         return Notice(self.title, self.message, self.type)
 
 
-class BroadcastAnswer(BaseModel):
-    model_config = example(sent=42)
-
-    sent: int = Field(description="How many accounts it was sent to")
+class BroadcastAnswer(Documented):
+    sent: int = eg(42, description="How many accounts it was sent to")
 
 
 _NotificationId = Annotated[str, Path(description="The id, from the listing")]

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from sandyard.kit.http.schemas import PageAnswer, Paging, example
+from sandyard.kit.http.schemas import PageAnswer, Paging, eg, example
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.entities.model import Listing
@@ -25,23 +25,13 @@ class ProjectBody(NamedBody):
 
 
 class ProjectAnswer(Answer):
-    model_config = example(
-        project_id="prj-4k8s0m2q6w1c9x7ab",
-        name="Shop",
-        description="The web shop and its admin pages",
-        status="active",
-        is_default=False,
-        created_at="2026-10-30T09:00:00Z",
-        updated_at="2026-10-30T09:00:00Z",
-    )
-
-    project_id: str
-    name: str
-    description: str | None
-    status: ProjectStatus
-    is_default: bool
-    created_at: datetime
-    updated_at: datetime
+    project_id: str = eg("prj-4k8s0m2q6w1c9x7ab")
+    name: str = eg("Shop")
+    description: str | None = eg("The web shop and its admin pages")
+    status: ProjectStatus = eg("active")
+    is_default: bool = eg(False)
+    created_at: datetime = eg("2026-10-30T09:00:00Z")
+    updated_at: datetime = eg("2026-10-30T09:00:00Z")
 
 
 class ProjectPage(PageAnswer):

@@ -6,7 +6,7 @@ from typing import Self
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from sandyard.kit.http.schemas import example
+from sandyard.kit.http.schemas import Documented, eg
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.quotas.model import ResourceQuota
@@ -24,9 +24,9 @@ class ResourceQuotaAnswer(BaseModel):
     limit: int | float | None = Field(description="Null if there is no limit")
 
 
-class QuotasAnswer(BaseModel):
-    model_config = example(
-        quotas=[
+class QuotasAnswer(Documented):
+    quotas: list[ResourceQuotaAnswer] = eg(
+        [
             {"resource": "sandboxes", "in_use": 1, "limit": 5},
             {"resource": "cpu", "in_use": 2, "limit": 8},
             {"resource": "memory_gb", "in_use": 0.5, "limit": 16},
@@ -36,8 +36,6 @@ class QuotasAnswer(BaseModel):
             {"resource": "previews", "in_use": 0, "limit": 5},
         ]
     )
-
-    quotas: list[ResourceQuotaAnswer]
 
     @classmethod
     def of(cls, quotas: Sequence[ResourceQuota]) -> Self:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
 from sandyard.kit.clock import utc_time
-from sandyard.kit.http.schemas import PageAnswer, example, inline
+from sandyard.kit.http.schemas import Documented, PageAnswer, eg, example, inline
 from sandyard.platform.http.fields import (
     ID,
     Answer,
@@ -63,10 +63,8 @@ Id = Annotated[StrictStr, Field(min_length=1, max_length=25, pattern=ID)]
 
 
 class NewSandboxBody(RequestBody):
-    model_config = example(name="shop-pr-17", template_id="tpl-0b3d6f9h2k5m8p1rt")
-
-    name: ShortName
-    template_id: Id
+    name: ShortName = eg("shop-pr-17")
+    template_id: Id = eg("tpl-0b3d6f9h2k5m8p1rt")
     project_id: Id | None = Field(
         None, description="One of your projects; default: the default project"
     )
@@ -76,11 +74,11 @@ class NewSandboxBody(RequestBody):
     max_running_seconds: Seconds = int(model.DEFAULT_RUN.total_seconds())
     metadata: Metadata = Field(default_factory=dict, max_length=100)
     recycle_on_timeout: StrictBool = Field(
-        False,  # noqa: FBT003
+        False,
         description="Recycle it at its deadline instead of keeping its files",
     )
     keeps_memory: StrictBool = Field(
-        False,  # noqa: FBT003
+        False,
         description="Keep its processes when it stops, for its next start; only gVisor can",
     )
     public_ports: PublicPorts = Field(default_factory=list)
@@ -112,19 +110,18 @@ class StartBody(RequestBody):
     model_config = example(program=False)
 
     program: StrictBool = Field(
-        True,  # noqa: FBT003
+        True,
         description="False: only the machine starts, to repair its files or program",
     )
     memory: StrictBool = Field(
-        True,  # noqa: FBT003
+        True,
         description="False: processes that were kept do not go on; it starts from its files",
     )
 
 
 class StopBody(RequestBody):
-    model_config = example(memory=True)
-
-    memory: StrictBool | None = Field(
+    memory: StrictBool | None = eg(
+        True,
         None,
         description="Whether its processes are kept, for its next start; default: as it says in "
         "`keeps_memory`",
@@ -132,31 +129,25 @@ class StopBody(RequestBody):
 
 
 class ExtendBody(RequestBody):
-    model_config = example(seconds=3600)
-
-    seconds: Seconds = Field(description="It runs for at least this long from now on")
+    seconds: Seconds = eg(3600, description="It runs for at least this long from now on")
 
 
 class ProgramAnswer(Answer):
     """The program beside its machine."""
 
-    model_config = example(
-        status="failed",
-        since="2026-10-30T09:00:05Z",
-        exit_code=1,
-        reason="It ended with code 1.",
-        restarts=2,
-        restarts_at="2026-10-30T09:00:09Z",
-        last_lines=["ModuleNotFoundError: No module named 'flask'"],
+    status: Annotated[ProgramStatus, Field(description="`running` once its port has listened")] = (
+        eg("failed")
     )
-
-    status: Annotated[ProgramStatus, Field(description="`running` once its port has listened")]
-    since: UnixTime = Field(validation_alias="since_at")
-    exit_code: int | None
-    reason: str = Field(description="Why it failed")
-    restarts: int = Field(description="How often it was started again since it last ran for long")
-    restarts_at: UnixTime | None = Field(description="When it is started again")
-    last_lines: list[str] = Field(description="Of its log, if it failed")
+    since: UnixTime = eg("2026-10-30T09:00:05Z", validation_alias="since_at")
+    exit_code: int | None = eg(1)
+    reason: str = eg("It ended with code 1.", description="Why it failed")
+    restarts: int = eg(2, description="How often it was started again since it last ran for long")
+    restarts_at: UnixTime | None = eg(
+        "2026-10-30T09:00:09Z", description="When it is started again"
+    )
+    last_lines: list[str] = eg(
+        ["ModuleNotFoundError: No module named 'flask'"], description="Of its log, if it failed"
+    )
 
 
 class EndBody(RequestBody):
@@ -166,20 +157,20 @@ class EndBody(RequestBody):
 
 
 class SandboxAnswer(Answer):
-    model_config = example(
-        sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
-        name="shop-pr-17",
-        description=None,
-        template_id="tpl-0b3d6f9h2k5m8p1rt",
-        project_id="prj-4k8s0m2q6w1c9x7ab",
-        cpu_spec=1.0,
-        memory_spec=1.0,
-        max_running_seconds=86_400,
-        is_public=False,
-        public_ports=[],
-        wake_on_request=False,
-        program_policy="on_failure",
-        program={
+    sandbox_id: str = eg("sbx-1m4p7s0v3y6b9e2hk")
+    name: str = eg("shop-pr-17")
+    description: str | None
+    template_id: str = eg("tpl-0b3d6f9h2k5m8p1rt")
+    project_id: str | None = eg("prj-4k8s0m2q6w1c9x7ab")
+    cpu_spec: float = eg(1.0)
+    memory_spec: float = eg(1.0)
+    max_running_seconds: int = eg(86_400)
+    is_public: bool = eg(False, description="Whether its ports are public, without a token")
+    public_ports: PublicPorts = eg([])
+    wake_on_request: bool = eg(False, description="Whether a request to one of its ports starts it")
+    program_policy: Policy = eg("on_failure")
+    program: ProgramAnswer | None = eg(
+        {
             "status": "running",
             "since": "2026-10-30T09:00:06Z",
             "exit_code": None,
@@ -188,71 +179,40 @@ class SandboxAnswer(Answer):
             "restarts_at": None,
             "last_lines": [],
         },
-        metadata={},
-        recycle_on_timeout=False,
-        keeps_memory=False,
-        network="packages",
-        environment=None,
-        isolation="bubblewrap",
-        idle_stop_minutes=60,
-        status="running",
-        status_reason=None,
-        preview_url="http://8080-sbx-1m4p7s0v3y6b9e2hk.localhost:8080/",
-        cost="0.090000",
-        currency="USD",
-        snapshot_bytes=None,
-        snapshot_has_memory=False,
-        snapshot_expires_at=None,
-        created_at="2026-10-30T09:00:00Z",
-        updated_at="2026-10-30T09:00:00Z",
-        started_at="2026-10-30T09:00:05Z",
-        stopped_at=None,
-        timeout_at="2026-10-31T09:00:05Z",
-        recycled_at=None,
+        description="Its program, while it runs; null if its template has none",
     )
-
-    sandbox_id: str
-    name: str
-    description: str | None
-    template_id: str
-    project_id: str | None
-    cpu_spec: float
-    memory_spec: float
-    max_running_seconds: int
-    is_public: bool = Field(description="Whether its ports are public, without a token")
-    public_ports: PublicPorts
-    wake_on_request: bool = Field(description="Whether a request to one of its ports starts it")
-    program_policy: Policy
-    program: ProgramAnswer | None = Field(
-        description="Its program, while it runs; null if its template has none"
-    )
-    metadata: dict[str, str] = Field(description="Its metadata")
-    recycle_on_timeout: bool
-    keeps_memory: bool = Field(description="Whether its processes are kept when it stops")
-    network: NetworkField
+    metadata: dict[str, str] = eg({}, description="Its metadata")
+    recycle_on_timeout: bool = eg(False)
+    keeps_memory: bool = eg(False, description="Whether its processes are kept when it stops")
+    network: NetworkField = eg("packages")
     environment: str | None = Field(description="Its root file system, if not the machine's own")
-    isolation: IsolationMode | None = Field(
-        description="What its last machine was isolated by; null before its first start"
+    isolation: IsolationMode | None = eg(
+        "bubblewrap",
+        description="What its last machine was isolated by; null before its first start",
     )
-    idle_stop_minutes: int | None = Field(description="Stopped after this many minutes without use")
-    status: SandboxStatus
+    idle_stop_minutes: int | None = eg(
+        60, description="Stopped after this many minutes without use"
+    )
+    status: SandboxStatus = eg("running")
     status_reason: str | None = Field(description="Why it is not running")
-    preview_url: str | None = Field(
-        description="The address of its program while it runs; access as configured"
+    preview_url: str | None = eg(
+        "http://8080-sbx-1m4p7s0v3y6b9e2hk.localhost:8080/",
+        description="The address of its program while it runs; access as configured",
     )
-    cost: Money = Field(description="Of all its runs, including the current one so far")
-    currency: Currency
+    cost: Money = eg("0.090000", description="Of all its runs, including the current one so far")
+    currency: Currency = eg("USD")
     snapshot_bytes: int | None
-    snapshot_has_memory: bool = Field(
-        description="Whether its processes were kept, and go on at its next start"
+    snapshot_has_memory: bool = eg(
+        False, description="Whether its processes were kept, and go on at its next start"
     )
     snapshot_expires_at: datetime | None = Field(description="When its stored files are removed")
-    created_at: datetime
-    updated_at: datetime
-    started_at: datetime | None
+    created_at: datetime = eg("2026-10-30T09:00:00Z")
+    updated_at: datetime = eg("2026-10-30T09:00:00Z")
+    started_at: datetime | None = eg("2026-10-30T09:00:05Z")
     stopped_at: datetime | None
-    timeout_at: datetime | None = Field(
-        description="The deadline of its run; null after its owner stopped it"
+    timeout_at: datetime | None = eg(
+        "2026-10-31T09:00:05Z",
+        description="The deadline of its run; null after its owner stopped it",
     )
     recycled_at: datetime | None
 
@@ -279,14 +239,14 @@ class RefusalAnswer(BaseModel):
 class EgressAnswer(Answer):
     """Of its last run."""
 
-    model_config = example(
-        sandbox_id="sbx-1m4p7s0v3y6b9e2hk",
-        network="packages",
-        connections=12,
-        refused=1,
-        bytes_sent=20480,
-        bytes_received=5242880,
-        refusals=[
+    sandbox_id: str = eg("sbx-1m4p7s0v3y6b9e2hk")
+    network: NetworkField = eg("packages")
+    connections: int = eg(12, description="Allowed connections")
+    refused: int = eg(1, description="Blocked connections")
+    bytes_sent: int = eg(20480)
+    bytes_received: int = eg(5242880)
+    refusals: list[RefusalAnswer] = eg(
+        [
             {
                 "host": "example.org",
                 "port": 443,
@@ -296,15 +256,8 @@ class EgressAnswer(Answer):
                 "last_at": "2026-10-30T09:00:05Z",
             }
         ],
+        description="The last 100 hosts, latest last",
     )
-
-    sandbox_id: str
-    network: NetworkField
-    connections: int = Field(description="Allowed connections")
-    refused: int = Field(description="Blocked connections")
-    bytes_sent: int
-    bytes_received: int
-    refusals: list[RefusalAnswer] = Field(description="The last 100 hosts, latest last")
 
 
 class SandboxPage(PageAnswer):
@@ -312,8 +265,6 @@ class SandboxPage(PageAnswer):
     next_cursor: str | None
 
 
-class LogsAnswer(BaseModel):
-    model_config = example(sandbox_id="sbx-1m4p7s0v3y6b9e2hk", lines=["Listening on port 8080"])
-
-    sandbox_id: str
-    lines: list[str] = Field(description="Oldest first")
+class LogsAnswer(Documented):
+    sandbox_id: str = eg("sbx-1m4p7s0v3y6b9e2hk")
+    lines: list[str] = eg(["Listening on port 8080"], description="Oldest first")

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Path
 from pydantic import Field, StrictBool, StrictStr
 
-from sandyard.kit.http.schemas import PageAnswer, PageRequest, Paging, example
+from sandyard.kit.http.schemas import PageAnswer, PageRequest, Paging, eg, example
 from sandyard.kit.patterns import NO_NUL, pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.principal import Principal
@@ -26,23 +26,15 @@ class VariableBody(RequestBody):
     model_config = example(value="postgres://app@db/shop", secret=True)
 
     value: Value
-    secret: StrictBool = Field(False, description="Its value is never shown again")  # noqa: FBT003
+    secret: StrictBool = Field(False, description="Its value is never shown again")
 
 
 class VariableAnswer(Answer):
-    model_config = example(
-        name="DATABASE_URL",
-        is_secret=True,
-        value=None,
-        created_at="2026-10-30T09:00:00Z",
-        updated_at="2026-10-30T09:00:00Z",
-    )
-
-    name: str
-    is_secret: bool
+    name: str = eg("DATABASE_URL")
+    is_secret: bool = eg(True)
     value: str | None = Field(description="Null if it is secret")
-    created_at: datetime
-    updated_at: datetime
+    created_at: datetime = eg("2026-10-30T09:00:00Z")
+    updated_at: datetime = eg("2026-10-30T09:00:00Z")
 
     @classmethod
     def of(cls, variable: Variable, value: str | None) -> Self:

@@ -16,7 +16,7 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.http.events import EventPage, history_of
 from sandyard.kit.http.routes import GuardedRoutes, JsonResponse, caller_of, joined
-from sandyard.kit.http.schemas import Paging, example, inline
+from sandyard.kit.http.schemas import Documented, Paging, eg, example, inline
 from sandyard.previews.errors import FileConflictError, WrongEncodingError
 from sandyard.previews.files import ChangeSet, ProjectFile
 from sandyard.previews.model import SandboxInfo, iso, remaining_minutes
@@ -57,25 +57,17 @@ class CheckedPreviewAnswer(PreviewAnswer):
     last_checked: str = Field(description="When the provider last responded")
 
 
-class PreviewStatusAnswer(BaseModel):
-    model_config = example(
-        success=True,
-        status="running",
-        stale=False,
-        sandbox_info=_PREVIEW
-        | {"remaining_time_minutes": 42, "last_checked": "2026-10-30T09:18:00Z"},
-        action_required="none",
-        message="The preview is running.",
+class PreviewStatusAnswer(Documented):
+    success: bool = eg(True, True)
+    status: InlineStatus = eg("running")
+    stale: bool = eg(
+        False, description="The provider did not respond in time; this is its last known status"
     )
-
-    success: bool = True
-    status: InlineStatus
-    stale: bool = Field(
-        description="The provider did not respond in time; this is its last known status"
+    sandbox_info: CheckedPreviewAnswer | None = eg(
+        _PREVIEW | {"remaining_time_minutes": 42, "last_checked": "2026-10-30T09:18:00Z"}
     )
-    sandbox_info: CheckedPreviewAnswer | None
-    action_required: ActionRequired
-    message: str
+    action_required: ActionRequired = eg("none")
+    message: str = eg("The preview is running.")
 
     @classmethod
     def of(cls, report: StatusReport, now: datetime) -> Self:
@@ -102,16 +94,12 @@ class PreviewSyncData(BaseModel):
     version: int = Field(description="Version of the files in the sandbox")
 
 
-class PreviewSyncAnswer(BaseModel):
-    model_config = example(
-        success=True,
-        data={"projectId": _EXAMPLE_ID, "sandbox_info": _PREVIEW, "filesCount": 1, "version": 3},
-        message="The preview is running.",
+class PreviewSyncAnswer(Documented):
+    success: bool = eg(True, True)
+    data: PreviewSyncData = eg(
+        {"projectId": _EXAMPLE_ID, "sandbox_info": _PREVIEW, "filesCount": 1, "version": 3}
     )
-
-    success: bool = True
-    data: PreviewSyncData
-    message: str
+    message: str = eg("The preview is running.")
 
     @classmethod
     def of(cls, synced: Synced) -> Self:

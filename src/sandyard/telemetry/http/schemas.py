@@ -5,7 +5,14 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictStr
 
 from sandyard.kit.clock import rfc3339_from_ms
-from sandyard.kit.http.schemas import AttributesAnswer, PageAnswer, example, strict_example
+from sandyard.kit.http.schemas import (
+    AttributesAnswer,
+    Documented,
+    PageAnswer,
+    eg,
+    example,
+    strict_example,
+)
 from sandyard.kit.patterns import pattern
 from sandyard.telemetry import intake, model
 
@@ -112,16 +119,14 @@ class RejectionAnswer(BaseModel):
     message: str
 
 
-class IntakeAnswer(BaseModel):
+class IntakeAnswer(Documented):
     """Every reading of the request is in one of the three; a rejection is final."""
 
-    model_config = example(
-        acknowledged_batch_ids=["AABBCCDDEEFF-550e8400-1"], duplicate_batch_ids=[], rejected=[]
+    acknowledged_batch_ids: list[str] = eg(
+        ["AABBCCDDEEFF-550e8400-1"], description="Stored now, durably"
     )
-
-    acknowledged_batch_ids: list[str] = Field(description="Stored now, durably")
-    duplicate_batch_ids: list[str] = Field(description="Already stored, with the same content")
-    rejected: list[RejectionAnswer]
+    duplicate_batch_ids: list[str] = eg([], description="Already stored, with the same content")
+    rejected: list[RejectionAnswer] = eg([])
 
 
 class DeviceAnswer(AttributesAnswer):

@@ -12,6 +12,7 @@ from sandyard.kit.http.schemas import (
     AttributesAnswer,
     PageAnswer,
     UnixSeconds,
+    eg,
     example,
     inline,
     strict_example,
@@ -70,16 +71,12 @@ class HoldBody(ReasonBody):
 
 
 class MarkAnswer(AttributesAnswer):
-    model_config = example(
-        sandbox_id=_IDENTITY["sandbox_id"],
-        status="pending_deletion",
-        deletion_requested_at=1_793_354_400,
+    sandbox_id: str = eg(_IDENTITY["sandbox_id"], description="The sandbox that is released")
+    status: Literal["pending_deletion", "deletion_failed", "deleted", "held"] = eg(
+        "pending_deletion"
     )
-
-    sandbox_id: str = Field(description="The sandbox that is released")
-    status: Literal["pending_deletion", "deletion_failed", "deleted", "held"]
-    deletion_requested_at: int | None = Field(
-        description="Unix seconds of the first request; null if it is held"
+    deletion_requested_at: int | None = eg(
+        1_793_354_400, description="Unix seconds of the first request; null if it is held"
     )
 
 
@@ -182,39 +179,24 @@ class PoolStatsAnswer(BaseModel):
 
 
 class PoolSyncAnswer(AttributesAnswer):
-    model_config = example(
-        listed=153,
-        added=3,
-        unchanged=149,
-        made_stale=1,
-        restored=0,
-        renamed=0,
-        held_back=0,
-        tombstones_listed=0,
-    )
-
-    listed: int = Field(description="Sandboxes in the provider's list")
-    added: int = Field(description="New sandboxes, now available")
-    unchanged: int
-    made_stale: int = Field(description="Free sandboxes that the list lacks, now stale")
-    restored: int = Field(description="Stale sandboxes that are listed again")
-    renamed: int = Field(description="Free or stale sandboxes that the provider has renamed")
-    held_back: int = Field(description="Would have become stale, but were too many at once")
-    tombstones_listed: int = Field(description="Deleted sandboxes that the provider still lists")
+    listed: int = eg(153, description="Sandboxes in the provider's list")
+    added: int = eg(3, description="New sandboxes, now available")
+    unchanged: int = eg(149)
+    made_stale: int = eg(1, description="Free sandboxes that the list lacks, now stale")
+    restored: int = eg(0, description="Stale sandboxes that are listed again")
+    renamed: int = eg(0, description="Free or stale sandboxes that the provider has renamed")
+    held_back: int = eg(0, description="Would have become stale, but were too many at once")
+    tombstones_listed: int = eg(0, description="Deleted sandboxes that the provider still lists")
 
 
 class PoolCleanupAnswer(AttributesAnswer):
-    model_config = example(deleted=2, retried=0, failed=0, postponed=0)
-
-    deleted: int
-    retried: int = Field(description="Failed, to be retried later")
-    failed: int = Field(description="Failed permanently: `deletion_failed`")
-    postponed: int = Field(
-        description="Not attempted, because the provider's circuit breaker is open"
+    deleted: int = eg(2)
+    retried: int = eg(0, description="Failed, to be retried later")
+    failed: int = eg(0, description="Failed permanently: `deletion_failed`")
+    postponed: int = eg(
+        0, description="Not attempted, because the provider's circuit breaker is open"
     )
 
 
 class PoolExpiryAnswer(AttributesAnswer):
-    model_config = example(expired=1)
-
-    expired: int
+    expired: int = eg(1)

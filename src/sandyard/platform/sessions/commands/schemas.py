@@ -11,7 +11,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, Field, StrictBool, StrictStr, model_validator
 
 from sandyard.kit.clock import utc_time
-from sandyard.kit.http.schemas import example
+from sandyard.kit.http.schemas import Documented, eg, example
 from sandyard.kit.patterns import pattern
 from sandyard.platform.http.fields import Answer, RequestBody, ShortName
 from sandyard.platform.sessions.commands.output import Encoding
@@ -76,14 +76,14 @@ class NewCommandBody(RequestBody):
     )
     folder: FolderPath = Field(WORKSPACE, description="Working directory")
     user: User | None = Field(None, description="`user` (default), or `root` if sandboxes have one")
-    background: StrictBool = Field(False, description="Return at once, and let it run")  # noqa: FBT003
+    background: StrictBool = Field(False, description="Return at once, and let it run")
     timeout_sec: Annotated[float, Field(gt=0, le=3600)] = Field(
         60, description="How long to wait for it"
     )
     on_timeout: OnTimeout = Field(
         OnTimeout.KILL, description="What happens to it and its process group after `timeout_sec`"
     )
-    has_input: StrictBool = Field(False, description="Whether its standard input stays open")  # noqa: FBT003
+    has_input: StrictBool = Field(False, description="Whether its standard input stays open")
     terminal: TerminalBody | None = Field(None, description="Run it in a terminal of this size")
     tag: ShortName | None = Field(None, description="A name to find it again")
     encoding: Encoding = Encoding.TEXT
@@ -127,17 +127,17 @@ class ResultAnswer(BaseModel):
 
 
 class CommandAnswer(Answer):
-    model_config = example(
-        command_id="p7k2",
-        arguments=["python3", "-m", "pytest"],
-        folder="/workspace/app",
-        tag=None,
-        is_terminal=False,
-        is_running=False,
-        exit_code=0,
-        started_at="2026-10-30T09:00:00Z",
-        ended_at="2026-10-30T09:00:02Z",
-        result={
+    command_id: str = eg("p7k2")
+    arguments: list[str] = eg(["python3", "-m", "pytest"])
+    folder: str = eg("/workspace/app")
+    tag: str | None
+    is_terminal: bool = eg(False)
+    is_running: bool = eg(False)
+    exit_code: int | None = eg(0, description="128 plus the signal number if a signal ended it")
+    started_at: datetime = eg("2026-10-30T09:00:00Z")
+    ended_at: datetime | None = eg("2026-10-30T09:00:02Z")
+    result: ResultAnswer | None = eg(
+        {
             "stdout": "12 passed\n",
             "stderr": "",
             "stdout_truncated": False,
@@ -145,19 +145,7 @@ class CommandAnswer(Answer):
             "timed_out": False,
             "encoding": "text",
         },
-    )
-
-    command_id: str
-    arguments: list[str]
-    folder: str
-    tag: str | None
-    is_terminal: bool
-    is_running: bool
-    exit_code: int | None = Field(description="128 plus the signal number if a signal ended it")
-    started_at: datetime
-    ended_at: datetime | None
-    result: ResultAnswer | None = Field(
-        description="Of a command that did not run in the background"
+        description="Of a command that did not run in the background",
     )
 
     @classmethod
@@ -171,10 +159,8 @@ class CommandAnswer(Answer):
         )
 
 
-class CommandList(BaseModel):
-    model_config = example(commands=[])
-
-    commands: list[CommandAnswer] = Field(description="Oldest first")
+class CommandList(Documented):
+    commands: list[CommandAnswer] = eg([], description="Oldest first")
 
 
 class OutputPiece(Answer):
@@ -188,20 +174,14 @@ class OutputPiece(Answer):
         return super().of(output, data=encoding.write(output.data))
 
 
-class OutputAnswer(BaseModel):
-    model_config = example(
-        command_id="p7k2",
-        output=[{"stream": "stdout", "data": "12 passed\n", "offset": 10, "skipped": 0}],
-        next_offset=10,
-        is_complete=True,
-        encoding="text",
+class OutputAnswer(Documented):
+    command_id: str = eg("p7k2")
+    output: list[OutputPiece] = eg(
+        [{"stream": "stdout", "data": "12 passed\n", "offset": 10, "skipped": 0}]
     )
-
-    command_id: str
-    output: list[OutputPiece]
-    next_offset: int
-    is_complete: bool = Field(description="Whether it has ended and this is the last output")
-    encoding: Encoding
+    next_offset: int = eg(10)
+    is_complete: bool = eg(True, description="Whether it has ended and this is the last output")
+    encoding: Encoding = eg("text")
 
     @classmethod
     def of(
@@ -228,7 +208,7 @@ class InputBody(RequestBody):
 
     data: Annotated[StrictStr, Field(max_length=1024 * 1024)] = ""
     encoding: Encoding = Encoding.TEXT
-    close: StrictBool = Field(False, description="Close the input afterwards")  # noqa: FBT003
+    close: StrictBool = Field(False, description="Close the input afterwards")
 
     @model_validator(mode="after")
     def _is_decodable(self) -> Self:
@@ -245,6 +225,4 @@ class InputBody(RequestBody):
 
 
 class SignalBody(RequestBody):
-    model_config = example(signal="SIGINT")
-
-    signal: Signal = Signal.TERMINATE
+    signal: Signal = eg("SIGINT", Signal.TERMINATE)

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from sandyard.kit.clock import utc_time
 from sandyard.kit.http.byte_ranges import parse_range
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import PageAnswer, example
+from sandyard.kit.http.schemas import PageAnswer, eg, example
 from sandyard.kit.paging import page_up_to, position_in
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
@@ -31,35 +31,21 @@ BodyPath = Annotated[StrictStr, Field(min_length=1, max_length=4095, pattern=NO_
 
 
 class MoveBody(RequestBody):
-    model_config = example(source="draft.txt", target="docs/final.txt")
-
-    source: BodyPath
-    target: BodyPath
+    source: BodyPath = eg("draft.txt")
+    target: BodyPath = eg("docs/final.txt")
 
 
 class FolderBody(RequestBody):
-    model_config = example(path="docs/images")
-
-    path: BodyPath
+    path: BodyPath = eg("docs/images")
 
 
 class FileAnswer(Answer):
-    model_config = example(
-        path="/workspace/app/main.py",
-        name="main.py",
-        kind="file",
-        size_bytes=1204,
-        mode="0644",
-        modified_at="2026-10-30T09:00:00Z",
-        target=None,
-    )
-
-    path: str
-    name: str
-    kind: FileKind
-    size_bytes: int
-    mode: str = Field(description="Permissions, in octal")
-    modified_at: datetime
+    path: str = eg("/workspace/app/main.py")
+    name: str = eg("main.py")
+    kind: FileKind = eg("file")
+    size_bytes: int = eg(1204)
+    mode: str = eg("0644", description="Permissions, in octal")
+    modified_at: datetime = eg("2026-10-30T09:00:00Z")
     target: str | None = Field(description="Of a link: its target")
 
     @classmethod

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from sandyard.kit.http.schemas import example
+from sandyard.kit.http.schemas import Documented, eg, example
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, inside_routes
 from sandyard.platform.sandboxes.http import SandboxId
@@ -24,10 +24,8 @@ class PortAnswer(BaseModel):
     url: str = Field(description="Private unless the sandbox is public; access needs a token")
 
 
-class PortList(BaseModel):
-    model_config = example(ports=[_PORT])
-
-    ports: list[PortAnswer] = Field(description="Sorted by number")
+class PortList(Documented):
+    ports: list[PortAnswer] = eg([_PORT], description="Sorted by number")
 
 
 def create_ports_router(

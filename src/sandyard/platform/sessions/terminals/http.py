@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 import orjson
 from fastapi import APIRouter
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 from starlette.requests import Request
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from sandyard.kit.errors import ForbiddenError, InvalidError, SandyardError
 from sandyard.kit.http.access_watch import until_refused
-from sandyard.kit.http.schemas import example
+from sandyard.kit.http.schemas import Documented, eg
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.login_tokens import Login, Logins
 from sandyard.platform.access.principal import Principal, Scope
@@ -40,11 +40,9 @@ _TERM = {"TERM": "xterm-256color"}
 Cells = Annotated[int, Field(ge=1, le=1000)]
 
 
-class TerminalTokenAnswer(BaseModel):
-    model_config = example(token="eyJhbGciOi…", expires_at="2026-10-30T09:01:00Z")  # noqa: S106
-
-    token: str = Field(description="For `?token=` of this sandbox's terminal")
-    expires_at: datetime
+class TerminalTokenAnswer(Documented):
+    token: str = eg("eyJhbGciOi…", description="For `?token=` of this sandbox's terminal")
+    expires_at: datetime = eg("2026-10-30T09:01:00Z")
 
     @classmethod
     def of(cls, login: Login) -> Self:
