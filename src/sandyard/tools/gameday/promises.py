@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from sandyard.tools.gameday.model import Promise
 
 NO_ANSWER = 0
-_LEASED = (200, 201)
+LEASED = (200, 201)
 _TOLD_WELL = {
     "claim": {200, 201, 409, 503, NO_ANSWER},
     "mark": {200, 503, NO_ANSWER},
 }
-
-Kind = str
-"""What is called: `claim` or `mark` by a track, other names by the loads of other parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of the load and its response; times are seconds since the start of the load."""
 
-    kind: Kind
+    kind: str
+    """What is called: `claim` or `mark` by a track, other names by the loads of other parts."""
     track: str
     """Who calls: a track, a sandbox, a project or a device."""
     status: int
@@ -57,7 +55,7 @@ def violations(calls: Sequence[Call], supplies: Sequence[Supply]) -> list[Violat
 
 
 def _leases(calls: Iterable[Call]) -> Iterator[Call]:
-    return (each for each in calls if each.kind == "claim" and each.status in _LEASED)
+    return (each for each in calls if each.kind == "claim" and each.status in LEASED)
 
 
 def _two_owners(calls: Sequence[Call]) -> Iterator[Violation]:

@@ -1,6 +1,7 @@
 """Devices that send readings, and send them again until each is acknowledged."""
 
 import asyncio
+import itertools
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -44,13 +45,8 @@ class Devices(Callers):
         self.begin()
 
     async def run(self, per_second: int, ending: asyncio.Event) -> None:
-        """Open loop: a device sends when it is due, regardless of the others."""
-        due, tasks = self.elapsed, set[asyncio.Task[None]]()
-        while not ending.is_set():
-            tasks.add(asyncio.create_task(self._send(self._ids[len(tasks) % _DEVICES])))
-            due += 1 / per_second
-            await asyncio.sleep(max(0.0, due - self.elapsed))
-        await asyncio.gather(*tasks)
+        turns = itertools.cycle(self._ids)
+        await self.start_at_rate(per_second, ending, lambda: self._send(next(turns)))
 
     async def _send(self, hardware_id: str) -> None:
         """The same readings, until all of them are acknowledged, and then once more."""

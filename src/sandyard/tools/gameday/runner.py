@@ -1,22 +1,19 @@
 """Runs a game day: a calm phase, the fault until its alerts fire, recovery, and the audit."""
 
 import asyncio
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
-
-import httpx
 
 from sandyard.tools.gameday.load import Tracks
 from sandyard.tools.gameday.model import Fault, GameDayError, Load, Part, Promise, Scenario
 from sandyard.tools.gameday.previews import Projects
 from sandyard.tools.gameday.processes import firing_alerts, run_once, sandyard_command
-from sandyard.tools.gameday.promises import Supply, Violation, violations
+from sandyard.tools.gameday.promises import Supply, Violation
 from sandyard.tools.gameday.readings import Devices
 from sandyard.tools.gameday.report import CALM, Outcome, alerts_since_fault
 from sandyard.tools.gameday.sandboxes import Users
-from sandyard.tools.gameday.stage import TRACK_TOKEN, Place, Stage, stage_for
+from sandyard.tools.gameday.stage import Place, Stage, stage_for
 from sandyard.tools.gameday.workload import Workload
 
 _THROTTLED_SHARE = 0.9
@@ -24,9 +21,6 @@ _LONGER_THAN_ANY_TIMEOUT_SEC = 60.0
 _AHEAD_SEC = 60.0
 """Longer than a job's lease, so that jobs are taken from a healthy holder."""
 ADDED = 500
-_CLEAN_SEC = 120
-_AT_ONCE = 20
-_NOT_YET_GONE = ("allocated", "pending_deletion", "deletion_failed")
 LONGER_FOR_ALERTS_SEC = 60
 """How much longer a fault lasts, at most, while its alerts have not fired."""
 
@@ -155,7 +149,7 @@ def _workload(scenario: Scenario, stage: Stage, pool: int) -> Workload:
     urls = [each.url for each in stage.servers]
     match scenario.part:
         case Part.BROKER:
-            return Claims(scenario, stage, pool)
+            return Tracks(stage, pool, marks=scenario.marks)
         case Part.PLATFORM:
             return Users(stage.client, urls, stage.data_dir)
         case Part.PREVIEWS:
@@ -164,26 +158,6 @@ def _workload(scenario: Scenario, stage: Stage, pool: int) -> Workload:
             return Projects(stage.client, urls, stage.data_dir, provider, api_key)
         case Part.TELEMETRY:
             return Devices(stage.client, urls)
-
-
-class Claims(Tracks):
-    """The load of the Broker, and its audit."""
-
-    def __init__(self, scenario: Scenario, stage: Stage, pool: int) -> None:
-        urls = [each.url for each in stage.servers]
-        super().__init__(stage.client, urls, TRACK_TOKEN, marks=scenario.marks)
-        self._stage = stage
-        self.supplies = [Supply(0.0, pool)]
-
-    async def prepare(self) -> None:
-        """The pool is filled already."""
-
-    async def close(self) -> None:
-        """Nothing outlives the servers."""
-
-    async def audit(self) -> Sequence[Violation]:
-        left = await give_all_back(self._stage, self)
-        return [*violations(self.calls, self.supplies), *left]
 
 
 async def _under_load(scenario: Scenario, load: Load, watch: _Watch) -> None:
@@ -209,36 +183,10 @@ async def _phases(scenario: Scenario, load: Load, watch: _Watch) -> None:
         await asyncio.sleep(1)
     await switch(watch.stage, is_on=False)
     watch.phase = "recovery"
-    if scenario.fault is Fault.POOL_EXHAUSTION and isinstance(watch.load, Claims):
+    if scenario.fault is Fault.POOL_EXHAUSTION and isinstance(watch.load, Tracks):
         supplies = watch.load.supplies
         supplies.append(Supply(watch.load.elapsed, supplies[0].total + ADDED))
     await asyncio.sleep(quarter)
-
-
-async def give_all_back(stage: Stage, tracks: Tracks) -> list[Violation]:
-    """Each track claims its lease again and marks it; then cleanup runs until nothing is left."""
-    turns = asyncio.Semaphore(_AT_ONCE)
-
-    async def give_back(track: str) -> None:
-        async with turns:
-            if await tracks.claim_until_clear(track, asyncio.Event(), is_audit=True):
-                await tracks.mark(track)
-
-    await asyncio.gather(*(give_back(each) for each in [*tracks.held, *tracks.unclear]))
-    return await _await_deletions(stage)
-
-
-async def _await_deletions(stage: Stage) -> list[Violation]:
-    counts: Mapping[str, int] = {}
-    for _ in range(_CLEAN_SEC):
-        with contextlib.suppress(httpx.HTTPError):
-            await stage.admin("POST", "bulk-delete?status=deletion_failed")
-            await stage.admin("POST", "cleanup")
-            counts, there = await stage.counts(), await stage.provider_has()
-            if not any(counts[each] for each in _NOT_YET_GONE) and counts["total"] == there:
-                return []
-        await asyncio.sleep(1)
-    return [Violation(Promise.NO_LEAK, f"after {_CLEAN_SEC} s of cleanup there is {dict(counts)}")]
 
 
 async def verified(stage: Stage) -> list[Violation]:

@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
+import itertools
+import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import httpx
 
-from sandyard.tools.gameday.promises import NO_ANSWER, Call, Violation
+from sandyard.tools.gameday.promises import LEASED, NO_ANSWER, Call, Violation
 
 RETRY_SEC = 0.5
 
@@ -38,6 +40,7 @@ class Callers:
     def __init__(self, client: httpx.AsyncClient, urls: Sequence[str]) -> None:
         self._client = client
         self._urls = urls
+        self._turns = itertools.cycle(urls)
         self._began_at = time.monotonic()
         self.calls: list[Call] = []
 
@@ -52,6 +55,20 @@ class Callers:
         self._began_at = time.monotonic()
         self.calls.clear()
 
+    async def start_at_rate(
+        self,
+        per_second: int,
+        ending: asyncio.Event,
+        start: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """Open loop: each starts when it is due, regardless of the others; all are awaited."""
+        due, tasks = self.elapsed, set[asyncio.Task[None]]()
+        while not ending.is_set():
+            tasks.add(asyncio.create_task(start()))
+            due += 1 / per_second
+            await asyncio.sleep(max(0.0, due - self.elapsed))
+        await asyncio.gather(*tasks)
+
     async def call(
         self,
         kind: str,
@@ -64,14 +81,15 @@ class Callers:
         is_audit: bool = False,
     ) -> httpx.Response | None:
         """None if there is no response."""
-        url = self._urls[len(self.calls) % len(self._urls)] + path
+        url = next(self._turns) + path
         started_at = self.elapsed
         answer: httpx.Response | None = None
         with contextlib.suppress(httpx.HTTPError):
             answer = await self._client.request(method, url, headers=headers, json=body)
         status, text = (NO_ANSWER, "") if answer is None else (answer.status_code, answer.text)
+        leased = json.loads(text)["sandbox_id"] if kind == "claim" and status in LEASED else None
         self.calls.append(
-            Call(kind, who, status, text, None, started_at, self.elapsed, is_audit=is_audit)
+            Call(kind, who, status, text, leased, started_at, self.elapsed, is_audit=is_audit)
         )
         return answer
 
