@@ -203,7 +203,7 @@ POOL = (
         "a-tombstone-is-not-renewed",
         "A sandbox that the provider lists for longer than a week after its deletion comes back.",
         "broker/pool/sync.py",
-        "await store.renew_tombstones(list(tombstoned), kept_until=tombstone_end(now))",
+        "await store.renew_tombstones(list(tombstoned), kept_until=model.tombstone_end(now))",
         "",
         (
             (

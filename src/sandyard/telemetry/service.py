@@ -11,16 +11,7 @@ from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import Page
 from sandyard.kit.wired import wired
-from sandyard.telemetry import model
-from sandyard.telemetry.errors import (
-    BatchSizeExceededError,
-    DeviceBusyError,
-    DeviceNotFoundError,
-    EmptyBatchError,
-    InvalidRangeError,
-    NoReadingsError,
-    TooManyBucketsError,
-)
+from sandyard.telemetry import errors, model
 from sandyard.telemetry.intake import validate_all
 from sandyard.telemetry.metrics import TelemetryMetrics
 from sandyard.telemetry.ports import TelemetryStore
@@ -65,9 +56,11 @@ class Telemetry:
         again.
         """
         if not raw:
-            raise EmptyBatchError
+            raise errors.EmptyBatchError
         if len(raw) > MAX_BATCH:
-            raise BatchSizeExceededError(details={"readings": len(raw), "at_most": MAX_BATCH})
+            raise errors.BatchSizeExceededError(
+                details={"readings": len(raw), "at_most": MAX_BATCH}
+            )
         started = time.perf_counter()
         received_ms = now_ms(self.clock)
         good, rejected = validate_all(raw, oldest_ms=self.retention.oldest_ms(received_ms))
@@ -100,7 +93,7 @@ class Telemetry:
     async def get_device(self, hardware_id: str) -> model.Device:
         devices = await self.store.find_devices([hardware_id])
         if hardware_id not in devices:
-            raise DeviceNotFoundError
+            raise errors.DeviceNotFoundError
         return devices[hardware_id]
 
     async def rename_device(self, hardware_id: str, friendly_name: str | None) -> model.Device:
@@ -146,7 +139,7 @@ class Telemetry:
         """The reading with the greatest timestamp, whenever it arrived."""
         page = await self.list_readings(hardware_id, limit=1)
         if not page.items:
-            raise NoReadingsError
+            raise errors.NoReadingsError
         return page.items[0]
 
     async def series(
@@ -154,7 +147,7 @@ class Telemetry:
     ) -> Sequence[model.Bucket]:
         within = self._within(from_ms, to_ms)
         if within.to_ms // bucket_ms - within.from_ms // bucket_ms >= MAX_BUCKETS:
-            raise TooManyBucketsError
+            raise errors.TooManyBucketsError
         await self.get_device(hardware_id)
         return await self.store.series(hardware_id, metric, within, bucket_ms=bucket_ms)
 
@@ -198,12 +191,16 @@ class Telemetry:
             return (await self.store.find_devices([hardware_id])).get(hardware_id)
 
         return await change_entity(
-            find, decide, self.store.apply, lock=self._locks.of(hardware_id), busy=DeviceBusyError
+            find,
+            decide,
+            self.store.apply,
+            lock=self._locks.of(hardware_id),
+            busy=errors.DeviceBusyError,
         )
 
     def _within(self, from_ms: int | None, to_ms: int | None) -> model.TimeRange:
         """The requested range, without expired readings."""
         within = model.TimeRange(from_ms or 0, model.LATEST_MS if to_ms is None else to_ms)
         if within.from_ms > within.to_ms:
-            raise InvalidRangeError
+            raise errors.InvalidRangeError
         return within.since(self.retention.oldest_ms(now_ms(self.clock)))

@@ -21,15 +21,8 @@ from sandyard.kit.sql.migrations import EmbeddedDatabase, Migrations
 from sandyard.kit.sql.store_states import FencedDatabase, SqlStoreStates
 from sandyard.kit.store_states import needs_right
 from sandyard.settings import E2bSettings, Settings, SettingsError
+from sandyard.wiring import stores
 from sandyard.wiring.spec import JobSpec, Verification
-from sandyard.wiring.stores import (
-    Store,
-    dynamo_options,
-    event_table,
-    open_dynamo,
-    open_sql,
-    write_right,
-)
 
 if TYPE_CHECKING:
     from sandyard.kit.dynamo.client import Dynamo
@@ -37,11 +30,11 @@ if TYPE_CHECKING:
 
 def open_part_database(settings: Settings, data_dir: Path, part: str) -> Database:
     """Used only while the store's state allows it, unless opened `in_any_state`."""
-    database: Database = open_sql(settings, data_dir, part)
+    database: Database = stores.open_sql(settings, data_dir, part)
     if needs_right():
-        store = Store(settings, data_dir, part, database.name)
+        store = stores.Store(settings, data_dir, part, database.name)
         states = SqlStoreStates(database, part)
-        database = FencedDatabase(database, write_right(store, states))
+        database = FencedDatabase(database, stores.write_right(store, states))
     return traced(database, _database_span(database.name, part))
 
 
@@ -113,10 +106,14 @@ def open_part_dynamo(settings: Settings, data_dir: Path | None, part: str) -> "D
     from sandyard.kit.dynamo.store_states import DynamoStoreStates, FencedDynamo
 
     if not needs_right():
-        return traced(open_dynamo(settings), _DYNAMO_SPAN)
-    states = DynamoStoreStates(Table(open_dynamo(settings), event_table(settings, part)))
-    store = Store(settings, data_dir, part, "dynamodb")
-    dynamo = FencedDynamo(write_right(store, states), states, **dynamo_options(settings))
+        return traced(stores.open_dynamo(settings), _DYNAMO_SPAN)
+    states = DynamoStoreStates(
+        Table(stores.open_dynamo(settings), stores.event_table(settings, part))
+    )
+    store = stores.Store(settings, data_dir, part, "dynamodb")
+    dynamo = FencedDynamo(
+        stores.write_right(store, states), states, **stores.dynamo_options(settings)
+    )
     return traced(dynamo, _DYNAMO_SPAN)
 
 

@@ -6,19 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sandyard.broker.clients import model
 from sandyard.broker.clients.errors import ClientBusyError, ClientNotFoundError
-from sandyard.broker.clients.model import (
-    Client,
-    Limits,
-    SentToken,
-    check_expiry,
-    decide_changed,
-    decide_created,
-    decide_deleted,
-    decide_token_added,
-    decide_token_revoked,
-    held_sandbox,
-)
 from sandyard.broker.clients.ports import ClientStore
 from sandyard.broker.pool.model import OPERATOR, Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
@@ -31,7 +20,7 @@ _PAGE = 100
 _IN_FLIGHT_SEC = 300
 """A younger slot may belong to a call that still waits for its lease."""
 
-Decide = Callable[[Client | None, Cause], Transition[Client]]
+Decide = Callable[[model.Client | None, Cause], Transition[model.Client]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,47 +46,49 @@ class Clients:
         self._lock = asyncio.Lock()
 
     async def create(
-        self, name: str, limits: Limits, *, expires_at: int | None, by: str = OPERATOR
-    ) -> SentToken:
+        self, name: str, limits: model.Limits, *, expires_at: int | None, by: str = OPERATOR
+    ) -> model.SentToken:
         """Create a client with its first token, which is shown only once. Raises ClientExistsError
         and TokenExpiryPassedError."""
-        check_expiry(expires_at, int(self._clock.now()))
+        model.check_expiry(expires_at, int(self._clock.now()))
         await self._change(
-            name, by, lambda client, cause: decide_created(client, name, limits, cause)
+            name, by, lambda client, cause: model.decide_created(client, name, limits, cause)
         )
         return await self.add_token(name, expires_at=expires_at, by=by)
 
-    async def change(self, name: str, limits: Limits, *, by: str = OPERATOR) -> Client:
+    async def change(self, name: str, limits: model.Limits, *, by: str = OPERATOR) -> model.Client:
         """Takes effect in every process within half a minute."""
         return await self._change(
-            name, by, lambda client, cause: decide_changed(client, limits, cause)
+            name, by, lambda client, cause: model.decide_changed(client, limits, cause)
         )
 
     async def add_token(
         self, name: str, *, expires_at: int | None, by: str = OPERATOR
-    ) -> SentToken:
-        token = SentToken(name, ids.token_id(), secrets.token_urlsafe(32))
+    ) -> model.SentToken:
+        token = model.SentToken(name, ids.token_id(), secrets.token_urlsafe(32))
         await self._change(
-            name, by, lambda client, cause: decide_token_added(client, token, expires_at, cause)
+            name,
+            by,
+            lambda client, cause: model.decide_token_added(client, token, expires_at, cause),
         )
         return token
 
-    async def revoke_token(self, name: str, token_id: str, *, by: str = OPERATOR) -> Client:
+    async def revoke_token(self, name: str, token_id: str, *, by: str = OPERATOR) -> model.Client:
         """Takes effect in every process within half a minute."""
         return await self._change(
-            name, by, lambda client, cause: decide_token_revoked(client, token_id, cause)
+            name, by, lambda client, cause: model.decide_token_revoked(client, token_id, cause)
         )
 
     async def delete(self, name: str, *, by: str = OPERATOR) -> None:
         """Its leases stay until they end; its tokens are refused within half a minute."""
-        await self._change(name, by, decide_deleted)
+        await self._change(name, by, model.decide_deleted)
 
-    async def list(self) -> Sequence[tuple[Client, Sequence[TokenUse]]]:
+    async def list(self) -> Sequence[tuple[model.Client, Sequence[TokenUse]]]:
         return await self._with_uses(await self._store.clients())
 
     async def page(
         self, *, limit: int, cursor: str | None
-    ) -> Page[tuple[Client, Sequence[TokenUse]]]:
+    ) -> Page[tuple[model.Client, Sequence[TokenUse]]]:
         clients = await self._store.clients()
         page = page_in_order(
             clients, lambda client: client.name, listing="clients", limit=limit, cursor=cursor
@@ -105,14 +96,14 @@ class Clients:
         return Page(await self._with_uses(page.items), page.next_cursor)
 
     async def _with_uses(
-        self, clients: Sequence[Client]
-    ) -> Sequence[tuple[Client, Sequence[TokenUse]]]:
+        self, clients: Sequence[model.Client]
+    ) -> Sequence[tuple[model.Client, Sequence[TokenUse]]]:
         uses = await self._store.last_uses(
             [token["token_id"] for each in clients for token in each.tokens]
         )
         return [(each, [_use(token, uses) for token in each.tokens]) for each in clients]
 
-    async def get(self, name: str) -> tuple[Client, Sequence[TokenUse]]:
+    async def get(self, name: str) -> tuple[model.Client, Sequence[TokenUse]]:
         client = await self._store.find_client(name)
         if client is None:
             raise ClientNotFoundError
@@ -136,7 +127,7 @@ class Clients:
                 return report
             after = slots[-1]
 
-    async def _change(self, name: str, by: str, decide: Decide) -> Client:
+    async def _change(self, name: str, by: str, decide: Decide) -> model.Client:
         return await change_entity(
             lambda: self._store.find_client(name),
             lambda client: decide(client, Cause.by(by, self._clock)),
@@ -148,7 +139,7 @@ class Clients:
 
 async def is_slot_in_use(pool: PoolStore, track_id: str, key: str, *, now: int) -> bool:
     """Whether the lease is live, or the replaced sandbox still held, that a slot counts."""
-    if (sandbox_id := held_sandbox(key)) is not None:
+    if (sandbox_id := model.held_sandbox(key)) is not None:
         row = await pool.find(sandbox_id)
         return isinstance(row, Sandbox) and row.status is Status.HELD
     lease = await pool.find_lease(track_id, key)

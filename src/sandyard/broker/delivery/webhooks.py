@@ -5,19 +5,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from sandyard.broker.delivery import errors
-from sandyard.broker.delivery.model import (
-    SECRET_BYTES,
-    Attempt,
-    StreamState,
-    Webhook,
-    decide_changed,
-    decide_created,
-    decide_given_up,
-    decide_removed,
-    decide_rotated,
-    secret_of,
-)
+from sandyard.broker.delivery import errors, model
 from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.broker.pool.model import OPERATOR
 from sandyard.broker.pool.ports import PoolStore
@@ -29,8 +17,8 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.paging import Page, page_in_order
 from sandyard.kit.wired import wired
 
-Decide = Callable[[Webhook | None, Cause], Transition[Webhook] | None]
-Post = Callable[[Webhook, LoggedEvent], Awaitable[Attempt]]
+Decide = Callable[[model.Webhook | None, Cause], Transition[model.Webhook] | None]
+Post = Callable[[model.Webhook, LoggedEvent], Awaitable[model.Attempt]]
 
 
 @wired
@@ -51,14 +39,14 @@ class Webhooks:
 
     async def create(
         self, *, url: str, kinds: Sequence[str], note: str | None, by: str = OPERATOR
-    ) -> Webhook:
+    ) -> model.Webhook:
         """The webhook receives all events written from now on. Raises WebhooksOffError,
         UnknownEventKindError and WebhookAddressError."""
         self._require_on()
         require_known_kinds(kinds)
         self.require_public(url)
         cause = Cause.by(by, self.clock)
-        webhook = Webhook(
+        webhook = model.Webhook(
             webhook_id=ids.resource_id("whk"),
             url=url,
             created_at_ms=cause.at_ms,
@@ -66,50 +54,52 @@ class Webhooks:
             note=note,
             secret=_new_secret(),
         )
-        transition = decide_created(webhook, cause)
+        transition = model.decide_created(webhook, cause)
         if not await self.pool.apply_together(transition):
             raise errors.WebhookBusyError
         return transition.result
 
-    async def page(self, *, limit: int, cursor: str | None) -> Page[Webhook]:
+    async def page(self, *, limit: int, cursor: str | None) -> Page[model.Webhook]:
         webhooks = await self.store.webhooks()
         return page_in_order(
             webhooks, lambda each: each.webhook_id, listing="webhooks", limit=limit, cursor=cursor
         )
 
-    async def get(self, webhook_id: str) -> tuple[Webhook, Sequence[StreamState]]:
+    async def get(self, webhook_id: str) -> tuple[model.Webhook, Sequence[model.StreamState]]:
         return await self._get(webhook_id), await self.store.streams(webhook_id)
 
-    async def change(self, webhook_id: str, *, by: str = OPERATOR, **changes: Any) -> Webhook:
+    async def change(self, webhook_id: str, *, by: str = OPERATOR, **changes: Any) -> model.Webhook:
         """None leaves a field unchanged. A webhook that is enabled again continues at its position.
         Raises UnknownEventKindError and WebhookAddressError."""
         require_known_kinds(filter(None, (changes.get("kinds") or "").split(",")))
         if changes.get("url") is not None:
             self.require_public(changes["url"])
         return await self._change(
-            webhook_id, lambda webhook, cause: decide_changed(webhook, cause, **changes), by=by
+            webhook_id,
+            lambda webhook, cause: model.decide_changed(webhook, cause, **changes),
+            by=by,
         )
 
-    async def rotate_secret(self, webhook_id: str, *, by: str = OPERATOR) -> Webhook:
+    async def rotate_secret(self, webhook_id: str, *, by: str = OPERATOR) -> model.Webhook:
         secret = _new_secret()
         return await self._change(
-            webhook_id, lambda webhook, cause: decide_rotated(webhook, secret, cause), by=by
+            webhook_id, lambda webhook, cause: model.decide_rotated(webhook, secret, cause), by=by
         )
 
     async def disable(self, webhook_id: str, reason: str) -> bool:
         """It has failed for too long; True if nothing more is sent to it."""
         await self._change(
             webhook_id,
-            lambda webhook, cause: decide_given_up(webhook, reason, cause),
+            lambda webhook, cause: model.decide_given_up(webhook, reason, cause),
             by=actor("job", "deliver"),
         )
         return True
 
     async def delete(self, webhook_id: str, *, by: str = OPERATOR) -> None:
-        await self._change(webhook_id, decide_removed, by=by)
+        await self._change(webhook_id, model.decide_removed, by=by)
         await self.store.forget_sink(webhook_id)
 
-    async def replay(self, webhook_id: str, event_id: str) -> Attempt:
+    async def replay(self, webhook_id: str, event_id: str) -> model.Attempt:
         """Send one event again, once and now. Raises WebhooksOffError and EventNotFoundError."""
         self._require_on()
         webhook = await self._get(webhook_id)
@@ -120,7 +110,9 @@ class Webhooks:
         await self.store.log_attempts([attempt])
         return attempt
 
-    async def attempts(self, webhook_id: str, *, limit: int, cursor: str | None) -> Page[Attempt]:
+    async def attempts(
+        self, webhook_id: str, *, limit: int, cursor: str | None
+    ) -> Page[model.Attempt]:
         await self._get(webhook_id)
         return await self.store.attempts(webhook_id, limit=limit, cursor=cursor)
 
@@ -128,7 +120,7 @@ class Webhooks:
         if not self.is_on:
             raise errors.WebhooksOffError
 
-    async def _get(self, webhook_id: str) -> Webhook:
+    async def _get(self, webhook_id: str) -> model.Webhook:
         webhook = None
         if ids.is_resource_id("whk", webhook_id):
             webhook = await self.store.find_webhook(webhook_id)
@@ -136,7 +128,7 @@ class Webhooks:
             raise errors.WebhookNotFoundError
         return webhook
 
-    async def _change(self, webhook_id: str, decide: Decide, *, by: str) -> Webhook:
+    async def _change(self, webhook_id: str, decide: Decide, *, by: str) -> model.Webhook:
         return await change_entity(
             lambda: self.store.find_webhook(webhook_id),
             lambda webhook: decide(webhook, Cause.by(by, self.clock)),
@@ -147,4 +139,4 @@ class Webhooks:
 
 
 def _new_secret() -> str:
-    return secret_of(secrets.token_bytes(SECRET_BYTES))
+    return model.secret_of(secrets.token_bytes(model.SECRET_BYTES))

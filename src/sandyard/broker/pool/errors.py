@@ -2,38 +2,30 @@
 
 from collections.abc import Iterable
 
-from sandyard.kit.errors import (
-    ConflictError,
-    ExhaustedError,
-    ForbiddenError,
-    InvalidError,
-    NotFoundError,
-    RateLimitedError,
-    UnavailableError,
-)
+from sandyard.kit import errors
 
 
-class NoSandboxesAvailableError(ExhaustedError):
+class NoSandboxesAvailableError(errors.ExhaustedError):
     """No sandbox is free. Try again after `retry_after` seconds, or enlarge the pool."""
 
 
-class SandboxNotFoundError(NotFoundError):
+class SandboxNotFoundError(errors.NotFoundError):
     """There is no sandbox with this id. Use the `sandbox_id` that `allocate` returned."""
 
 
-class LeaseNotFoundError(NotFoundError):
+class LeaseNotFoundError(errors.NotFoundError):
     """This track and key have no lease: it was released and its sandbox deleted, or never made."""
 
 
-class NotSandboxOwnerError(ForbiddenError):
+class NotSandboxOwnerError(errors.ForbiddenError):
     """This sandbox is not allocated to your track. Use the id that your own `allocate` returned."""
 
 
-class AllocationExpiredError(ForbiddenError):
+class AllocationExpiredError(errors.ForbiddenError):
     """The lease has expired, and the sandbox is reclaimed automatically. Allocate a new one."""
 
 
-class LeaseTooLongError(ConflictError):
+class LeaseTooLongError(errors.ConflictError):
     """The lease would be longer than LEASE_MAX_HOURS. Request at most `possible_minutes` of the
     details."""
 
@@ -41,7 +33,7 @@ class LeaseTooLongError(ConflictError):
         super().__init__(details={"possible_minutes": possible_minutes})
 
 
-class TransitionNotAllowedError(ConflictError):
+class TransitionNotAllowedError(errors.ConflictError):
     """The sandbox's state does not allow this action."""
 
     def __init__(self, action: str, status: str, allowed_from: Iterable[str]) -> None:
@@ -52,45 +44,45 @@ class TransitionNotAllowedError(ConflictError):
         )
 
 
-class AlreadyLeasedError(ConflictError):
+class AlreadyLeasedError(errors.ConflictError):
     """A track has had this sandbox, and a sandbox is never leased twice. Release it to delete
     it."""
 
 
-class ReplacementLimitError(RateLimitedError):
+class ReplacementLimitError(errors.RateLimitedError):
     """The sandbox of this lease was replaced as often as LEASE_MAX_REPLACEMENTS allows. Ask an
     operator to replace it, or allocate another after `retry_after` seconds, when the lease ends."""
 
 
-class RowBusyError(UnavailableError):
+class RowBusyError(errors.UnavailableError):
     """The sandbox kept changing during this call. Try again shortly."""
 
     code = "SANDBOX_BUSY"
 
 
-class InvalidTrackIdError(InvalidError):
+class InvalidTrackIdError(errors.InvalidError):
     """Send `X-Track-ID` once, with 1 to 128 of the characters A-Z a-z 0-9 . _ : and -."""
 
 
-class InvalidIdempotencyKeyError(InvalidError):
+class InvalidIdempotencyKeyError(errors.InvalidError):
     """Send `Idempotency-Key` at most once, with 1 to 128 visible ASCII characters."""
 
 
-class InvalidNamePrefixError(InvalidError):
+class InvalidNamePrefixError(errors.InvalidError):
     """Send `X-Sandbox-Name-Prefix` at most once: 1 to 128 printable ASCII characters, no leading or
     trailing blank."""
 
 
-class InvalidTrackNameError(InvalidError):
+class InvalidTrackNameError(errors.InvalidError):
     """Send `X-Instruqt-Track-ID` at most once: 1 to 128 printable ASCII characters, no leading or
     trailing blank."""
 
 
-class InvalidLabMinutesError(InvalidError):
+class InvalidLabMinutesError(errors.InvalidError):
     """Send `X-Lab-Minutes` at most once, as a whole number from 1 to 60 x LEASE_MAX_HOURS."""
 
 
-class TrackRateLimitedError(RateLimitedError):
+class TrackRateLimitedError(errors.RateLimitedError):
     """This track asks too often. Wait `retry_after` seconds; a lease it has stays its own."""
 
-    code = RateLimitedError.code
+    code = errors.RateLimitedError.code

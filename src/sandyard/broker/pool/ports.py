@@ -5,16 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from sandyard.broker.pool.model import (
-    Claim,
-    Claimed,
-    HeldLease,
-    Lease,
-    PoolTransition,
-    Sandbox,
-    Status,
-    Tombstone,
-)
+from sandyard.broker.pool import model
 from sandyard.broker.provider.ports import ProviderStateStore
 from sandyard.broker.queue.ports import TicketStore
 from sandyard.broker.reservations.ports import ReservationStore
@@ -41,7 +32,7 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxFilter:
-    status: Status | None = None
+    status: model.Status | None = None
     track: str | None = None
     """The current or last track."""
     name_prefix: str = ""
@@ -50,7 +41,7 @@ class SandboxFilter:
     sort: Sort | None = None
     """None: any order."""
 
-    def matches(self, row: Sandbox) -> bool:
+    def matches(self, row: model.Sandbox) -> bool:
         """Matches whole ids and tracks only, as a search by key does."""
         return (
             self.status in (None, row.status)
@@ -59,13 +50,13 @@ class SandboxFilter:
             and (row.name.startswith(self.search) or self.is_key_of(row))
         )
 
-    def is_key_of(self, row: Sandbox) -> bool:
+    def is_key_of(self, row: model.Sandbox) -> bool:
         return self.search in (row.sandbox_id, row.allocated_to_track)
 
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    by_status: Mapping[Status, int]
+    by_status: Mapping[model.Status, int]
     """Every state, including zeros."""
     counted_at: int | None
     """None: now."""
@@ -91,7 +82,7 @@ class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
     async def start(self) -> None:
         """Prepare for claims. For a process that serves many; succeeds even without the engine."""
 
-    async def claim(self, claim: Claim) -> Claimed | None:
+    async def claim(self, claim: model.Claim) -> model.Claimed | None:
         """Lease a free sandbox to (track, key), or find their existing lease.
 
         - A lease that is live at `claim.now` is returned unchanged, with `is_new` False; also when
@@ -106,13 +97,13 @@ class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
           claim counts as an empty pool.
         """
 
-    async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
+    async def find(self, sandbox_id: str) -> model.Sandbox | model.Tombstone | None:
         """The row or its tombstone, as last committed."""
 
-    async def find_lease(self, track_id: str, key: str) -> Lease | None:
+    async def find_lease(self, track_id: str, key: str) -> model.Lease | None:
         """The lease of this track and key, live or past its end, as last committed."""
 
-    async def apply(self, transitions: Sequence[PoolTransition]) -> Sequence[bool]:
+    async def apply(self, transitions: Sequence[model.PoolTransition]) -> Sequence[bool]:
         """Apply each transition whose row still has `before`'s sequence; returns which were
         applied.
 
@@ -141,29 +132,33 @@ class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
     async def tombstoned(self, sandbox_ids: Sequence[str]) -> set[str]:
         """The ids that have a tombstone."""
 
-    def everything(self) -> AsyncIterator[Sequence[Sandbox]]:
+    def everything(self) -> AsyncIterator[Sequence[model.Sandbox]]:
         """All rows, in pages. Only for `sync`."""
 
-    def audit(self) -> AsyncIterator[Sequence[Sandbox | HeldLease | Tombstone]]:
+    def audit(self) -> AsyncIterator[Sequence[model.Sandbox | model.HeldLease | model.Tombstone]]:
         """All stored entries, as last written, in pages. Only for `verification`."""
 
-    async def page(self, where: SandboxFilter, *, limit: int, cursor: str | None) -> Page[Sandbox]:
+    async def page(
+        self, where: SandboxFilter, *, limit: int, cursor: str | None
+    ) -> Page[model.Sandbox]:
         """Rows that match, in the order of `sort`, except for a search; a store that has no such
         index sorts each page. For `search` a store may match only whole ids and tracks, but never
         reads all rows for them. A page before the last may be short or empty."""
 
-    def overdue(self, *, ended_by: int, size: int = _PAGE) -> AsyncIterator[Sequence[Sandbox]]:
+    def overdue(
+        self, *, ended_by: int, size: int = _PAGE
+    ) -> AsyncIterator[Sequence[model.Sandbox]]:
         """Allocated rows that end at or before `ended_by`, in pages; each once, also while the
         reader changes them."""
 
-    def deletable(self, *, now: int, size: int = _PAGE) -> AsyncIterator[Sequence[Sandbox]]:
+    def deletable(self, *, now: int, size: int = _PAGE) -> AsyncIterator[Sequence[model.Sandbox]]:
         """Rows in `pending_deletion` whose next attempt is due, in pages; each once, also while the
         reader changes them."""
 
     async def counts(self) -> PoolCounts:
         """How many rows are in each state, now or up to 15 seconds ago."""
 
-    async def reserved_for(self, holder: str, *, limit: int) -> Sequence[Sandbox]:
+    async def reserved_for(self, holder: str, *, limit: int) -> Sequence[model.Sandbox]:
         """Some of the rows reserved for this ticket or reservation, as last written."""
 
     async def check(self) -> None:
@@ -174,5 +169,5 @@ class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
 
 def pages_of(
     store: PoolStore, where: SandboxFilter, *, size: int = _PAGE
-) -> AsyncIterator[Sequence[Sandbox]]:
+) -> AsyncIterator[Sequence[model.Sandbox]]:
     return all_pages(store.page, where, limit=size)

@@ -9,21 +9,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.model import (
-    FREE,
-    Listed,
-    Sandbox,
-    Status,
-    decide_unreserved,
-    tombstone_end,
-)
+from sandyard.broker.pool import model, provider_model
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.pool.provider_model import (
-    decide_discovery,
-    decide_listing,
-    is_confirmed,
-    loses_too_many,
-)
 from sandyard.broker.provider.ports import Provider
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit import ids
@@ -58,33 +45,33 @@ class SyncReport:
 class _Comparison:
     """The pool's rows compared with the provider's list."""
 
-    listed: Mapping[str, Listed]
+    listed: Mapping[str, model.Listed]
     cause: Cause
     known: set[str] = field(default_factory=set)
     available: int = 0
     changes: dict[str, list["_Compared"]] = field(default_factory=lambda: defaultdict(list))
     """By the kind of their event."""
-    reserved: list[Sandbox] = field(default_factory=list)
+    reserved: list[model.Sandbox] = field(default_factory=list)
     confirmed: list[str] = field(default_factory=list)
 
-    def add(self, row: Sandbox) -> None:
+    def add(self, row: model.Sandbox) -> None:
         listed = self.listed.get(row.sandbox_id)
         self.known.add(row.sandbox_id)
-        self.available += row.status in FREE
-        if row.status is Status.RESERVED and row.reservation_id is not None:
+        self.available += row.status in model.FREE
+        if row.status is model.Status.RESERVED and row.reservation_id is not None:
             self.reserved.append(row)
-        decided = decide_listing(row, listed, cause=self.cause)
+        decided = provider_model.decide_listing(row, listed, cause=self.cause)
         if decided is not None:
             self.changes[decided.events[0].kind].append((row, listed))
-        elif is_confirmed(row, listed):
+        elif provider_model.is_confirmed(row, listed):
             self.confirmed.append(row.sandbox_id)
 
     @property
-    def unknown(self) -> Mapping[str, Listed]:
+    def unknown(self) -> Mapping[str, model.Listed]:
         return {each: self.listed[each] for each in self.listed.keys() - self.known}
 
 
-_Compared = tuple[Sandbox, Listed | None]
+_Compared = tuple[model.Sandbox, model.Listed | None]
 """A row and its entry in the list, if any."""
 
 
@@ -125,7 +112,7 @@ class Sync:
         await self._return_orphans(comparison.reserved)
         return report
 
-    async def _return_orphans(self, reserved: Sequence[Sandbox]) -> None:
+    async def _return_orphans(self, reserved: Sequence[model.Sandbox]) -> None:
         """Unreserve sandboxes of ended reservations: a lagging index may have hidden them when the
         reservation ended."""
         if not reserved:
@@ -137,7 +124,7 @@ class Sync:
             for row in reserved
             if row.reserved_for == row.reservation_id and row.reservation_id not in is_open
         ]
-        await self.assigner.apply([decide_unreserved(row, cause) for row in orphans])
+        await self.assigner.apply([model.decide_unreserved(row, cause) for row in orphans])
 
     async def _apply(self, comparison: _Comparison, report: SyncReport, *, force: bool) -> None:
         store, now = self.store, comparison.cause.at_ms // 1000
@@ -149,7 +136,7 @@ class Sync:
         report.restored = await self._change(changes["sandbox.restored"], _decide_compared)
         report.renamed = await self._change(changes["sandbox.renamed"], _decide_compared)
         missing = changes["sandbox.missing"]
-        if loses_too_many(len(missing), of=comparison.available) and not force:
+        if provider_model.loses_too_many(len(missing), of=comparison.available) and not force:
             report.held_back = len(missing)
             logger.error(
                 "sync was held back: it would make most of the pool stale; check the provider's "
@@ -160,13 +147,13 @@ class Sync:
             report.made_stale = await self._change(missing, _decide_compared)
         await store.confirm_listed(comparison.confirmed, now=now)
         report.unchanged = len(comparison.confirmed)
-        await store.renew_tombstones(list(tombstoned), kept_until=tombstone_end(now))
+        await store.renew_tombstones(list(tombstoned), kept_until=model.tombstone_end(now))
         report.tombstones_listed = len(tombstoned)
         self.metrics.tombstones_listed.inc(len(tombstoned))
         await store.drop_tombstones(now=now)
 
     async def _change(
-        self, subjects: Sequence[T], decide: Callable[..., Transition[Sandbox] | None]
+        self, subjects: Sequence[T], decide: Callable[..., Transition[model.Sandbox] | None]
     ) -> int:
         """Decide and apply in batches, each with the current time: an event must not be written
         long after its timestamp."""
@@ -178,12 +165,14 @@ class Sync:
             changed += sum(await self.assigner.apply(decided))
         return changed
 
-    def _discover(self, listed: Listed, *, cause: Cause) -> Transition[Sandbox]:
-        return decide_discovery(listed, lab_duration_hours=self.lab_duration_hours, cause=cause)
+    def _discover(self, listed: model.Listed, *, cause: Cause) -> Transition[model.Sandbox]:
+        return provider_model.decide_discovery(
+            listed, lab_duration_hours=self.lab_duration_hours, cause=cause
+        )
 
 
-async def _by_sandbox_id(listed: Sequence[Listed]) -> dict[str, Listed]:
-    found: dict[str, Listed] = {}
+async def _by_sandbox_id(listed: Sequence[model.Listed]) -> dict[str, model.Listed]:
+    found: dict[str, model.Listed] = {}
     for start in range(0, len(listed), _BATCH):
         batch = listed[start : start + _BATCH]
         found |= {ids.sandbox_id(each.external_id): each for each in batch}
@@ -191,5 +180,5 @@ async def _by_sandbox_id(listed: Sequence[Listed]) -> dict[str, Listed]:
     return found
 
 
-def _decide_compared(compared: _Compared, *, cause: Cause) -> Transition[Sandbox] | None:
-    return decide_listing(*compared, cause=cause)
+def _decide_compared(compared: _Compared, *, cause: Cause) -> Transition[model.Sandbox] | None:
+    return provider_model.decide_listing(*compared, cause=cause)

@@ -15,19 +15,8 @@ from sandyard.broker.pool.model import (
     decide_unreserved,
 )
 from sandyard.broker.pool.ports import PoolStore, SandboxFilter, pages_of
+from sandyard.broker.queue import model
 from sandyard.broker.queue.assignment import SandboxAssigner
-from sandyard.broker.queue.model import (
-    ABANDONED,
-    LEASED,
-    LEFT,
-    URGENCY,
-    QueueOrder,
-    Ticket,
-    decide_dropped,
-    decide_queued,
-    decide_served,
-    decide_waiting,
-)
 from sandyard.broker.queue.watch import TicketWatch, Waiter
 from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.kit.changes.events import EventQuery, actor
@@ -48,7 +37,7 @@ MakeClaim = Callable[[], Claim]
 class QueuePosition:
     """A ticket's position: 1 is first, 0 is ready."""
 
-    ticket: Ticket
+    ticket: model.Ticket
     position: int
     estimated_wait_sec: int | None
     message: str | None = None
@@ -81,7 +70,7 @@ class Queue:
         make_claim: MakeClaim,
         *,
         wait_sec: float,
-        urgency: int = URGENCY,
+        urgency: int = model.URGENCY,
         waiter: Waiter | None = None,
     ) -> Claimed | None:
         """The caller's lease once a sandbox is reserved for it. None if the time is over, or the
@@ -99,7 +88,9 @@ class Queue:
             if waiter.is_gone:
                 return None
 
-    async def ask(self, make_claim: MakeClaim, *, urgency: int = URGENCY) -> Claimed | Ticket:
+    async def ask(
+        self, make_claim: MakeClaim, *, urgency: int = model.URGENCY
+    ) -> Claimed | model.Ticket:
         """The lease, if the caller has one, or a sandbox is free or reserved for its ticket;
         otherwise its ticket, which is created if there is none."""
         async for _ in ConflictRetries():
@@ -110,14 +101,14 @@ class Queue:
                 if claimed is not None:
                     return claimed
                 ticket_id = self._make_id(claim.cause.at_ms)
-                queued = decide_queued(claim, ticket_id=ticket_id, urgency=urgency)
+                queued = model.decide_queued(claim, ticket_id=ticket_id, urgency=urgency)
                 if await self.store.apply_together(queued):
                     await self._assign_freed_meanwhile(queued.result)
                     return queued.result
                 continue
             lease = await self.store.find_lease(*claim.lease_key)
             if lease is not None and lease.is_live(claim.now):
-                await self._drop(ticket, claim.cause.because(LEASED))
+                await self._drop(ticket, claim.cause.because(model.LEASED))
                 return Claimed(lease, is_new=False)
             if ticket.sandbox_id is None:
                 await self.store.renew_tickets([ticket], asked_at=claim.now)
@@ -145,17 +136,17 @@ class Queue:
         newest = await self.reservations.with_newest(claim)
         return None if newest is None else await self.store.claim(newest)
 
-    async def _assign_freed_meanwhile(self, ticket: Ticket) -> None:
+    async def _assign_freed_meanwhile(self, ticket: model.Ticket) -> None:
         """Offer sandboxes that became free while the ticket was written to the queue."""
         page = await self.store.page(_available_to(ticket), limit=1, cursor=None)
         await self.assigner.assign_available(page.items)
 
-    async def _redeem(self, ticket: Ticket, sandbox_id: str, claim: Claim) -> Claimed | None:
+    async def _redeem(self, ticket: model.Ticket, sandbox_id: str, claim: Claim) -> Claimed | None:
         reserved = await self.store.find(sandbox_id)
         if not isinstance(reserved, Sandbox) or not ticket.has(reserved):
             await self._wait_again(ticket, claim.cause)
             return None
-        leased, served = decide_served(ticket, reserved, claim)
+        leased, served = model.decide_served(ticket, reserved, claim)
         if not await self.store.apply_together(leased, served):
             return None
         return Claimed(leased.result.lease, is_new=True)
@@ -167,7 +158,7 @@ class Queue:
         if ended is not None:
             await self.store.apply([ended])
 
-    async def position_of(self, ticket: Ticket) -> QueuePosition:
+    async def position_of(self, ticket: model.Ticket) -> QueuePosition:
         if ticket.sandbox_id is not None:
             return QueuePosition(ticket, 0, 0)
         position = 1 + await self.store.count_waiting(before=ticket)
@@ -190,7 +181,7 @@ class Queue:
         ticket = await self.store.find_ticket(track_id, key)
         if ticket is None:
             return False
-        cause = Cause.by(actor("track", track_id), self.clock, reason=LEFT)
+        cause = Cause.by(actor("track", track_id), self.clock, reason=model.LEFT)
         return await self._drop(ticket, cause)
 
     async def dispatch(self) -> QueueReport:
@@ -199,7 +190,7 @@ class Queue:
         report = QueueReport()
         now = int(self.clock.now())
         empty: set[str] = set()
-        last: QueueOrder | None = None
+        last: model.QueueOrder | None = None
         while True:
             read = Cause.by(actor("system"), self.clock)  # before the read
             tickets = await self.store.tickets(limit=_PAGE, after=last)
@@ -208,7 +199,7 @@ class Queue:
             last = tickets[-1].queue_order
             for ticket in tickets:
                 if ticket.is_abandoned(ttl_sec=self.ticket_ttl_sec, now=now):
-                    dropped = Cause.by(actor("job", "queue"), self.clock, reason=ABANDONED)
+                    dropped = Cause.by(actor("job", "queue"), self.clock, reason=model.ABANDONED)
                     report.dropped += await self._drop(ticket, dropped)
                 elif ticket.sandbox_id is not None:
                     report.ready += await self._is_still_ready(ticket)
@@ -217,18 +208,18 @@ class Queue:
         report.waiting = await self.store.count_waiting()
         return report
 
-    async def _is_still_ready(self, ticket: Ticket) -> bool:
+    async def _is_still_ready(self, ticket: model.Ticket) -> bool:
         reserved = await self.store.find(ticket.sandbox_id or "")
         if not ticket.has(reserved):
             await self._wait_again(ticket, Cause.by(actor("job", "queue"), self.clock))
         return ticket.has(reserved)
 
-    async def _wait_again(self, ticket: Ticket, cause: Cause) -> None:
-        waiting = decide_waiting(ticket, cause)
+    async def _wait_again(self, ticket: model.Ticket, cause: Cause) -> None:
+        waiting = model.decide_waiting(ticket, cause)
         if await self.store.apply_together(waiting):
             await self._assign_freed_meanwhile(waiting.result)
 
-    async def _find_one_for(self, ticket: Ticket, empty: set[str], cause: Cause) -> None:
+    async def _find_one_for(self, ticket: model.Ticket, empty: set[str], cause: Cause) -> None:
         """Reserve a sandbox of one of its track's reservations for the ticket, or offer free ones
         to the queue until the ticket has one; `empty` holds the prefixes with nothing free."""
         if await self._find_reserved_for(ticket, cause) or ticket.name_prefix in empty:
@@ -239,7 +230,7 @@ class Queue:
                 return
         empty.add(ticket.name_prefix)
 
-    async def _find_reserved_for(self, ticket: Ticket, cause: Cause) -> bool:
+    async def _find_reserved_for(self, ticket: model.Ticket, cause: Cause) -> bool:
         claim = Claim(ticket.track_id, ticket.key, int(self.clock.now()), client=ticket.client)
         for reservation_id in await self.reservations.of(claim):
             for row in await self.store.reserved_for(reservation_id, limit=_PAGE):
@@ -247,9 +238,9 @@ class Queue:
                     return True
         return False
 
-    async def _drop(self, ticket: Ticket, cause: Cause) -> bool:
+    async def _drop(self, ticket: model.Ticket, cause: Cause) -> bool:
         """Remove the ticket, and in the same write offer its reserved sandbox to the next."""
-        dropped = decide_dropped(ticket, cause)
+        dropped = model.decide_dropped(ticket, cause)
         reserved = await self.store.find(ticket.sandbox_id) if ticket.sandbox_id else None
         if isinstance(reserved, Sandbox) and ticket.has(reserved):
             return await self.assigner.free(decide_unreserved(reserved, cause), dropped)
@@ -260,5 +251,5 @@ class Queue:
         self._watch.stop()
 
 
-def _available_to(ticket: Ticket) -> SandboxFilter:
+def _available_to(ticket: model.Ticket) -> SandboxFilter:
     return SandboxFilter(Status.AVAILABLE, name_prefix=ticket.name_prefix)

@@ -16,17 +16,12 @@ from starlette.types import Scope
 
 from sandyard import __version__
 from sandyard.bootstrap.other_logs import MainProcess
+from sandyard.entrypoints.http import middleware
 from sandyard.entrypoints.http.answers import ErrorResponses
 from sandyard.entrypoints.http.documentation import create_bare_app, joined, openapi_document
 from sandyard.entrypoints.http.errors import WebSocketErrors, install_error_handlers
 from sandyard.entrypoints.http.forked import run_forked
 from sandyard.entrypoints.http.hosted import HostedApps
-from sandyard.entrypoints.http.middleware import (
-    Applications,
-    InFlight,
-    RequestMetrics,
-    RequestMiddleware,
-)
 from sandyard.entrypoints.http.operations import MetricsAccess, create_operations_router
 from sandyard.entrypoints.http.other_parts import OtherParts
 from sandyard.entrypoints.http.route_checks import refuse_unknown_parameters, with_closed_paths
@@ -50,7 +45,7 @@ def create_app(
     parts: Sequence[Part],
     *,
     registry: CollectorRegistry,
-    in_flight: InFlight,
+    in_flight: middleware.InFlight,
     is_exposed: bool = False,
     tenants: OtherParts | None = None,
     main: MainProcess | None = None,
@@ -78,9 +73,9 @@ def create_app(
     else:
         apps = replace(apps, hosted=(tenants.unavailable,))
     app.state.hosted = hosted
-    app.middleware_stack = RequestMiddleware(
+    app.middleware_stack = middleware.RequestMiddleware(
         apps,
-        metrics=RequestMetrics(registry),
+        metrics=middleware.RequestMetrics(registry),
         in_flight=in_flight,
         make_request_id=ids.request_id,
         send_request_id=settings.server.enable_request_id,
@@ -98,7 +93,9 @@ def _routes(
     return [route for each in (*busiest, operations, *others, *hosted) for route in each.routes]
 
 
-def _api(app: FastAPI, routes: Sequence[BaseRoute], settings: ServerSettings) -> Applications:
+def _api(
+    app: FastAPI, routes: Sequence[BaseRoute], settings: ServerSettings
+) -> middleware.Applications:
     app.add_middleware(ErrorResponses, limits=_body_limits(settings, routes))
     if settings.allowed_origins:
         app.add_middleware(CORSMiddleware, allow_origins=settings.allowed_origins, **_CORS)
@@ -111,7 +108,7 @@ def _api(app: FastAPI, routes: Sequence[BaseRoute], settings: ServerSettings) ->
     direct = DirectRoutes(routes, with_origin=not settings.allowed_origins)
     api = app.build_middleware_stack()
     limits = _body_limits(settings)
-    return Applications(
+    return middleware.Applications(
         app, api, direct, ErrorResponses(direct, limits=limits), WebSocketErrors(api)
     )
 
@@ -169,9 +166,9 @@ def own_requests(app: FastAPI) -> Callable[[Scope], bool]:
     return are_own
 
 
-def entry_of(app: FastAPI) -> RequestMiddleware:
+def entry_of(app: FastAPI) -> middleware.RequestMiddleware:
     """The outermost middleware, which a server calls directly. FastAPI's own entry looks through
     the environment for each request."""
     outermost = app.middleware_stack
-    assert isinstance(outermost, RequestMiddleware)  # noqa: S101 - `create_app` has built it
+    assert isinstance(outermost, middleware.RequestMiddleware)  # noqa: S101 - `create_app` has built it
     return outermost

@@ -12,23 +12,18 @@ from sandyard.kit.sql.entities import find_entities, find_entity
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
 from sandyard.platform.entities.sql import Condition, SqlListing, SqlOwnedStore
 from sandyard.platform.schema.tables import templates
+from sandyard.platform.templates import model
 from sandyard.platform.templates.errors import TemplateNameTakenError
-from sandyard.platform.templates.model import (
-    VISIBILITY_FLAGS,
-    Template,
-    Visibility,
-    is_visible,
-)
 
-TEMPLATES = EntityTable(Template, templates)
+TEMPLATES = EntityTable(model.Template, templates)
 _template = templates.c
 _visibility = sa.case(
-    *((_template[flag], each.value) for flag, each in VISIBILITY_FLAGS),
-    else_=Visibility.PRIVATE.value,
+    *((_template[flag], each.value) for flag, each in model.VISIBILITY_FLAGS),
+    else_=model.Visibility.PRIVATE.value,
 )
 
 
-class SqlTemplateStore(SqlOwnedStore[Template]):
+class SqlTemplateStore(SqlOwnedStore[model.Template]):
     name_taken = TemplateNameTakenError
     cursor_name = "templates"
 
@@ -44,7 +39,7 @@ class SqlTemplateStore(SqlOwnedStore[Template]):
         )
 
     def visible_to(self, account_id: str) -> Sequence[Condition]:
-        return (_template.deleted_at.is_(None), is_visible(_template, account_id))
+        return (_template.deleted_at.is_(None), model.is_visible(_template, account_id))
 
     async def official_names(self) -> AbstractSet[str]:
         statement = sa.select(_template.name).where(_template.is_official)
@@ -52,14 +47,16 @@ class SqlTemplateStore(SqlOwnedStore[Template]):
             lambda connection: frozenset(connection.scalars(statement))
         )
 
-    async def warm_templates(self) -> Sequence[Template]:
+    async def warm_templates(self) -> Sequence[model.Template]:
         is_warm = (_template.deleted_at.is_(None), _template.warm_machines > 0)
         return await find_entities(self._database, TEMPLATES, *is_warm)
 
-    async def find_any(self, template_id: str) -> Template | None:
+    async def find_any(self, template_id: str) -> model.Template | None:
         return await find_entity(self._database, TEMPLATES, _template.template_id == template_id)
 
-    async def uncounted(self, until: datetime, *, limit: int, after: str) -> Sequence[Template]:
+    async def uncounted(
+        self, until: datetime, *, limit: int, after: str
+    ) -> Sequence[model.Template]:
         wanted = (_template.storage_counted_until < until, _template.template_id > after)
         order = _template.template_id
         return await find_entities(self._database, TEMPLATES, *wanted, limit=limit, order=order)

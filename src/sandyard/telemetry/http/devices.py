@@ -12,12 +12,7 @@ from sandyard.kit.http.bodies import parse
 from sandyard.kit.http.routes import GuardedRoutes, JsonResponse
 from sandyard.kit.http.security import SecurityScheme, find_credential, secured_by
 from sandyard.telemetry.errors import InvalidApiKeyError
-from sandyard.telemetry.http.schemas import (
-    INTAKE_BODY,
-    IntakeAnswer,
-    RegisteredAnswer,
-    RegistrationBody,
-)
+from sandyard.telemetry.http import schemas
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.model import IntakeReport
 from sandyard.telemetry.service import Telemetry
@@ -56,8 +51,8 @@ def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) ->
         "Send readings",
         description=_INGEST,
         is_direct=True,
-        answers={200: {"model": IntakeAnswer, "description": "Where each reading went"}},
-        described={"requestBody": INTAKE_BODY},
+        answers={200: {"model": schemas.IntakeAnswer, "description": "Where each reading went"}},
+        described={"requestBody": schemas.INTAKE_BODY},
     )
     async def send_readings(request: Request) -> Response:
         report = await telemetry.ingest(await parse(_readings_in, await request.body()))
@@ -70,11 +65,13 @@ def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) ->
         return JsonResponse(_answer(report))
 
     @routes.post("/register", "Register a device")
-    async def register_device(request: Request, body: RegistrationBody) -> RegisteredAnswer:
+    async def register_device(
+        request: Request, body: schemas.RegistrationBody
+    ) -> schemas.RegisteredAnswer:
         """Call it at each boot. The confirmation id never changes."""
         device = await telemetry.register(body.registration(), key_id=request.state.log["key_id"])
         request.state.log |= {"action": "register", "hardware_id": device.hardware_id}
-        return RegisteredAnswer.of(device)
+        return schemas.RegisteredAnswer.of(device)
 
     return routes.router
 

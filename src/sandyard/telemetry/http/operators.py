@@ -9,16 +9,7 @@ from sandyard.kit.http.events import EventFilter, EventPage, history_of
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Paging, example_of
 from sandyard.kit.http.security import BearerGuard, SecurityScheme, secured_by
-from sandyard.telemetry.http.schemas import (
-    FRIENDLY_NAME,
-    DeviceAnswer,
-    DeviceKeyAnswer,
-    DeviceKeyBody,
-    DeviceKeyPage,
-    DevicePage,
-    NewDeviceKeyAnswer,
-    RenameDeviceBody,
-)
+from sandyard.telemetry.http import schemas
 from sandyard.telemetry.intake import HARDWARE_ID
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.model import DeviceOrder
@@ -37,7 +28,7 @@ Search = Annotated[
     Query(
         min_length=1,
         max_length=64,
-        pattern=FRIENDLY_NAME,
+        pattern=schemas.FRIENDLY_NAME,
         description="Part of the name or hardware id, in any letter case",
     ),
 ]
@@ -66,21 +57,23 @@ def create_operators_router(
 def _add_keys(routes: GuardedRoutes, keys: ApiKeys) -> None:
     @routes.post("/api-keys", "Create an API key", status_code=201)
     async def create_device_key(
-        body: Annotated[DeviceKeyBody | None, Body(examples=[example_of(DeviceKeyBody)])] = None,
-    ) -> NewDeviceKeyAnswer:
+        body: Annotated[
+            schemas.DeviceKeyBody | None, Body(examples=[example_of(schemas.DeviceKeyBody)])
+        ] = None,
+    ) -> schemas.NewDeviceKeyAnswer:
         """The key is shown only once; only its hash is stored."""
         made = await keys.create(description=body.description if body else None)
-        return NewDeviceKeyAnswer.of(made)
+        return schemas.NewDeviceKeyAnswer.of(made)
 
     @routes.get("/api-keys", "List API keys")
-    async def list_device_keys(paging: Paging) -> DeviceKeyPage:
+    async def list_device_keys(paging: Paging) -> schemas.DeviceKeyPage:
         """Newest first, including revoked keys."""
-        return DeviceKeyPage.of(await keys.list(**paging), DeviceKeyAnswer.of)
+        return schemas.DeviceKeyPage.of(await keys.list(**paging), schemas.DeviceKeyAnswer.of)
 
     @routes.delete("/api-keys/{key_id}", "Revoke an API key", 404)
-    async def revoke_device_key(key_id: KeyId) -> DeviceKeyAnswer:
+    async def revoke_device_key(key_id: KeyId) -> schemas.DeviceKeyAnswer:
         """Takes effect on every replica within 30 seconds. Repeating it changes nothing."""
-        return DeviceKeyAnswer.of(await keys.revoke(key_id))
+        return schemas.DeviceKeyAnswer.of(await keys.revoke(key_id))
 
 
 def _add_devices(routes: GuardedRoutes, telemetry: Telemetry) -> None:
@@ -89,28 +82,32 @@ def _add_devices(routes: GuardedRoutes, telemetry: Telemetry) -> None:
         paging: Paging,
         order: Order = DeviceOrder.LAST_SEEN,
         q: Search = None,
-    ) -> DevicePage:
+    ) -> schemas.DevicePage:
         """Most recently seen first, or with `order=silent` longest silent first. A cursor is valid
         only for its own order."""
         store = telemetry.store
         page = await store.page_of_devices(order=order, search=q, **paging)
-        return DevicePage.of(page, DeviceAnswer.of)
+        return schemas.DevicePage.of(page, schemas.DeviceAnswer.of)
 
     @routes.get("/devices/{hardware_id}", "Get a device", 404)
-    async def get_device(hardware_id: HardwareId) -> DeviceAnswer:
+    async def get_device(hardware_id: HardwareId) -> schemas.DeviceAnswer:
         """The data of its last registration, and when it was last seen."""
-        return DeviceAnswer.of(await telemetry.get_device(hardware_id))
+        return schemas.DeviceAnswer.of(await telemetry.get_device(hardware_id))
 
     @routes.delete("/devices/{hardware_id}", "Delete a device", 404)
-    async def delete_device(hardware_id: HardwareId) -> DeviceAnswer:
+    async def delete_device(hardware_id: HardwareId) -> schemas.DeviceAnswer:
         """With all its readings. If it registers again, it is a new device, and may send readings
         again that it has sent before."""
-        return DeviceAnswer.of(await telemetry.delete_device(hardware_id))
+        return schemas.DeviceAnswer.of(await telemetry.delete_device(hardware_id))
 
     @routes.put("/devices/{hardware_id}", "Rename a device", 404)
-    async def rename_device(hardware_id: HardwareId, body: RenameDeviceBody) -> DeviceAnswer:
+    async def rename_device(
+        hardware_id: HardwareId, body: schemas.RenameDeviceBody
+    ) -> schemas.DeviceAnswer:
         """Readings that arrive from now on have the new name."""
-        return DeviceAnswer.of(await telemetry.rename_device(hardware_id, body.friendly_name))
+        return schemas.DeviceAnswer.of(
+            await telemetry.rename_device(hardware_id, body.friendly_name)
+        )
 
 
 def _add_events(routes: GuardedRoutes, telemetry: Telemetry, keys: ApiKeys, log: EventLog) -> None:

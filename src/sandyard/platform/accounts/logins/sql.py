@@ -7,14 +7,7 @@ import sqlalchemy as sa
 
 from sandyard.kit.sql.database import Database, upsert
 from sandyard.kit.sql.transitions import lock_name
-from sandyard.platform.accounts.logins.model import (
-    KNOWN_FOR,
-    KNOWN_NETWORKS,
-    Counter,
-    Counts,
-    Failures,
-    LoginAttempt,
-)
+from sandyard.platform.accounts.logins import model
 from sandyard.platform.schema.tables import login_failures, login_networks
 
 _failure = login_failures.c
@@ -29,16 +22,18 @@ class SqlLoginAttempts:
         statement = sa.select(_known.last_login_at).where(
             _known.account_id == account_id,
             _known.network == network,
-            _known.last_login_at > now - KNOWN_FOR,
+            _known.last_login_at > now - model.KNOWN_FOR,
         )
         return await self._database.read(
             lambda connection: connection.execute(statement).first() is not None
         )
 
-    async def change(self, attempt: LoginAttempt, decide: Callable[[Counts], Counts]) -> Counts:
+    async def change(
+        self, attempt: model.LoginAttempt, decide: Callable[[model.Counts], model.Counts]
+    ) -> model.Counts:
         keys = attempt.keys
 
-        def work(connection: sa.Connection) -> Counts:
+        def work(connection: sa.Connection) -> model.Counts:
             for key in sorted(keys.values()):
                 lock_name(connection, f"login {key}")
             decided = decide(_read(connection, attempt))
@@ -53,7 +48,7 @@ class SqlLoginAttempts:
             sa.select(_known.network)
             .where(_known.account_id == account_id)
             .order_by(_known.last_login_at.desc(), _known.network)
-            .limit(KNOWN_NETWORKS)
+            .limit(model.KNOWN_NETWORKS)
         )
         too_many = login_networks.delete().where(
             _known.account_id == account_id, _known.network.not_in(others)
@@ -75,7 +70,7 @@ class SqlLoginAttempts:
 
     async def prune(self, *, now: datetime) -> int:
         over = login_failures.delete().where(_failure.window_ends_at <= now)
-        forgotten = login_networks.delete().where(_known.last_login_at <= now - KNOWN_FOR)
+        forgotten = login_networks.delete().where(_known.last_login_at <= now - model.KNOWN_FOR)
         return await self._database.write(
             lambda connection: (
                 connection.execute(over).rowcount + connection.execute(forgotten).rowcount
@@ -83,16 +78,18 @@ class SqlLoginAttempts:
         )
 
 
-def _read(connection: sa.Connection, attempt: LoginAttempt) -> dict[Counter, Failures]:
+def _read(
+    connection: sa.Connection, attempt: model.LoginAttempt
+) -> dict[model.Counter, model.Failures]:
     counters = {key: counter for counter, key in attempt.keys.items()}
     statement = sa.select(login_failures).where(_failure.key.in_(list(counters)))
     return {
-        counters[row.key]: Failures(row.failures, row.window_ends_at)
+        counters[row.key]: model.Failures(row.failures, row.window_ends_at)
         for row in connection.execute(statement)
     }
 
 
-def _write(connection: sa.Connection, decided: dict[str, Failures]) -> None:
+def _write(connection: sa.Connection, decided: dict[str, model.Failures]) -> None:
     statement = upsert(connection, login_failures)
     columns = ("failures", "window_ends_at")
     statement = statement.on_conflict_do_update(
