@@ -41,7 +41,7 @@ from sandyard.runtime.model import (
     path_parts,
     web_line,
 )
-from sandyard.runtime.records.run_folder import RunFolder
+from sandyard.runtime.records.recorded_run import RecordedRun
 from sandyard.runtime.repositories import BUILTIN, builtin_files, check_ref, check_url
 
 State = TypeVar("State")
@@ -101,7 +101,7 @@ def require_started(
     return running
 
 
-def run_state(run_id: RunId, record: RunFolder, machine: MachineState | None) -> RunState | None:
+def run_state(run_id: RunId, record: RecordedRun, machine: MachineState | None) -> RunState | None:
     begun_at, running = record.begun_at(), record.running()
     if begun_at is None:
         return None

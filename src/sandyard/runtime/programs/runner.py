@@ -52,7 +52,12 @@ from sandyard.runtime.programs.lifecycle import (
     wait_until,
 )
 from sandyard.runtime.programs.start import ProgramStart, ProgramTimeouts
-from sandyard.runtime.records.run_folder import RunFolder, RunFolders
+from sandyard.runtime.records.recorded_run import (
+    RunRecord,
+    RunRecords,
+    begun_record,
+    failure_record,
+)
 from sandyard.runtime.sessions.model import WORKSPACE
 from sandyard.runtime.sessions.ports import Session
 from sandyard.runtime.store.archives import ArchiveFolder
@@ -66,7 +71,7 @@ class ProgramRunner:
     def __init__(
         self,
         machines: Machines,
-        records: RunFolders,
+        records: RunRecords,
         archives: ArchiveFolder,
         timeouts: ProgramTimeouts,
         clock: Clock,
@@ -114,7 +119,7 @@ class ProgramRunner:
         if isinstance(run, Ended):
             return run
         if not has_memory:
-            self._records.of(run_id).request_stop()
+            await self._records.of(run_id).put_stop()
         await self._machines.stop(run_id, has_memory=has_memory)
         return require_ended(await self._wait(run_id, _is_over, self._timeouts.end_timeout_sec))
 
@@ -126,7 +131,7 @@ class ProgramRunner:
         if not isinstance(run, Starting):
             return run
         record = self._records.of(run_id)
-        with record.start_lock() as is_ours:
+        async with record.start_lock() as is_ours:
             if is_ours and isinstance(run := await self.find(run_id), Starting):
                 # The server that began the start is gone: abort it.
                 await self._abort(record, run_id, errors.SupervisorLostError())
@@ -249,7 +254,7 @@ class ProgramRunner:
         except TimeoutError as error:
             raise errors.RuntimeUnavailableError(reason=f"{run_id} did not change") from error
 
-    async def _require_snapshot(self, record: RunFolder, program: Program) -> None:
+    async def _require_snapshot(self, record: RunRecord, program: Program) -> None:
         if record.begun_at() is not None:
             return
         if program.snapshot_id is None:
@@ -259,18 +264,18 @@ class ProgramRunner:
             await self._machines.require_snapshot(program.snapshot_id)
 
     async def _begin(
-        self, record: RunFolder, run_id: RunId, program: Program, limits: Limits
+        self, record: RunRecord, run_id: RunId, program: Program, limits: Limits
     ) -> bool:
         """Start it, unless it was already begun: of concurrent calls, one gets the lock. Returns
         whether it was begun."""
-        with record.start_lock() as is_ours:
+        async with record.start_lock() as is_ours:
             if is_ours and record.begun_at() is None:
-                record.begin(limits, self._clock.now())
+                await record.put("begun", begun_record(limits, self._clock.now()))
                 await self._start(record, run_id, program, limits)
         return record.begun_at() is not None
 
     async def _start(
-        self, record: RunFolder, run_id: RunId, program: Program, limits: Limits
+        self, record: RunRecord, run_id: RunId, program: Program, limits: Limits
     ) -> None:
         """Start it, or record why it did not start. Raises UnavailableError if that is unknown: the
         next lookup that finds the record unlocked aborts the start."""
@@ -281,11 +286,11 @@ class ProgramRunner:
         except (errors.NotRunningError, errors.RunNotFoundError):
             await self._abort(record, run_id, None)
 
-    def _start_of(self, record: RunFolder) -> ProgramStart:
+    def _start_of(self, record: RunRecord) -> ProgramStart:
         return ProgramStart(self._machines, record, self._archives, self._timeouts, self._clock)
 
     async def _abort(
-        self, record: RunFolder, run_id: RunId, error: errors.StartFailedError | None
+        self, record: RunRecord, run_id: RunId, error: errors.StartFailedError | None
     ) -> None:
         """End its machine, and record why; without an error, by the machine's end."""
         error = errors.StoppedWhileStartingError() if record.stop_is_requested() else error
@@ -299,7 +304,7 @@ class ProgramRunner:
             log = await self._machines.read_log(run_id, None)
             error = start_failure_of(machine, last_lines(log.content, TAIL_LINES))
         ended_at = machine.ended_at if isinstance(machine, Ended) else self._clock.now()
-        record.write_failure(error.code, error.message, ended_at)
+        await record.put("failure", failure_record(error.code, error.message, ended_at))
 
 
 def _is_over(run: RunState | None) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from sandyard.kit.clock import Clock
 from sandyard.runtime.errors import (
@@ -31,7 +31,7 @@ from sandyard.runtime.model import (
     last_lines,
 )
 from sandyard.runtime.programs.lifecycle import TAIL_LINES, not_running, web_command
-from sandyard.runtime.records.run_folder import RunFolder
+from sandyard.runtime.records.recorded_run import RunRecord, running_record
 from sandyard.runtime.repositories import BUILTIN, builtin_files, clone, is_bare
 from sandyard.runtime.sessions.model import WORKSPACE, Command
 from sandyard.runtime.sessions.ports import Session
@@ -56,7 +56,7 @@ class ProgramTimeouts:
 @dataclass(frozen=True, slots=True)
 class ProgramStart:
     _machines: Machines
-    _record: RunFolder
+    _record: RunRecord
     _archives: ArchiveFolder
     _timeouts: ProgramTimeouts
     _clock: Clock
@@ -82,7 +82,7 @@ class ProgramStart:
         if await self._machines.workspace_bytes(run_id) > limits.storage_bytes:
             raise OverLimitError("The files are larger than the available storage.")
         if up.is_resumed:
-            started_at = self._note_launched(self._clock.now())
+            started_at = await self._note_launched(self._clock.now())
         else:
             started_at = await self.launch(session, up, program)
         deadline_at = await self._machines.set_deadline(
@@ -91,7 +91,7 @@ class ProgramStart:
             keeps_memory=program.keeps_memory,
         )
         running = Running(run_id, up.port, started_at, deadline_at, isolation=up.isolation)
-        self._record.write_running(running)
+        await self._record.put("running", running_record(running))
 
     async def _fill(self, run_id: RunId, session: Session, program: Program) -> None:
         source = program.source
@@ -111,30 +111,34 @@ class ProgramStart:
         if the machine is to end with it."""
         started_at = self._clock.now()  # before it can end
         if program.source is None:
-            return self._note_launched(started_at)
+            return await self._note_launched(started_at)
         if not program.is_launched:
-            self._record.write_program(ProgramState("stopped", started_at, program.policy))
-            return self._note_launched(started_at)
+            await self._note(ProgramState("stopped", started_at, program.policy))
+            return await self._note_launched(started_at)
         is_started = False
         try:
             command = await self._command(session, up, program)
             if command is not None:
-                self._record.write_program(starting(started_at, program.policy))
+                await self._note(starting(started_at, program.policy))
                 await session.processes.start(command)
                 is_started = True
         except (StartFailedError, CommandRefusedError) as error:
             if program.policy == "ends_machine":
                 raise
-            failed = ProgramState("failed", started_at, program.policy, reason=error.message)
-            self._record.write_program(failed)
-        self._note_launched(started_at)
+            await self._note(
+                ProgramState("failed", started_at, program.policy, reason=error.message)
+            )
+        await self._note_launched(started_at)
         if is_started:
             await self._until_listening(up, program)
         return started_at
 
-    def _note_launched(self, at: float) -> float:
-        self._record.write_launched(at)
+    async def _note_launched(self, at: float) -> float:
+        await self._record.put("launched", {"at": at}, durable=False)
         return at
+
+    async def _note(self, program: ProgramState) -> None:
+        await self._record.put("program", asdict(program), durable=False)
 
     async def _command(self, session: Session, up: Up, program: Program) -> Command | None:
         """A Procfile's, or else its image's; None if there is nothing to run. Raises

@@ -7,34 +7,30 @@ import fcntl
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sandyard.kit.errors import InvalidError
-from sandyard.runtime.errors import (
-    InvalidRunIdError,
-    RecordBrokenError,
-    RunNotFoundError,
-)
+from sandyard.runtime.errors import InvalidRunIdError, RecordBrokenError, RunNotFoundError
 from sandyard.runtime.guest.program import ProgramState
-from sandyard.runtime.model import Ended, Kind, Limits, RunId, Running, Snapshot
+from sandyard.runtime.model import Ended, Kind, Limits, RunId, Running
+from sandyard.runtime.records.recorded_run import (
+    RunRecord,
+    begun_record,
+    failure_record,
+    running_record,
+    to_record,
+)
 
 T = TypeVar("T")
 _STOP = "stop"
 _TAKEN = "taken"
 _FEW = 64
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Records outlive the code that wrote them, so their names stay.
-_RUNS = "held"
-_NAMES_ON_DISK = {
-    "run_id": "owner",
-    "snapshot_error": "snapshot_trouble",
-    "base_files": "skeleton",
-}
-_NAMES_IN_CODE = {on_disk: in_code for in_code, on_disk in _NAMES_ON_DISK.items()}
+_RUNS = "held"  # a name on disk, which outlives the code
 
 
 class RunFolders:
@@ -52,9 +48,9 @@ class RunFolders:
     def hand_over(self, run_id: RunId, to: Running, limits: Limits) -> None:
         """Make a run available under another id from now on, with this record."""
         folder, entry = self.of(run_id), self._entry(to.run_id)
-        folder.write("begun", {"at": to.started_at, "limits": asdict(limits)}, durable=False)
+        folder.write("begun", begun_record(limits, to.started_at), durable=False)
         folder.write("launched", {"at": to.started_at}, durable=False)
-        folder.write("running", _running_record(to), durable=False)
+        folder.write("running", running_record(to), durable=False)
         entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         entry.symlink_to(os.path.relpath(folder.path, entry.parent))
 
@@ -89,9 +85,8 @@ class RunFolders:
                 path.parent.rmdir()
 
 
-class RunFolder:
-    """The records of one run and of its machine. Each is complete or absent, and outlives the
-    server."""
+class RunFolder(RunRecord):
+    """The records of one run and of its machine, as files. They outlive the server."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -100,7 +95,6 @@ class RunFolder:
         write_record(self.path / f"{name}.json", record, durable=durable)
 
     def read(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
-        """None if there is no such record. Raises RecordBrokenError."""
         path = self.path / f"{name}.json"
         try:
             return parse(json.loads(path.read_bytes()))
@@ -109,57 +103,38 @@ class RunFolder:
         except (ValueError, KeyError, TypeError, InvalidError) as error:
             raise RecordBrokenError(reason=f"{path} is broken: {error!r}") from error
 
+    async def put(self, name: str, record: dict[str, Any], *, durable: bool = True) -> None:
+        self.write(name, record, durable=durable)
+
+    async def put_stop(self) -> None:
+        self.request_stop()
+
     def has(self, *names: str) -> list[bool]:
         """Which of these records exist. One that can't be checked counts as missing."""
         return [os.access(f"{self.path}/{name}.json", os.F_OK) for name in names]
 
     def begin(self, limits: Limits, at: float) -> None:
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.write("begun", {"at": at, "limits": asdict(limits)})
-
-    def begun_at(self) -> float | None:
-        return self.read("begun", _time_of)
-
-    def limits(self) -> Limits:
-        """Raises RunNotFoundError if nothing was begun."""
-        if (limits := self.read("begun", lambda found: Limits(**found["limits"]))) is None:
-            raise RunNotFoundError
-        return limits
+        self.write("begun", begun_record(limits, at))
 
     def write_failure(self, code: str, message: str, at: float) -> None:
-        self.write("failure", {"code": code, "message": message, "at": at})
-
-    def failure(self) -> tuple[str, str, float] | None:
-        return self.read("failure", lambda found: (found["code"], found["message"], found["at"]))
+        self.write("failure", failure_record(code, message, at))
 
     def write_launched(self, at: float) -> None:
         self.write("launched", {"at": at}, durable=False)
 
-    def launched_at(self) -> float | None:
-        return self.read("launched", _time_of)
-
     def write_running(self, running: Running) -> None:
-        self.write("running", _running_record(running))
-
-    def running(self) -> Running | None:
-        return self.read("running", lambda found: Running(**from_record(found)))
+        self.write("running", running_record(running))
 
     def write_program(self, program: ProgramState) -> None:
         self.write("program", asdict(program), durable=False)
 
-    def program(self) -> ProgramState | None:
-        return self.read("program", lambda found: ProgramState(**found))
-
     def says_running(self) -> bool:
-        """Whether `running` is recorded and no failure is; read for each session."""
         return self.has("running", "failure") == [True, False]
 
     def write_ended(self, ended: Ended, *, final: bool = True) -> None:
         """The end; not final while its snapshot is still being taken."""
         self.write("ended" if final else "ending", to_record(asdict(ended)))
-
-    def ended(self, *, final: bool = True) -> Ended | None:
-        return self.read("ended" if final else "ending", _ended)
 
     def take(self) -> bool:
         """Whether the caller gets it: of concurrent callers, only one does."""
@@ -199,9 +174,8 @@ class RunFolder:
                 times.append((self.path / name).stat().st_mtime)
         return max(times)
 
-    @contextmanager
-    def start_lock(self) -> Iterator[bool]:
-        """Whether the start is ours; if not, another process has it for as long as it lives."""
+    @asynccontextmanager
+    async def start_lock(self) -> AsyncIterator[bool]:
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.lock("start.lock") as descriptor:
             yield descriptor is not None
@@ -234,33 +208,6 @@ def write_record(path: Path, record: Mapping[str, Any], *, durable: bool = True)
     draft.replace(path)
     if durable:
         sync_folder(path.parent)
-
-
-def to_record(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a dataclass by their names on disk."""
-    return {_NAMES_ON_DISK.get(name, name): value for name, value in fields.items()}
-
-
-def _running_record(running: Running) -> dict[str, Any]:
-    """Without its program, whose state has a record of its own."""
-    fields = to_record(asdict(running))
-    del fields["program"]
-    return fields
-
-
-def from_record(record: dict[str, Any]) -> dict[str, Any]:
-    fields = {_NAMES_IN_CODE.get(name, name): value for name, value in record.items()}
-    return fields | {"run_id": RunId(**fields["run_id"])}
-
-
-def _time_of(record: dict[str, Any]) -> float:
-    return float(record["at"])
-
-
-def _ended(record: dict[str, Any]) -> Ended:
-    snapshot = record["snapshot"]
-    fields = from_record(record) | {"snapshot": Snapshot(**snapshot) if snapshot else None}
-    return Ended(**fields)
 
 
 def remove_folder(path: Path) -> None:

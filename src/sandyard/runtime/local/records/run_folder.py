@@ -9,13 +9,8 @@ from typing import Any, Literal, get_args
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.model import IsolationMode, Kind, Limits, RunId, Up
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network, Refusal
-from sandyard.runtime.records.run_folder import (
-    RunFolder,
-    RunFolders,
-    exists,
-    from_record,
-    to_record,
-)
+from sandyard.runtime.records.recorded_run import from_record, to_record
+from sandyard.runtime.records.run_folder import RunFolder, RunFolders, exists
 
 SOCKET = "session"
 """The supervisor's socket, in the run's folder."""
