@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 from sandyard import __version__
+from sandyard.runtime.kubernetes.manifest import EGRESS
+from sandyard.runtime.remote.envd import PORT
 from tests.support.servers.certificates import make_certificate
 from tests.support.servers.processes import sandyard_serve
 
@@ -98,21 +100,46 @@ def test_the_compose_file_holds_every_service_that_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted((DEPLOY / "kubernetes").glob("*.yaml")), ids=lambda path: path.stem
+    "folder", sorted((DEPLOY / "kubernetes").iterdir()), ids=lambda path: path.name
 )
-def test_the_kubernetes_base_fits_its_schema(path: Path) -> None:
-    if path.stem == "kustomization":
-        [base] = loaded(path)
-        assert {f"{each.stem}.yaml" for each in path.parent.glob("*.yaml")} == {
-            *base["resources"],
-            path.name,
-        }
-        return
-    run(BIN / "kubernetes-validate", "--strict", path)
+def test_what_is_applied_to_kubernetes_fits_its_schema(folder: Path) -> None:
+    [applied] = loaded(folder / "kustomization.yaml")
+    files = {each for each in applied["resources"] if each.endswith(".yaml")}
+    patches = {each["path"] for each in applied.get("patches", ()) if "path" in each}
+    assert {each.name for each in folder.iterdir()} == {*files, *patches, "kustomization.yaml"}
+    assert all(
+        (folder / each / "kustomization.yaml").exists() for each in {*applied["resources"]} - files
+    )
+    for file in sorted(files):
+        run(BIN / "kubernetes-validate", "--strict", folder / file)
+
+
+def test_the_server_may_change_pods_and_secrets_of_one_namespace_alone() -> None:
+    rights = loaded(DEPLOY / "kubernetes" / "sandboxes" / "rights.yaml")
+    assert "ClusterRole" not in {each["kind"] for each in rights}
+    [role] = [each for each in rights if each["kind"] == "Role"]
+    [rule] = role["rules"]
+    assert (role["metadata"]["namespace"], set(rule["resources"])) == (
+        "sandyard-sandboxes",
+        {"pods", "secrets"},
+    )
+
+
+def test_a_sandbox_reaches_nothing_and_the_server_alone_reaches_it() -> None:
+    policies = loaded(DEPLOY / "kubernetes" / "sandboxes" / "policies.yaml")
+    everywhere, internet = (each["spec"] for each in policies)
+    assert (everywhere["podSelector"], everywhere["policyTypes"]) == ({}, ["Ingress", "Egress"])
+    assert "egress" not in everywhere
+    [ingress] = everywhere["ingress"]
+    assert ingress["ports"] == [{"protocol": "TCP", "port": PORT}]
+    assert internet["podSelector"] == {"matchLabels": {EGRESS: "internet"}}
+    public, _ = internet["egress"][1]["to"]
+    for network in ("10.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"):
+        assert network in public["ipBlock"]["except"]
 
 
 def test_pods_have_no_rights_and_are_probed() -> None:
-    [deployment] = loaded(DEPLOY / "kubernetes" / "deployment.yaml")
+    [deployment] = loaded(DEPLOY / "kubernetes" / "base" / "deployment.yaml")
     pod = deployment["spec"]["template"]["spec"]
     [container] = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"]
@@ -168,7 +195,8 @@ def test_nginx_takes_the_configuration(tmp_path: Path, configuration: Callable[[
         ("clients/typescript/package-lock.json", '"version": "{npm}"'),
         ("uv.lock", 'name = "sandyard"\nversion = "{}"'),
         ("uv.lock", 'name = "sandyard-client"\nversion = "{}"'),
-        ("deploy/kubernetes/deployment.yaml", "image: sandyard:v{}"),
+        ("deploy/kubernetes/base/deployment.yaml", "image: sandyard:v{}"),
+        ("deploy/kubernetes/sandboxes/server.yaml", 'value: "sandyard:v{}"'),
         ("deploy/aws/config.py", 'image_tag: str = "v{}"'),
     ],
 )

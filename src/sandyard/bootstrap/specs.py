@@ -201,7 +201,7 @@ def _examples_platform(context: WelcomeContext) -> Iterator[str]:
 PLATFORM = PartSpec(
     "platform",
     _build_platform,
-    settings=("platform", "sandboxes", "e2b"),
+    settings=("platform", "sandboxes", "e2b", "kubernetes"),
     jobs=job_specs.PlatformJobSpecs.all(),
     secrets=("jwt_secret", "gateway_secret", "secrets_key"),
     is_for_tenants=True,

@@ -23,7 +23,12 @@ from sandyard.settings.previews import PreviewSettings
 from sandyard.settings.references import references
 from sandyard.settings.secrets import Secrets
 from sandyard.settings.server import ServerSettings
-from sandyard.settings.services import DynamoSettings, E2bSettings, OtelSettings
+from sandyard.settings.services import (
+    DynamoSettings,
+    E2bSettings,
+    KubernetesSettings,
+    OtelSettings,
+)
 from sandyard.settings.telemetry import TelemetrySettings
 
 __all__ = [
@@ -31,6 +36,7 @@ __all__ = [
     "DeliverySettings",
     "DynamoSettings",
     "E2bSettings",
+    "KubernetesSettings",
     "OAuthSettings",
     "OtelSettings",
     "PlatformSettings",
@@ -74,6 +80,7 @@ class Settings:
     sandboxes: SandboxSettings
     previews: PreviewSettings
     e2b: E2bSettings
+    kubernetes: KubernetesSettings
     otel: OtelSettings
     secrets: Secrets
 

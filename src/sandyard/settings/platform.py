@@ -120,8 +120,8 @@ class PlatformSettings(Section):
 class SandboxSettings(Section):
     """Sandboxes, usage and bills."""
 
-    sandbox_runtime: Literal["local", "e2b"] = "local"
-    """Where sandboxes run: this machine, or E2B."""
+    sandbox_runtime: Literal["local", "e2b", "kubernetes"] = "local"
+    """Where sandboxes run: this machine, E2B, or a Kubernetes cluster."""
     sandbox_isolation: Literal["auto", "bubblewrap", "gvisor", "none"] = "bubblewrap"
     """The weakest isolation of sandboxes; a template may ask for a stronger one. `gvisor` gives
     each sandbox a kernel of its own; `auto` chooses it once per data dir if it works, else

@@ -1,17 +1,18 @@
-"""Settings of services that several parts use: E2B, DynamoDB and OpenTelemetry."""
+"""Settings of services that parts use: E2B, Kubernetes, DynamoDB and OpenTelemetry."""
 
 from typing import Annotated
 
 from pydantic import Field
 
 from sandyard.kit.patterns import pattern
-from sandyard.settings.fields import URL, Section, Token
+from sandyard.settings.fields import URL, Seconds, Section, Token
 
 _NAME = pattern(r"^[A-Za-z0-9_.-]{3,255}$", "must be 3 to 255 letters, digits, _, . and -")
 _TABLE = pattern(r"^[A-Za-z0-9_.-]{3,249}$", "must be 3 to 249 letters, digits, _, . and -")
 """The name of its event table is derived from it."""
 _HOST = pattern(r"^[A-Za-z0-9.-]+(:[0-9]{1,5})?$", "must be a domain such as example.com")
 _REGION = pattern(r"^[A-Za-z0-9-]{1,63}$", "must be a region such as us-east-1")
+_LABEL = pattern(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", "must be a name such as sandboxes")
 _Name = Annotated[str, Field(pattern=_NAME)]
 
 
@@ -30,6 +31,33 @@ class E2bSettings(Section):
     """E2B template for sandboxes and previews."""
     e2b_port: int = Field(8080, ge=1, le=65535)
     """Port in the E2B sandbox that a preview or program listens on."""
+
+
+class KubernetesSettings(Section):
+    """The cluster, for sandboxes that run as its Pods."""
+
+    kubernetes_url: URL | None = None
+    """URL of the API server. Unset: that of the cluster in which this server itself is a Pod."""
+    kubernetes_namespace: str = Field("sandyard-sandboxes", pattern=_LABEL)
+    """Namespace of the sandboxes' Pods: theirs alone."""
+    kubernetes_token_file: str | None = None
+    """File with the token for the API server. Unset: the Pod's own service account."""
+    kubernetes_ca_file: str | None = None
+    """Certificates that the API server's is checked against. Unset: the Pod's own."""
+    kubernetes_agent_image: str | None = None
+    """Image of this product: an init container copies the agent out of it. Needed."""
+    kubernetes_image: str = "python:3.12-slim-bookworm"
+    """Image in which a sandbox without an environment runs."""
+    kubernetes_images: str = ""
+    """More images, as environments for templates: `name=image`, comma-separated."""
+    kubernetes_gvisor_class: str | None = None
+    """RuntimeClass of the sandboxes that ask for gVisor. Unset: those can't start."""
+    kubernetes_priority_class: str | None = None
+    """PriorityClass of the sandboxes' Pods."""
+    kubernetes_start_timeout_sec: Seconds = 120
+    """Timeout for placing a Pod, pulling its images and reaching its agent."""
+    kubernetes_lost_sec: Seconds = 600
+    """How long the files of a sandbox that has ended on a node that is cut off are waited for."""
 
 
 class DynamoSettings(Section):

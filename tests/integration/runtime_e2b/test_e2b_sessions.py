@@ -7,7 +7,7 @@ import pytest
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime.model import Program
 from sandyard.runtime.programs.runner import ProgramRunner
-from sandyard.runtime.remote.connection import guest_files
+from sandyard.runtime.remote.guest import guest_files
 from sandyard.runtime.sessions.model import Command
 from sandyard.runtime.sessions.ports import Session
 from tests.integration.runtime_e2b.runtimes import start

@@ -13,6 +13,7 @@ import psutil
 
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.errors import SandyardError
+from sandyard.runtime.kubernetes.manifest import name_of
 from sandyard.runtime.local.records.run_folder import LocalRunFolder
 from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.local.server.options import LocalOptions
@@ -25,9 +26,10 @@ from sandyard.runtime.sessions.ports import Ports
 from sandyard.runtime.store.archives import ArchiveFolder
 from tests.integration.runtime_e2b.runtimes import connect_to, page_of, sandbox_id_of
 from tests.support.e2b.machines import E2bMachines, e2b_machines
+from tests.support.kubernetes.cluster import Cluster, cluster
 from tests.support.runtime.programs import end_all
 
-RUNTIMES = ("local", "e2b")
+RUNTIMES = ("local", "e2b", "kubernetes")
 WITHOUT_ROOT = "local-without-root"
 """As on a host that can give sandboxes no root of their own."""
 GVISOR = "local-gvisor"
@@ -175,6 +177,28 @@ class E2bHost:
         return len(self._double.boxes)
 
 
+class KubernetesHost:
+    def __init__(self, found: Cluster) -> None:
+        self._cluster = found
+
+    def connect(self, *, listen_timeout_sec: float = 20) -> ProgramRunner:
+        return self._cluster.runtime(listen_timeout_sec=listen_timeout_sec)
+
+    @contextmanager
+    def outage(self) -> Iterator[ProgramRunner]:
+        """At an address where nobody listens."""
+        yield self._cluster.runtime(url="http://127.0.0.1:9")
+
+    async def page(self, running: Running, path: str = "/") -> httpx.Response:
+        return await page_of_run(self._cluster.shared, running, path)
+
+    async def kill(self, running: Running) -> None:
+        await self._cluster.nodes.kill(name_of(running.run_id))
+
+    def count_machines(self) -> int:
+        return self._cluster.nodes.count_running()
+
+
 @asynccontextmanager
 async def runtime_host(name: str, folder: Path) -> AsyncIterator[RuntimeHost]:
     """The host of this name; nothing is left running on it."""
@@ -184,6 +208,10 @@ async def runtime_host(name: str, folder: Path) -> AsyncIterator[RuntimeHost]:
             yield local
         finally:
             await end_all(local.connect())
+        return
+    if name == "kubernetes":
+        async with cluster(folder) as found:
+            yield KubernetesHost(found)
         return
     machines = folder / "machines"
     machines.mkdir()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandyard.kit.clock import SystemClock
+from sandyard.runtime.kubernetes.manifest import name_of
 from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import Ended, Limits, MachineSpec, RunId
@@ -16,9 +17,10 @@ from tests.fakes.session import FakeMachine
 from tests.integration.runtime_e2b.runtimes import machines_at, sandbox_id_of
 from tests.support.e2b.machine import MachineOptions
 from tests.support.e2b.machines import E2bMachines, e2b_machines
+from tests.support.kubernetes.cluster import Cluster, cluster
 from tests.support.runtime.runtimes import LOCAL_OPTIONS
 
-SESSIONS = ("fake", "local", "e2b")
+SESSIONS = ("fake", "local", "e2b", "kubernetes")
 STORAGE_BYTES = 128 * 1024 * 1024
 """What a machine of these tests may store."""
 _LIMITS = Limits(
@@ -72,6 +74,18 @@ class E2bSessionHost:
         self._double.end(sandbox_id_of(self._double, self._run_id))
 
 
+class KubernetesSessionHost:
+    def __init__(self, found: Cluster, run_id: RunId) -> None:
+        self._cluster = found
+        self._run_id = run_id
+
+    async def connect(self) -> Session:
+        return await self._cluster.machines()[0].session(self._run_id)
+
+    async def end(self) -> None:
+        await self._cluster.nodes.kill(name_of(self._run_id))
+
+
 @asynccontextmanager
 async def session_host(name: str, folder: Path) -> AsyncIterator[SessionHost]:
     """The machine of this implementation; nothing is left running."""
@@ -92,6 +106,11 @@ async def session_host(name: str, folder: Path) -> AsyncIterator[SessionHost]:
             yield host
         finally:
             await host.end()
+        return
+    if name == "kubernetes":
+        async with cluster(folder) as found:
+            await found.machines()[0].create(run_id, spec)
+            yield KubernetesSessionHost(found, run_id)
         return
     (folder / "machines").mkdir()
     options = MachineOptions(storage_bytes=STORAGE_BYTES)

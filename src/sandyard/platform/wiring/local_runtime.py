@@ -1,5 +1,6 @@
 """How sandboxes run on this machine, by the settings: their isolation, network and packages."""
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -66,12 +67,17 @@ def _own_hosts(settings: SandboxSettings) -> list[str]:
 
 
 class NodeRootFileSystems:
-    """The environments of this node; none if sandboxes run elsewhere."""
+    """The environments of this node; if sandboxes run as Pods, the names of their images."""
 
-    def __init__(self, settings: SandboxSettings, data_dir: Path) -> None:
+    def __init__(
+        self, settings: SandboxSettings, data_dir: Path, images: Mapping[str, str]
+    ) -> None:
         is_here = settings.sandbox_runtime == "local"
         self._environments = RootFilesystems(runtime_folder(data_dir)) if is_here else None
+        self._images = images.keys() if settings.sandbox_runtime == "kubernetes" else frozenset()
 
     async def names(self) -> AbstractSet[str]:
-        found = [] if self._environments is None else self._environments.list()
+        if self._environments is None:
+            return self._images
+        found = self._environments.list()
         return {each.name for each in found}

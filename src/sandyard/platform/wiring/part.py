@@ -57,6 +57,7 @@ from sandyard.platform.variables.sql import SqlVariableStore
 from sandyard.platform.wiring import PREFIX
 from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
 from sandyard.platform.wiring.local_runtime import NodeRootFileSystems
+from sandyard.platform.wiring.runtimes import named
 from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes
 from sandyard.platform.wiring.shared import Shared, shared_by_nouns
 from sandyard.runtime.ports import Runtime
@@ -107,6 +108,8 @@ class PlatformPart(Part):
         await self.wired.activity.close()
         await self.wired.sandboxes.close()
         await self.wired.e2b_pool.close()
+        for close in self.wired.closers:
+            await close()
         await self.background.finish()
         self.passwords.close()
         await self.database.close()
@@ -136,9 +139,12 @@ def build_platform(
     )
     variables = _variables(shared)
     wired = build_sandboxes(shared, variables, runtime)
+    environments = NodeRootFileSystems(
+        settings.sandboxes, data_dir, named(settings.kubernetes.kubernetes_images)
+    )
     templates = Templates(
         SqlTemplateStore(shared.database, shared.transitions),
-        NodeRootFileSystems(settings.sandboxes, data_dir),
+        environments,
         wired.runtime.check,
         clock=shared.clock,
         per_account=settings.platform.templates_per_account,

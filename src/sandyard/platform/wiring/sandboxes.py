@@ -77,11 +77,12 @@ class SandboxesWired:
     recorder: RunRecorder
     runtime: Runtime
     local_runtime: Runtime
-    """This machine's, wherever sandboxes run."""
+    """This machine's, even if sandboxes run at E2B; the cluster's, if they are Pods."""
     schedule: Sequence[Job[Any]]
     routers: Sequence[APIRouter]
     quotas: SandboxQuotas
     storage: StorageQuota
+    closers: Sequence[Callable[[], Awaitable[None]]]
     e2b_pool: HttpPool
     """Shared by all callers of E2B with the same key."""
     targets: SandboxTargets
@@ -106,7 +107,7 @@ def build_sandboxes(
     settings, e2b = platform.settings.sandboxes, platform.settings.e2b
     guard, clock, data_dir = platform.guard, platform.clock, platform.data_dir
     e2b_pool = HttpPool(Backoff())
-    name = node_name(data_dir)
+    name, closers = node_name(data_dir), []
     layers = runtimes.open_layers(settings, data_dir)
     runtime = local_runtime = given_runtime or runtimes.open_local_runtime(
         settings, data_dir, clock, layers
@@ -115,6 +116,14 @@ def build_sandboxes(
         runtime = runtimes.open_e2b_runtime(
             settings, e2b, data_dir, clock, node=name, pool=e2b_pool, layers=layers
         )
+    if settings.sandbox_runtime == "kubernetes":
+        kubernetes = platform.settings.kubernetes
+        machines = runtimes.open_kubernetes_machines(settings, kubernetes, data_dir, clock, layers)
+        closers.append(machines.close)
+        runtime = local_runtime = runtimes.open_kubernetes_runtime(
+            machines, settings, data_dir, clock, layers
+        )
+        name = f"kubernetes.{kubernetes.kubernetes_namespace}"  # one for all servers
     store = SqlSandboxStore(platform.database, platform.transitions)
     node = _node(platform, name, store, runtime)
     recorder, activity = RunRecorder(node), Activity(store, clock=clock)
@@ -163,6 +172,7 @@ def build_sandboxes(
         ),
         quotas=SandboxQuotas(store, node.quota, storage),
         storage=storage,
+        closers=closers,
         e2b_pool=e2b_pool,
         targets=SandboxTargets(node, sandboxes, activity, program_port=program_port),
         gauges=partial(sandbox_gauges, node),

@@ -18,6 +18,7 @@ from sandyard.runtime.errors import NotRunningError
 from sandyard.runtime.model import Ended, EndReason, Kind, RunId, Snapshot, Up
 from sandyard.runtime.programs.lifecycle import end_message
 from sandyard.runtime.remote.connection import Connection
+from sandyard.runtime.remote.guest import GuestProcess
 from sandyard.runtime.remote.machines import MachineAccess
 from sandyard.runtime.remote.session import RemoteSession
 
@@ -53,10 +54,11 @@ class Connections:
         async def is_running() -> bool:
             return await self._control.state(sandbox_id) == "running"
 
+        envd, timeout_sec = self._control.envd(access), self._control.timeouts.command_sec
         connection = Connection(
-            self._control.envd(access),
-            run=str(run_id),
-            timeout_sec=self._control.timeouts.command_sec,
+            envd,
+            GuestProcess(envd, str(run_id), timeout_sec),
+            timeout_sec=timeout_sec,
             translate=self._control.translate,
             is_running=is_running,
         )

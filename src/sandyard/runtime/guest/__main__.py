@@ -33,7 +33,8 @@ def main() -> None:
         result: Any = find(name)(**arguments)
         if isinstance(result, Iterator):
             for item in result:
-                write_line({"item": item})
+                if item is not None:
+                    write_line({"item": item})
             result = None
         write_line({"result": result})
     except RefusedError as refused:

@@ -209,8 +209,9 @@ def _end_of_output(folder: str) -> int:
         return max((frame.ends_at for frame in reader.frames()), default=0)
 
 
-def follow(process_id: str, offset: int, wait: bool) -> Iterator[dict[str, Any]]:
-    """The output from the offset on; with `wait`, until the process has ended."""
+def follow(process_id: str, offset: int, wait: bool) -> Iterator[dict[str, Any] | None]:
+    """The output from the offset on; with `wait`, until the process has ended. None while there is
+    nothing new."""
     folder = folder_of(process_id)
     with closing(Reader(folder)) as reader:
         is_over = False
@@ -222,6 +223,7 @@ def follow(process_id: str, offset: int, wait: bool) -> Iterator[dict[str, Any]]
                     offset = frame.ends_at
             if not is_over:
                 time.sleep(_POLL_SEC)
+                yield None
 
 
 def read_log(process_id: str, begin: int | None) -> dict[str, Any]:

@@ -4,54 +4,20 @@ The responses come from programs inside: they are parsed as data, and never trus
 """
 
 import asyncio
-import base64
-import json
-import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import cache
-from hashlib import sha256
-from importlib.resources import files
+from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
 from sandyard.kit.errors import SandyardError
-from sandyard.kit.lines import LineReader
-from sandyard.kit.sizes import MESSAGE_BYTES
-from sandyard.runtime import errors, guest
-from sandyard.runtime.guest.machine import MARK
+from sandyard.runtime import errors
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError, Translate
+from sandyard.runtime.remote.guest import HOME, STATE, Guest, Message
 from sandyard.runtime.remote.http import parsing
 
-STATE = ".sandyard"
-"""In the home folder of the machine's user, beside the workspace."""
-_NAME = "guest"
-HOME = "/home/user"
-_EXIT_SEC = 2
-"""For a guest that has responded to exit."""
 _STORAGE_FULL = 507
-Message = Mapping[str, Any]
-
-
-@cache
-def guest_files() -> dict[str, bytes]:
-    """By their paths in the machine, relative to the home folder."""
-    sources = {
-        each.name: each.read_bytes() for each in files(guest).iterdir() if each.name.endswith(".py")
-    }
-    return {f"{_folder(sources)}/{_NAME}/{name}": sources[name] for name in sorted(sources)}
-
-
-def guest_folder() -> str:
-    """Where `python3 -m guest` finds it; servers of other versions use other folders."""
-    return next(iter(guest_files())).rpartition(f"/{_NAME}/")[0]
-
-
-def _folder(sources: dict[str, bytes]) -> str:
-    content = b"".join(sources[name] for name in sorted(sources))
-    return f"{STATE}/{sha256(content).hexdigest()[:16]}"
 
 
 @dataclass(slots=True)
@@ -59,18 +25,16 @@ class Connection:
     """`is_running` asks the service about a machine that does not respond."""
 
     envd: Envd
-    run: str
-    """Identifies the machine's run; marks its processes."""
+    guest: Guest
     timeout_sec: float
     translate: Translate
     is_running: Callable[[], Awaitable[bool]]
-    _is_installed: bool = field(default=False, init=False)
 
     async def ask(self, operation: str, *, more_sec: float = 0, **arguments: Any) -> Any:
         """The guest's result. Raises the guest's refusals."""
         async with self.reaching(more_sec):
-            await self._install()
-            async with aclosing(self._messages(operation, arguments)) as messages:
+            await self.guest.install()
+            async with aclosing(self.guest.messages(operation, arguments)) as messages:
                 async for message in messages:
                     return _part(message, "result")
         raise self.no_response(operation)
@@ -78,8 +42,8 @@ class Connection:
     async def begin(self, operation: str, *, has_input: bool, **arguments: Any) -> Any:
         """The guest's first message; the operation continues inside."""
         async with self.reaching():
-            await self._install()
-            messages = self._messages(operation, arguments, stays=True, stdin=has_input)
+            await self.guest.install()
+            messages = self.guest.messages(operation, arguments, stays=True, stdin=has_input)
             async with aclosing(messages):
                 async for message in messages:
                     return _part(message, "item")
@@ -88,8 +52,8 @@ class Connection:
     async def stream(self, operation: str, **arguments: Any) -> AsyncGenerator[Any]:
         """All the guest's messages until it has ended, without a timeout."""
         async with self.reaching():
-            await self._install()
-        async with aclosing(self._messages(operation, arguments)) as messages:
+            await self.guest.install()
+        async with aclosing(self.guest.messages(operation, arguments)) as messages:
             while True:
                 async with self.reaching(None):
                     message = await anext(messages, None)
@@ -152,54 +116,6 @@ class Connection:
         if failure.was_sent and not await self.is_running():
             raise errors.NotRunningError from cause
         raise self.translate(failure) from cause
-
-    async def _install(self) -> None:
-        if not self._is_installed:
-            await self.envd.upload(guest_files(), within_sec=None)
-            self._is_installed = True
-
-    async def _messages(
-        self, operation: str, arguments: Message, *, stays: bool = False, stdin: bool = False
-    ) -> AsyncGenerator[Message]:
-        """The guest's messages, line by line. It is killed when nobody reads any more, unless
-        `stays`."""
-        command = f"exec python3 -m guest {operation} {shlex.quote(json.dumps(arguments))}"
-        process = {
-            "cmd": "/bin/bash",
-            "args": ["-l", "-c", command],
-            "envs": {MARK: self.run},
-            "cwd": f"{HOME}/{guest_folder()}",
-        }
-        events = self.envd.stream("process.Process/Start", {"process": process, "stdin": stdin})
-        pid, lines, is_over = None, LineReader(MESSAGE_BYTES), stays
-        try:
-            async for event in events:
-                with parsing():
-                    pid = event["event"].get("start", {}).get("pid", pid)
-                    output = event["event"].get("data", {}).get("stdout", "")
-                    found = lines.feed(base64.b64decode(output))
-                    messages = [dict(json.loads(line)) for line in found]
-                for message in messages:
-                    is_over = is_over or "item" not in message
-                    yield message
-        finally:
-            await self._finish(events, pid, is_over=is_over, stays=stays)
-
-    async def _finish(
-        self, events: AsyncGenerator[Any], pid: int | None, *, is_over: bool, stays: bool
-    ) -> None:
-        if is_over and not stays:
-            with suppress(CallError, TimeoutError):
-                async with asyncio.timeout(_EXIT_SEC):
-                    async for _ in events:
-                        pass
-        await events.aclose()
-        if pid is not None and not is_over:
-            killing = {"process": {"pid": pid}, "signal": "SIGNAL_SIGKILL"}
-            with suppress(CallError):
-                await self.envd.call(
-                    "process.Process/SendSignal", killing, within_sec=self.timeout_sec
-                )
 
     async def _discard(self, draft: str) -> None:
         await self.envd.call(

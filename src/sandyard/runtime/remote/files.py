@@ -11,8 +11,9 @@ from typing import Any
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 from sandyard.runtime.guest import DRAFT
 from sandyard.runtime.model import FileChanges
-from sandyard.runtime.remote.connection import HOME, STATE, Connection
+from sandyard.runtime.remote.connection import Connection
 from sandyard.runtime.remote.errors import CallError
+from sandyard.runtime.remote.guest import HOME, STATE
 from sandyard.runtime.sessions.model import (
     EVERYTHING,
     WORKSPACE,

@@ -21,6 +21,8 @@ from sandyard.runtime.remote.backoff import Backoff, SandboxBackoffs
 from sandyard.runtime.remote.errors import CallError, Trouble
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from aiohttp import ClientResponse, ClientSession
 
 T = TypeVar("T")
@@ -93,6 +95,7 @@ class HttpCaller:
         backoff: Backoff,
         *,
         json_statuses: Collection[int] = (),
+        tls: "SSLContext | None" = None,
     ) -> None:
         """`json_statuses` are those that the service only sends with JSON: a response without it
         comes from something else, and says nothing."""
@@ -101,6 +104,7 @@ class HttpCaller:
         self._headers = dict(headers)
         self._backoff = backoff
         self._json_statuses = json_statuses
+        self._more: dict[str, Any] = {} if tls is None else {"ssl": tls}
 
     async def call(
         self, method: str, path: str, *, within_sec: float | None, **request: Any
@@ -132,7 +136,7 @@ class HttpCaller:
     ) -> "AsyncIterator[ClientResponse]":
         await self._backoff.wait(within_sec=min(within_sec or _PATIENCE_SEC, _PATIENCE_SEC))
         sent_at = self._backoff.sending_at()
-        headers = self._headers | dict(headers or {})
+        headers, request = self._headers | dict(headers or {}), self._more | request
         try:
             with translated():
                 async with asyncio.timeout(within_sec):

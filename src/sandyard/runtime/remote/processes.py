@@ -10,8 +10,9 @@ from typing import Any
 
 from sandyard.runtime import errors
 from sandyard.runtime.guest.processes import PROGRAM
-from sandyard.runtime.remote.connection import STATE, Connection
+from sandyard.runtime.remote.connection import Connection
 from sandyard.runtime.remote.errors import CallError
+from sandyard.runtime.remote.guest import STATE
 from sandyard.runtime.sessions.model import (
     PROCESS_ID,
     Command,

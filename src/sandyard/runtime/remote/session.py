@@ -13,14 +13,15 @@ from sandyard.runtime.errors import PortClosedError
 from sandyard.runtime.guest.processes import PROGRAM
 from sandyard.runtime.guest.program import ProgramState
 from sandyard.runtime.model import Log
-from sandyard.runtime.remote.connection import HOME, STATE, Connection
+from sandyard.runtime.remote.connection import Connection
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError
 from sandyard.runtime.remote.files import RemoteFiles
+from sandyard.runtime.remote.guest import HOME, STATE
 from sandyard.runtime.remote.http import parsing
 from sandyard.runtime.remote.processes import RemoteProcesses
 from sandyard.runtime.sessions.model import WORKSPACE
-from sandyard.runtime.sessions.ports import PortConnection
+from sandyard.runtime.sessions.ports import PortConnection, Ports
 
 _CONNECT_SEC = 10
 _END_SEC = 10
@@ -79,7 +80,7 @@ class RemoteSession:
         self._connection = connection
         self.files = RemoteFiles(connection)
         self.processes = RemoteProcesses(connection)
-        self.ports = RemotePorts(connection, host_of, proxy_url=proxy_url)
+        self.ports: Ports = RemotePorts(connection, host_of, proxy_url=proxy_url)
 
     def as_root(self, *, for_user: bool = False) -> None:
         """None: commands use `sudo` there."""

@@ -49,7 +49,7 @@ class ArchiveFolder:
     ) -> Snapshot:
         """Replaces one of the same id. Raises BodyTooLargeError, DiskFullError,
         StoreUnavailableError and the errors of `content`."""
-        target = self.path_of(archive_id, _TAR)
+        target = self.path_of(archive_id, _PACKED if self._kind == "snapshots" else _TAR)
         draft = target.with_suffix(f"{_DRAFT}-{os.urandom(6).hex()}")
         try:
             await asyncio.to_thread(self._path.mkdir, parents=True, exist_ok=True, mode=0o700)
@@ -118,6 +118,10 @@ class ArchiveFolder:
         for path in self._paths_of(archive_id):
             if (here := await _in_thread(_snapshot, path)) is not None:
                 return here
+        return await self.find_stored(archive_id)
+
+    async def find_stored(self, archive_id: str) -> Snapshot | None:
+        """As all nodes see it."""
         for path in self._paths_of(archive_id):
             if (stored := await self._layers.find(self._kind, path.name)) is not None:
                 return replace(stored, id=archive_id)
@@ -125,10 +129,12 @@ class ArchiveFolder:
 
     async def list_all(self) -> Sequence[Snapshot]:
         """Those in the store too."""
-        stored = await self._layers.list_all(self._kind)
-        found = [replace(each, id=Path(each.id).stem) for each in stored]
-        found += await _in_thread(self._list_here)
+        found = [*await self.list_stored(), *await _in_thread(self._list_here)]
         return sorted({each.id: each for each in found}.values(), key=lambda each: each.id)
+
+    async def list_stored(self) -> Sequence[Snapshot]:
+        stored = await self._layers.list_all(self._kind)
+        return [replace(each, id=Path(each.id).stem) for each in stored]
 
     async def bytes_of(self, account_id: str) -> int:
         """Of the archives on this node whose ids begin with the account's."""

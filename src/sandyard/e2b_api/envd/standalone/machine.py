@@ -42,6 +42,7 @@ class SystemClient:
     def __init__(self) -> None:
         self._files = {**quick_operations(_PATHS), **slow_operations(_PATHS)}
         self._children = _Children()
+        self.child_pids = self._children.pids
         self._requests = CommandRequests(self._children.table, self._children.table.start)
 
     def of_root(self) -> "SystemClient":
@@ -108,6 +109,8 @@ class _Children:
         unlimited = OutputThrottle(used_sec=lambda: 0)
         self.table = CommandTable(Path(tempfile.gettempdir()), SystemClock(), unlimited)
         self._watches = Background()
+        self.pids: set[int] = set()
+        """Those that are waited for here."""
 
     def group(self, pid: int) -> ProcessGroup:
         return ProcessGroup(pid, parents=(os.getpid(),))
@@ -122,6 +125,7 @@ class _Children:
             return refused("COMMAND_REFUSED", str(error))
         finally:
             ends.close_inner()
+        self.pids.add(child.pid)
         self._watches.start(self._watch(child), action="watch")
         return Packet({"result": {"pid": child.pid, "channels": ends.names}}, b"", ends.outer)
 
@@ -132,6 +136,7 @@ class _Children:
         finally:
             os.close(descriptor)
         self.table.record_exit(child.pid, child.wait())
+        self.pids.discard(child.pid)
 
 
 def _spawn(arguments: dict[str, Any], ends: tuple[int, int, int]) -> "subprocess.Popen[bytes]":
@@ -156,7 +161,10 @@ class ThisMachine:
     def __init__(self, token: str, *, home: str | None = None) -> None:
         self._token = token
         self._home = home or str(Path.home())
-        self._session = LocalSession(SystemClient())
+        client = SystemClient()
+        self.children = client.child_pids
+        """The pids of the processes that were started and not yet waited for."""
+        self._session = LocalSession(client)
 
     async def enter(self, credentials: Credentials) -> "ThisMachine":
         token, link = credentials.token, credentials.link

@@ -1,7 +1,9 @@
 """A small HTTP server for one ASGI application: HTTP/1.1 by h11, over asyncio's streams."""
 
 import asyncio
+import ssl
 from asyncio import StreamReader, StreamWriter
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -11,12 +13,22 @@ from starlette.types import ASGIApp, Message, Scope
 
 _READ_BYTES = 1 << 16
 
+Tunnel = Callable[[h11.Request], Awaitable[tuple[StreamReader, StreamWriter] | int]]
+"""Where a CONNECT leads, or the status that refuses it."""
 
-async def serve(app: ASGIApp, host: str, port: int) -> asyncio.Server:
+
+async def serve(
+    app: ASGIApp,
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    tunnel: Tunnel | None = None,
+) -> asyncio.Server:
     """Port 0 is any free one."""
 
     async def connected(reader: StreamReader, writer: StreamWriter) -> None:
-        connection = _Connection(app, reader, writer)
+        connection = _Connection(app, reader, writer, tunnel)
         try:
             with suppress(ConnectionError, h11.ProtocolError):
                 while await connection.serve_next():
@@ -24,12 +36,15 @@ async def serve(app: ASGIApp, host: str, port: int) -> asyncio.Server:
         finally:
             writer.close()
 
-    return await asyncio.start_server(connected, host, port)
+    return await asyncio.start_server(connected, host, port, ssl=tls)
 
 
 class _Connection:
-    def __init__(self, app: ASGIApp, reader: StreamReader, writer: StreamWriter) -> None:
+    def __init__(
+        self, app: ASGIApp, reader: StreamReader, writer: StreamWriter, tunnel: Tunnel | None
+    ) -> None:
         self._app = app
+        self._tunnel = tunnel
         self._reader = reader
         self._writer = writer
         self._http = h11.Connection(h11.SERVER)
@@ -39,6 +54,9 @@ class _Connection:
         request = await self._next_event()
         if not isinstance(request, h11.Request):
             return False
+        if request.method == b"CONNECT" and self._tunnel is not None:
+            await self._join(await self._tunnel(request))
+            return False
         await self._app(_scope(request), self._receive, self._send)
         while self._http.their_state is h11.SEND_BODY:
             await self._next_event()
@@ -46,6 +64,19 @@ class _Connection:
             return False
         self._http.start_next_cycle()
         return True
+
+    async def _join(self, far: tuple[StreamReader, StreamWriter] | int) -> None:
+        """Pass bytes on in both directions until both have ended."""
+        if isinstance(far, int):
+            headers = [("content-length", "0"), ("connection", "close")]
+            await self._write(h11.Response(status_code=far, headers=headers))
+            return
+        await self._write(h11.Response(status_code=200, headers=[]))
+        far[1].write(self._http.trailing_data[0])
+        try:
+            await asyncio.gather(_relay(self._reader, far[1]), _relay(far[0], self._writer))
+        finally:
+            far[1].close()
 
     async def _next_event(self) -> Any:
         while (event := self._http.next_event()) is h11.NEED_DATA:
@@ -79,6 +110,17 @@ class _Connection:
     async def _write(self, event: Any) -> None:
         self._writer.write(self._http.send(event) or b"")
         await self._writer.drain()
+
+
+async def _relay(reader: StreamReader, writer: StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(_READ_BYTES):
+            writer.write(data)
+            await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+    else:  # TLS has no half-closed connections
+        writer.close()
 
 
 def _scope(request: h11.Request) -> Scope:

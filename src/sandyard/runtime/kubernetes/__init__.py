@@ -1,0 +1,1 @@
+"""Machines as Pods of a Kubernetes cluster: one plain Pod for each run, which any server finds."""

@@ -1,0 +1,214 @@
+"""The objects of a run in the cluster, as pure functions: a Secret with its records and keys, and a
+Pod."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Literal
+
+from sandyard.runtime.model import IsolationMode, Limits, RunId
+from sandyard.runtime.network_model import NO_RULES, EgressRules, Network
+from sandyard.runtime.remote.envd import PORT
+from sandyard.runtime.remote.guest import HOME
+
+Manifest = Mapping[str, Any]
+Egress = Literal["none", "packages", "internet", "rules"]
+
+PREFIX = "sandyard.dev"
+RUN, CREATION = f"{PREFIX}/run", f"{PREFIX}/creation"
+KIND, ATTEMPT, EGRESS = f"{PREFIX}/kind", f"{PREFIX}/attempt", f"{PREFIX}/egress"
+SELECTOR = f"app.kubernetes.io/managed-by={PREFIX}"
+CONTAINER = "sandbox"
+AGENT_FOLDER = "/.sandyard"
+AGENT_IN_IMAGE = "/opt/sandyard/agent"
+AGENT_MODULE = "sandyard.e2b_api.envd.standalone.pod"
+GUEST_MODULE = "sandyard.runtime.guest"
+USER_ID = 1000
+GRACE_SEC = 600
+"""How long the files of a Pod that is deleted wait to be stored."""
+_LONGEST_NAME = 63
+_SEPARATOR = re.compile(r"[^a-z0-9]+")
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_OVERHEAD_BYTES = 64 << 20
+"""The agent's own memory."""
+_UNREACHABLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+@dataclass(frozen=True, slots=True)
+class PodOptions:
+    agent_image: str
+    """Has the agent, which an init container copies."""
+    image: str
+    """What a sandbox without an environment runs in."""
+    images: Mapping[str, str] = field(default_factory=dict)
+    """By the names of environments."""
+    gvisor_class: str | None = None
+    priority_class: str | None = None
+    port: int = 8080
+    """The value of PORT for a program."""
+    longest_sec: float = 7 * 86400.0
+    """After this the cluster ends a Pod, whatever its agent does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What lets the server and a Pod's agent know each other."""
+
+    token: str = field(repr=False)
+    certificate: str
+    key: str = field(repr=False)
+
+
+def name_of(run_id: RunId) -> str:
+    """Different runs have different names, whatever characters are in their ids."""
+    digest = sha256(str(run_id).encode()).hexdigest()[:10]
+    plain = _SEPARATOR.sub("-", f"{run_id.kind}-{run_id.id}-{run_id.attempt}".lower()).strip("-")
+    return f"{plain[: _LONGEST_NAME - len(digest) - 1].rstrip('-')}-{digest}"
+
+
+def run_id_of(manifest: Manifest) -> RunId:
+    kind, run, attempt = manifest["metadata"]["annotations"][RUN].split(".")
+    return RunId(kind, run, attempt)
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """The interpreter in the agent's folder, which needs nothing of the image around it."""
+    folder = AGENT_FOLDER
+    loader = [f"{folder}/ld.so", "--library-path", f"{folder}/lib", f"{folder}/bin/python3"]
+    return [*loader, "-I", "-m", module, *arguments]
+
+
+def secret(run_id: RunId, data: Mapping[str, str]) -> dict[str, Any]:
+    """`data` is in base64."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": _metadata(run_id),
+        "data": dict(data),
+    }
+
+
+def pod(
+    run_id: RunId,
+    limits: Limits,
+    options: PodOptions,
+    *,
+    image: str,
+    isolation: IsolationMode | None,
+    egress: Egress,
+    deadline_at: float,
+    creation: str,
+) -> dict[str, Any]:
+    """It fits the restricted Pod Security Standard. `creation` identifies the call that made it."""
+    metadata = _metadata(run_id)
+    metadata["labels"][EGRESS] = egress
+    metadata["annotations"][CREATION] = creation
+    runtime_class = options.gvisor_class if isolation == "gvisor" else None
+    spec = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "activeDeadlineSeconds": int(options.longest_sec),
+        "terminationGracePeriodSeconds": GRACE_SEC,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER_ID,
+            "runAsGroup": USER_ID,
+            "fsGroup": USER_ID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        # A node that is cut off and comes back still runs it.
+        "tolerations": [
+            {"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _UNREACHABLE
+        ],
+        "initContainers": [_init_container(options)],
+        "containers": [_container(run_id, limits, image=image, deadline_at=deadline_at)],
+        "volumes": [
+            {"name": "agent", "emptyDir": {}},
+            {"name": "home", "emptyDir": {"sizeLimit": str(limits.storage_bytes)}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": str(limits.storage_bytes)}},
+        ],
+        **({"runtimeClassName": runtime_class} if runtime_class else {}),
+        **({"priorityClassName": options.priority_class} if options.priority_class else {}),
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def egress_of(network: Network, rules: EgressRules = NO_RULES) -> Egress:
+    """By this label the cluster's NetworkPolicies know what it reaches. What they can't tell apart,
+    they refuse: hosts of packages, and rules."""
+    return "rules" if network == "internet" and rules != NO_RULES else network
+
+
+def network_of(egress: Egress) -> Network:
+    if egress == "packages":
+        return "packages"
+    return "internet" if egress in ("internet", "rules") else "none"
+
+
+def _metadata(run_id: RunId) -> dict[str, Any]:
+    name, value = SELECTOR.split("=")
+    labels = {name: value, KIND: run_id.kind}
+    if _LABEL.fullmatch(run_id.attempt):
+        labels[ATTEMPT] = run_id.attempt
+    return {"name": name_of(run_id), "labels": labels, "annotations": {RUN: str(run_id)}}
+
+
+_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def _init_container(options: PodOptions) -> dict[str, Any]:
+    resources = {"cpu": "500m", "memory": "128Mi"}
+    return {
+        "name": "agent",
+        "image": options.agent_image,
+        "command": ["cp", "-r", f"{AGENT_IN_IMAGE}/.", AGENT_FOLDER],
+        "securityContext": _SECURITY | {"readOnlyRootFilesystem": True},
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": resources},
+        "volumeMounts": [{"name": "agent", "mountPath": AGENT_FOLDER}],
+    }
+
+
+def _container(run_id: RunId, limits: Limits, *, image: str, deadline_at: float) -> dict[str, Any]:
+    memory = str(limits.memory_bytes + _OVERHEAD_BYTES)
+    cpu = f"{round(limits.cpu * 1000)}m"
+    keys = {"TOKEN": "token", "CERTIFICATE": "certificate", "KEY": "key"}
+    return {
+        "name": CONTAINER,
+        "image": image,
+        "command": command(AGENT_MODULE),
+        "workingDir": HOME,
+        "env": [
+            {"name": "HOME", "value": HOME},
+            {"name": "SANDYARD_RUN", "value": str(run_id)},
+            {"name": "SANDYARD_DEADLINE_AT", "value": str(deadline_at)},
+            *(
+                {
+                    "name": f"SANDYARD_{name}",
+                    "valueFrom": {"secretKeyRef": {"name": name_of(run_id), "key": key}},
+                }
+                for name, key in keys.items()
+            ),
+        ],
+        "ports": [{"name": "agent", "containerPort": PORT}],
+        "securityContext": _SECURITY,
+        "resources": {
+            "requests": {"cpu": cpu, "memory": memory},
+            "limits": {
+                "cpu": cpu,
+                "memory": memory,
+                "ephemeral-storage": str(2 * limits.storage_bytes + (256 << 20)),
+            },
+        },
+        "volumeMounts": [
+            {"name": "agent", "mountPath": AGENT_FOLDER, "readOnly": True},
+            {"name": "home", "mountPath": HOME},
+            {"name": "home", "mountPath": "/workspace", "subPath": "workspace"},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - its own
+        ],
+    }

@@ -1,0 +1,214 @@
+"""The records of a run in its Secret, where every server finds them."""
+
+import asyncio
+import base64
+import json
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from secrets import token_hex
+from typing import Any, TypeVar
+
+from sandyard.kit.errors import InvalidError
+from sandyard.runtime.errors import RecordBrokenError, RunNotFoundError, RuntimeUnavailableError
+from sandyard.runtime.kubernetes import manifest
+from sandyard.runtime.kubernetes.api import ConflictError, KubernetesApi, Object
+from sandyard.runtime.kubernetes.informer import Informer
+from sandyard.runtime.kubernetes.manifest import Egress
+from sandyard.runtime.model import Ended, Log, RunId
+from sandyard.runtime.records.recorded_run import RunRecord, to_record
+
+T = TypeVar("T")
+_STOP, _LOG = "stop", "log"
+_LOG_BYTES = 512 << 10
+"""What is kept of the log of a run that has ended, compressed."""
+_LOCK_SEC, _RENEW_SEC = 20.0, 5.0
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRecord:
+    """A machine that is being made, or exists."""
+
+    created_at: float
+    deadline_at: float
+    egress: Egress
+
+
+class KubernetesRecords:
+    """`RunRecords` of a cluster."""
+
+    def __init__(self, api: KubernetesApi, secrets: Informer) -> None:
+        self.api = api
+        self.secrets = secrets
+        self.pending: dict[str, dict[str, str]] = {}
+        """By name: records that are written with the next durable one."""
+
+    def of(self, run_id: RunId) -> "KubernetesRunRecord":
+        return KubernetesRunRecord(self, run_id)
+
+
+class KubernetesRunRecord(RunRecord):
+    def __init__(self, records: KubernetesRecords, run_id: RunId) -> None:
+        self.run_id = run_id
+        self.name = manifest.name_of(run_id)
+        self._records = records
+
+    def read(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
+        encoded = self._data().get(name)
+        try:
+            return None if encoded is None else parse(json.loads(base64.b64decode(encoded)))
+        except (ValueError, KeyError, TypeError, InvalidError) as error:
+            raise RecordBrokenError(reason=f"{name} in Secret {self.name}: {error!r}") from error
+
+    def text(self, name: str) -> str | None:
+        encoded = self._data().get(name)
+        return None if encoded is None else base64.b64decode(encoded).decode()
+
+    def exists(self) -> bool:
+        return self.name in self._records.secrets.objects
+
+    async def put(self, name: str, record: dict[str, Any], *, durable: bool = True) -> None:
+        pending = self._records.pending.setdefault(self.name, {})
+        pending[name] = _encoded(json.dumps(record).encode())
+        if durable:
+            await self.flush()
+
+    async def put_all(self, records: Mapping[str, str]) -> None:
+        pending = self._records.pending.setdefault(self.name, {})
+        pending |= {name: _encoded(text.encode()) for name, text in records.items()}
+        await self.flush()
+
+    def machine(self) -> MachineRecord | None:
+        return self.read("machine", lambda found: MachineRecord(**found))
+
+    async def put_machine(self, machine: MachineRecord, *, durable: bool = True) -> None:
+        await self.put("machine", asdict(machine), durable=durable)
+
+    async def put_stop(self) -> None:
+        await self.put(_STOP, {})
+
+    def stop_is_requested(self) -> bool:
+        return _STOP in self._data()
+
+    async def put_ended(self, ended: Ended, *, final: bool = True) -> None:
+        """The end; not final while its files are still being stored."""
+        await self.put("ended" if final else "ending", to_record(asdict(ended)))
+
+    async def put_log(self, log: Log) -> None:
+        content = log.content[-_LOG_BYTES:]
+        begins_at = log.begins_at + len(log.content) - len(content)
+        stored = begins_at.to_bytes(8, "big") + zlib.compress(content)
+        self._records.pending.setdefault(self.name, {})[_LOG] = _encoded(stored)
+
+    def log(self, begin: int | None) -> Log | None:
+        """The saved log, from this byte on."""
+        if (encoded := self._data().get(_LOG)) is None:
+            return None
+        stored = base64.b64decode(encoded)
+        begins_at, content = int.from_bytes(stored[:8], "big"), zlib.decompress(stored[8:])
+        skipped = max(0, (begin or 0) - begins_at)
+        return Log(begins_at + skipped, content[skipped:])
+
+    async def flush(self) -> None:
+        """Write what is pending. Raises RunNotFoundError."""
+        if not (pending := self._records.pending.get(self.name)):
+            return
+        written = dict(pending)
+        if await self._patch(written) is None:
+            raise RunNotFoundError
+        for name, value in written.items():
+            if pending.get(name) == value:
+                del pending[name]
+
+    async def make(self, records: Mapping[str, str] | None = None) -> bool:
+        """Whether there was none yet: of concurrent callers, one makes it."""
+        data = {name: _encoded(text.encode()) for name, text in (records or {}).items()}
+        try:
+            found = await self._records.api.create("secrets", manifest.secret(self.run_id, data))
+        except ConflictError:
+            await self._records.secrets.fresh(self.name)
+            return False
+        self._records.secrets.note(found)
+        return True
+
+    async def remove(self) -> None:
+        if (found := await self._records.secrets.fresh(self.name)) is not None:
+            await self._records.api.delete("secrets", self.name, uid=found["metadata"]["uid"])
+            await self._records.secrets.fresh(self.name)
+        self._records.pending.pop(self.name, None)
+
+    @asynccontextmanager
+    async def start_lock(self) -> AsyncIterator[bool]:
+        await self._records.secrets.get(self.name)
+        async with self.lock("start-lock") as is_ours:
+            yield is_ours
+
+    @asynccontextmanager
+    async def lock(self, name: str = "lock") -> AsyncIterator[bool]:
+        """Whether it is ours; if not, another call or server has it. One that is not renewed, as
+        its server is gone, is taken over."""
+        holder = token_hex(8)
+        if not await self._acquire(name, holder):
+            yield False
+            return
+        renewing = asyncio.create_task(self._renew(name, holder))
+        try:
+            yield True
+        finally:
+            renewing.cancel()
+            with suppress(asyncio.CancelledError):
+                await renewing
+            with suppress(RuntimeUnavailableError):  # then it expires
+                pending = self._records.pending.pop(self.name, {})
+                await self._patch({**pending, name: None})
+
+    def is_locked(self, name: str = "lock") -> bool:
+        expires_at = self.read(name, lambda found: float(found["expires_at"]))
+        return expires_at is not None and time.time() < expires_at
+
+    async def _acquire(self, name: str, holder: str) -> bool:
+        if not self.exists() and await self.make({name: _lock(holder)}):
+            return True
+        for _ in range(_ATTEMPTS):
+            if (found := self._records.secrets.objects.get(self.name)) is None:
+                return await self.make({name: _lock(holder)})
+            if self.is_locked(name):
+                return False
+            version = found["metadata"]["resourceVersion"]
+            with suppress(ConflictError):
+                encoded = _encoded(_lock(holder).encode())
+                return await self._patch({name: encoded}, version=version) is not None
+            await self._records.secrets.fresh(self.name)
+        return False
+
+    async def _renew(self, name: str, holder: str) -> None:
+        while True:
+            await asyncio.sleep(_RENEW_SEC)
+            with suppress(RuntimeUnavailableError):
+                await self._patch({name: _encoded(_lock(holder).encode())})
+
+    async def _patch(
+        self, data: Mapping[str, str | None], *, version: str | None = None
+    ) -> Object | None:
+        patch: dict[str, Any] = {"data": dict(data)}
+        if version is not None:
+            patch["metadata"] = {"resourceVersion": version}
+        found = await self._records.api.patch("secrets", self.name, patch)
+        if found is not None:
+            self._records.secrets.note(found)
+        return found
+
+    def _data(self) -> Mapping[str, str]:
+        stored = self._records.secrets.objects.get(self.name, {}).get("data") or {}
+        return {**stored, **self._records.pending.get(self.name, {})}
+
+
+def _lock(holder: str) -> str:
+    return json.dumps({"holder": holder, "expires_at": time.time() + _LOCK_SEC})
+
+
+def _encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,320 @@
+"""A small API server of Kubernetes, as strict as the real one in what the runtime relies on: names,
+versions, UIDs, watches with bookmarks and 410, graceful deletion, admission of the restricted
+profile, and conflicts. It knows Pods and Secrets of one namespace."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import deepcopy
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import kubernetes_validate  # type: ignore[import-untyped]
+from aiohttp import web
+
+NAMESPACE = "sandboxes"
+TOKEN = "the-token-of-the-service-account"
+_VERSION = "1.31"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_LABEL_KEY = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_MOST_SECRET_BYTES = 1 << 20
+_KINDS = {"pods": "Pod", "secrets": "Secret"}
+_BOOKMARK_SEC = 0.2
+Object = dict[str, Any]
+
+
+class RefusedError(Exception):
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class ApiServer:
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Object]] = {kind: {} for kind in _KINDS}
+        self.is_away = False
+        self.calls: list[tuple[str, str]] = []
+        self.refuses_next: Callable[[str, str], bool] = lambda _method, _kind: False
+        """For a create whose response is lost: it is carried out, and then unanswered."""
+        self._version = 100
+        self._oldest = 100
+        self._history: list[tuple[int, str, str, Object]] = []
+        self._changed = asyncio.Event()
+        self._runner: web.AppRunner | None = None
+        self.url = ""
+
+    async def start(self) -> None:
+        app = web.Application(middlewares=[self._guarded], client_max_size=4 << 20)
+        base = f"/api/v1/namespaces/{NAMESPACE}/{{kind:pods|secrets}}"
+        app.add_routes(
+            [
+                web.get(base, self._list),
+                web.post(base, self._create),
+                web.get(f"{base}/{{name}}", self._get),
+                web.patch(f"{base}/{{name}}", self._patch),
+                web.delete(f"{base}/{{name}}", self._delete),
+            ]
+        )
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        self.is_away = True
+        self._tell()
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    def go_away(self) -> None:
+        self.is_away = True
+        self._tell()
+
+    def compact(self) -> None:
+        """Forget the history: watches that continue from there get 410."""
+        self._oldest = self._version
+        self._history.clear()
+
+    def write(self, kind: str, found: Object, event: str = "MODIFIED") -> Object:
+        """As a controller of the cluster does."""
+        self._version += 1
+        found["metadata"]["resourceVersion"] = str(self._version)
+        name = found["metadata"]["name"]
+        if event == "DELETED":
+            self.objects[kind].pop(name, None)
+        else:
+            self.objects[kind][name] = found
+        self._history.append((self._version, kind, event, deepcopy(found)))
+        self._tell()
+        return found
+
+    def set_status(self, name: str, **status: Any) -> None:
+        if (found := self.objects["pods"].get(name)) is not None:
+            self.write("pods", {**found, "status": {**found.get("status", {}), **status}})
+
+    def remove_pod(self, name: str) -> None:
+        """As when its kubelet has confirmed the deletion, or its node is gone."""
+        if (found := self.objects["pods"].get(name)) is not None:
+            self.write("pods", deepcopy(found), "DELETED")
+
+    async def changes(self) -> None:
+        await self._changed.wait()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        if self.is_away:
+            _abort(request)
+            return web.Response(status=503)
+        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return _status(401, "Unauthorized", "Unauthorized")
+        kind = request.match_info.get("kind", "")
+        if "watch" not in request.query:
+            self.calls.append((request.method, kind))
+        try:
+            response: web.StreamResponse = await handler(request)
+        except RefusedError as error:
+            return _status(error.status, error.reason, str(error))
+        if self.refuses_next(request.method, kind):
+            _abort(request)
+        return response
+
+    async def _create(self, request: web.Request) -> web.Response:
+        kind, found = request.match_info["kind"], json.loads(await request.read())
+        _validate(kind, found)
+        name = found["metadata"]["name"]
+        if name in self.objects[kind]:
+            raise RefusedError(409, "AlreadyExists", f'{kind} "{name}" already exists')
+        found["metadata"] |= {
+            "uid": str(uuid4()),
+            "namespace": NAMESPACE,
+            "creationTimestamp": _now(),
+        }
+        if kind == "pods":
+            _admit(found)
+            found["status"] = {"phase": "Pending"}
+        return web.json_response(self.write(kind, found, "ADDED"), status=201)
+
+    async def _get(self, request: web.Request) -> web.Response:
+        return web.json_response(self._find(request))
+
+    async def _patch(self, request: web.Request) -> web.Response:
+        if request.content_type != "application/merge-patch+json":
+            raise RefusedError(415, "UnsupportedMediaType", request.content_type)
+        kind, patch = request.match_info["kind"], json.loads(await request.read())
+        found = deepcopy(self._find(request))
+        version = patch.get("metadata", {}).get("resourceVersion")
+        if version not in (None, found["metadata"]["resourceVersion"]):
+            raise RefusedError(409, "Conflict", "the object has been modified")
+        merged = _merged(found, patch)
+        if kind == "pods" and (merged["spec"], merged.get("status")) != (
+            found["spec"],
+            found.get("status"),
+        ):
+            raise RefusedError(422, "Invalid", "pod updates may not change fields of its spec")
+        _validate(kind, {key: each for key, each in merged.items() if key != "status"})
+        return web.json_response(self.write(kind, merged))
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        kind, found = request.match_info["kind"], deepcopy(self._find(request))
+        body = await request.read()
+        options = json.loads(body) if body else {}
+        uid = options.get("preconditions", {}).get("uid")
+        if uid not in (None, found["metadata"]["uid"]):
+            raise RefusedError(409, "Conflict", f"the UID in the precondition ({uid}) differs")
+        if kind == "pods" and "nodeName" in found["spec"]:
+            if "deletionTimestamp" not in found["metadata"]:
+                grace_sec = found["spec"]["terminationGracePeriodSeconds"]
+                found["metadata"] |= {
+                    "deletionTimestamp": _now(),
+                    "deletionGracePeriodSeconds": grace_sec,
+                }
+                self.write(kind, found)
+            return web.json_response(found)
+        return web.json_response(self.write(kind, found, "DELETED"))
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        kind, query = request.match_info["kind"], request.query
+        unknown = set(query) - {
+            *("labelSelector", "limit", "continue", "watch", "allowWatchBookmarks"),
+            *("resourceVersion", "timeoutSeconds"),
+        }
+        if unknown:
+            raise RefusedError(400, "BadRequest", f"unknown parameters {unknown}")
+        if query.get("watch") == "true":
+            return await self._watch(request)
+        names = sorted(self._selected(kind, query.get("labelSelector", "")))
+        begin, limit = int(query.get("continue", "0")), int(query.get("limit", "0")) or len(names)
+        metadata = {"resourceVersion": str(self._version)}
+        if begin + limit < len(names):
+            metadata["continue"] = str(begin + limit)
+        items = [self.objects[kind][name] for name in names[begin : begin + limit]]
+        return web.json_response({"kind": "List", "metadata": metadata, "items": items})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        kind, query = request.match_info["kind"], request.query
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        at, loop = int(query["resourceVersion"]), asyncio.get_running_loop()
+        until = loop.time() + float(query.get("timeoutSeconds", "300"))
+        while loop.time() < until:
+            if self.is_away:
+                _abort(request)
+                break
+            if at < self._oldest:
+                gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+                await _send(response, "ERROR", gone)
+                break
+            for version, of_kind, event, found in list(self._history):
+                if version > at and of_kind == kind and _matches(found, query["labelSelector"]):
+                    await _send(response, event, found)
+            at = self._version
+            changed = asyncio.ensure_future(self.changes())
+            done, _ = await asyncio.wait({changed}, timeout=_BOOKMARK_SEC)
+            if not done:
+                changed.cancel()
+                bookmark = {"kind": _KINDS[kind], "metadata": {"resourceVersion": str(at)}}
+                await _send(response, "BOOKMARK", bookmark)
+        return response
+
+    def _find(self, request: web.Request) -> Object:
+        kind, name = request.match_info["kind"], request.match_info["name"]
+        if (found := self.objects[kind].get(name)) is None:
+            raise RefusedError(404, "NotFound", f'{kind} "{name}" not found')
+        return found
+
+    def _selected(self, kind: str, selector: str) -> Iterator[str]:
+        for name, found in self.objects[kind].items():
+            if _matches(found, selector):
+                yield name
+
+
+async def _send(response: web.StreamResponse, event: str, found: Object) -> None:
+    with suppress(ConnectionError):
+        await response.write(json.dumps({"type": event, "object": found}).encode() + b"\n")
+
+
+def _abort(request: web.Request) -> None:
+    if isinstance(request.transport, asyncio.Transport):  # its client may be gone
+        request.transport.abort()
+
+
+def _matches(found: Object, selector: str) -> bool:
+    wanted = dict(each.split("=") for each in selector.split(",") if each)
+    labels: dict[str, str] = found["metadata"].get("labels", {})
+    return wanted.items() <= labels.items()
+
+
+def _merged(found: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(found) if isinstance(found, dict) else {}
+    for key, each in patch.items():
+        if each is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), each)
+    return merged
+
+
+def _validate(kind: str, found: Object) -> None:
+    try:
+        kubernetes_validate.validate(found, _VERSION, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        raise RefusedError(422, "Invalid", str(error)) from error
+    metadata = found["metadata"]
+    problems = [
+        len(metadata["name"]) > 63 or not _NAME.fullmatch(metadata["name"]),
+        metadata.get("namespace", NAMESPACE) != NAMESPACE,
+        found["kind"] != _KINDS[kind],
+        any(
+            not (_LABEL_KEY.fullmatch(key) and _LABEL.fullmatch(value))
+            for key, value in metadata.get("labels", {}).items()
+        ),
+        sum(map(len, found.get("data", {}).values())) * 3 // 4 > _MOST_SECRET_BYTES,
+    ]
+    if any(problems):
+        raise RefusedError(422, "Invalid", f"{metadata['name']} is invalid: {problems}")
+
+
+def _admit(pod: Object) -> None:
+    """The restricted Pod Security Standard, and what a sandbox must not have besides."""
+    spec, wrong = pod["spec"], []
+    security = spec.get("securityContext", {})
+    if not security.get("runAsNonRoot") or security.get("runAsUser") == 0:
+        wrong.append("runAsNonRoot")
+    if security.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"):
+        wrong.append("seccompProfile")
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        own = container.get("securityContext", {})
+        if own.get("allowPrivilegeEscalation") is not False:
+            wrong.append("allowPrivilegeEscalation")
+        if own.get("capabilities", {}).get("drop") != ["ALL"] or own["capabilities"].get("add"):
+            wrong.append("capabilities")
+        if own.get("privileged"):
+            wrong.append("privileged")
+    if any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC")):
+        wrong.append("host namespaces")
+    if any(not {"emptyDir", "secret"} & each.keys() for each in spec.get("volumes", ())):
+        wrong.append("volumes")
+    if wrong:
+        message = f'pods "{pod["metadata"]["name"]}" is forbidden: violates PodSecurity: {wrong}'
+        raise RefusedError(403, "Forbidden", message)
+
+
+def _status(code: int, reason: str, message: str) -> web.Response:
+    body = {"kind": "Status", "code": code, "reason": reason, "message": message}
+    return web.json_response(body, status=code)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

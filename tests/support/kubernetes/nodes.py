@@ -1,0 +1,334 @@
+"""The nodes of a cluster that is not one: each Pod is real processes in namespaces of their own,
+at an address of its own, and nothing but what its manifest mounts and the image has."""
+
+import asyncio
+import base64
+import json
+import os
+import shutil
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from tests.support.e2b import network as pod_network
+from tests.support.kubernetes.api_server import ApiServer
+
+AGENT_IMAGE, DEBIAN, DISTROLESS = "sandyard:test", "debian", "distroless"
+_LINKS = {"usr/bin": "/bin", "usr/sbin": "/sbin", "usr/lib": "/lib", "usr/lib64": "/lib64"}
+_AGENT_PORT = 49983
+_CHECK_SEC = 0.2
+
+
+@dataclass(slots=True)
+class Node:
+    name: str
+    is_cut_off: bool = False
+    """Its Pods run, but nobody reaches them, and its kubelet reaches no API server."""
+
+
+@dataclass(slots=True)
+class RunningPod:
+    name: str
+    node: Node
+    folder: Path
+    address: str
+    process: Process | None = None
+    agent_pid: int = 0
+    network: Process | None = None
+    server: asyncio.Server | None = None
+    writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    end: Mapping[str, Any] | None = None
+    """How it was killed, if that was done from here."""
+
+
+class Nodes:
+    """Kubelets and the scheduler."""
+
+    def __init__(self, api: ApiServer, agent: Path, names: Sequence[str]) -> None:
+        self.nodes = {name: Node(name) for name in names}
+        self.pods: dict[str, RunningPod] = {}
+        """By UID."""
+        self.has_room = True
+        self._api = api
+        self._agent = agent
+        self._count = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._known: set[str] = set()
+        self._watching: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._watching = asyncio.create_task(self._watch())
+
+    async def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        for pod in list(self.pods.values()):
+            await self._kill(pod)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def pod(self, name: str) -> RunningPod:
+        return next(each for each in self.pods.values() if each.name == name)
+
+    def count_running(self) -> int:
+        running = (each.process for each in self.pods.values())
+        return sum(process is not None and process.returncode is None for process in running)
+
+    def cut_off(self, node: str) -> None:
+        self.nodes[node].is_cut_off = True
+        for pod in self.pods.values():
+            if pod.node.name == node:
+                for writer in list(pod.writers):
+                    writer.transport.abort()
+        for pod in self.pods.values():
+            if pod.node.name == node:
+                condition = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
+                self._api.set_status(pod.name, conditions=[condition])
+
+    def connect(self, node: str) -> None:
+        self.nodes[node].is_cut_off = False
+
+    async def remove(self, node: str) -> None:
+        """The machine is switched off, and its node deleted: then its Pods are too."""
+        gone = self.nodes.pop(node)
+        for pod in [each for each in self.pods.values() if each.node is gone]:
+            await self._kill(pod)
+            self._api.remove_pod(pod.name)
+
+    async def kill(self, name: str, *, reason: str = "Error", code: int = 137) -> None:
+        """As the kernel does, with the container's first process."""
+        pod = self.pod(name)
+        pod.end = {"reason": reason, "exitCode": code}
+        await self._kill(pod)
+
+    async def evict(self, name: str, message: str) -> None:
+        pod = self.pod(name)
+        pod.end = {"reason": "Error", "exitCode": 137, "evicted": message}
+        await self._kill(pod)
+
+    async def _watch(self) -> None:
+        while True:
+            for name, manifest in list(self._api.objects["pods"].items()):
+                uid = manifest["metadata"]["uid"]
+                if uid not in self._known:
+                    self._place(uid, name, manifest)
+                pod = self.pods.get(uid)
+                if "deletionTimestamp" in manifest["metadata"] and not self._is_cut_off(pod):
+                    self._begin(self._end_deleted(uid, name), f"end {uid}")
+            changed = asyncio.ensure_future(self._api.changes())
+            await asyncio.wait({changed}, timeout=_CHECK_SEC)
+            changed.cancel()
+
+    def _begin(self, work: Any, name: str) -> None:
+        if any(task.get_name() == name for task in self._tasks):
+            work.close()
+            return
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _is_cut_off(self, pod: RunningPod | None) -> bool:
+        return pod is not None and pod.node.is_cut_off
+
+    def _place(self, uid: str, name: str, manifest: dict[str, Any]) -> None:
+        """On the ready node with the fewest Pods."""
+        ready = [node for node in self.nodes.values() if not node.is_cut_off]
+        if not (ready and self.has_room):
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": "0/3 nodes are available: insufficient memory.",
+            }
+            if "conditions" not in manifest["status"]:
+                self._api.set_status(name, conditions=[condition])
+            return
+        self._known.add(uid)
+        used = [pod.node for pod in self.pods.values()]
+        node = min(ready, key=used.count)
+        self._count += 1
+        address = f"127.88.{os.getpid() % 250}.{self._count % 250 + 1}"
+        pod = RunningPod(name, node, Path(mkdtemp(prefix="pod-")), address)
+        self.pods[uid] = pod
+        placed = {**manifest, "spec": {**manifest["spec"], "nodeName": node.name}}
+        self._api.write("pods", placed)
+        self._begin(self._run(pod, placed), f"run {uid}")
+
+    async def _run(self, pod: RunningPod, manifest: dict[str, Any]) -> None:
+        spec = manifest["spec"]
+        for volume in spec["volumes"]:
+            (pod.folder / volume["name"]).mkdir(parents=True)
+        for container in (*spec["initContainers"], *spec["containers"]):
+            if container["image"] not in (AGENT_IMAGE, DEBIAN, DISTROLESS):
+                waiting = {"reason": "ImagePullBackOff", "message": "not found"}
+                status = {"name": container["name"], "image": container["image"]}
+                told = [{**status, "state": {"waiting": waiting}}]
+                self._tell(pod, containerStatuses=told)
+                return
+        for container in spec["initContainers"]:
+            process = await asyncio.create_subprocess_exec(
+                *self._inside(pod, spec, container), stdin=DEVNULL
+            )
+            assert await process.wait() == 0
+        [container] = spec["containers"]
+        log = pod.folder / "termination-log"
+        log.touch()
+        reader, writer = os.pipe()
+        pod.process = await asyncio.create_subprocess_exec(
+            *self._inside(pod, spec, container, info=writer),
+            env=self._environment(container),
+            stdin=DEVNULL,
+            stdout=PIPE,
+            pass_fds=[writer],
+        )
+        os.close(writer)
+        assert pod.process.stdout is not None
+        if await pod.process.stdout.readline() != b"ready\n":
+            os.close(reader)
+            await self._ended(pod, log)
+            return
+        with os.fdopen(reader, "rb") as info:
+            pod.agent_pid = json.load(info)["child-pid"]
+        await self._open_network(pod)
+        state = {"running": {"startedAt": _now()}}
+        self._tell(
+            pod,
+            phase="Running",
+            podIP=pod.address,
+            containerStatuses=[{"name": container["name"], "state": state}],
+            conditions=[{"type": "Ready", "status": "True"}],
+        )
+        await self._ended(pod, log)
+
+    def _inside(
+        self,
+        pod: RunningPod,
+        spec: dict[str, Any],
+        container: dict[str, Any],
+        *,
+        info: int | None = None,
+    ) -> list[str]:
+        user = str(spec["securityContext"]["runAsUser"])
+        words = ["bwrap", "--die-with-parent", "--unshare-user", "--uid", user, "--gid", user]
+        words += ["--unshare-net", "--unshare-pid", "--as-pid-1", "--unshare-ipc"]
+        if container["image"] != DISTROLESS:
+            words += ["--ro-bind", "/usr", "/usr", "--ro-bind", "/etc", "/etc"]
+            for far, near in _LINKS.items():
+                words += ["--symlink", far, near]
+        words += ["--proc", "/proc", "--dev", "/dev"]
+        if container["image"] == AGENT_IMAGE:
+            words += ["--ro-bind", str(self._agent), "/opt/sandyard/agent"]
+        for mount in container["volumeMounts"]:
+            source = pod.folder / mount["name"] / mount.get("subPath", "")
+            source.mkdir(exist_ok=True)
+            bind = "--ro-bind" if mount.get("readOnly") else "--bind"
+            words += [bind, str(source), mount["mountPath"]]
+        if info is not None:
+            log = pod.folder / "termination-log"
+            words += ["--bind", str(log), "/dev/termination-log", "--info-fd", str(info)]
+        words += ["--chdir", container.get("workingDir", "/")]
+        return [*words, *container["command"]]
+
+    def _environment(self, container: dict[str, Any]) -> dict[str, str]:
+        found = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+        for each in container["env"]:
+            if "value" in each:
+                found[each["name"]] = each["value"]
+                continue
+            reference = each["valueFrom"]["secretKeyRef"]
+            data = self._api.objects["secrets"][reference["name"]]["data"]
+            found[each["name"]] = base64.b64decode(data[reference["key"]]).decode()
+        return found
+
+    async def _open_network(self, pod: RunningPod) -> None:
+        """What arrives at its address goes into its network; with no node in between, nowhere."""
+        user = () if os.getuid() == 0 else ("-U", "--preserve-credentials")
+        pod.network = await asyncio.create_subprocess_exec(
+            *("nsenter", "-t", str(pod.agent_pid), *user, "-n", "--"),
+            *(sys.executable, "-S", "-E", pod_network.__file__, str(pod.folder)),
+            stdout=PIPE,
+        )
+        assert pod.network.stdout is not None
+        assert await pod.network.stdout.readline() == b"ready\n"
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if pod.node.is_cut_off:
+                writer.transport.abort()
+                return
+            pod.writers.add(writer)
+            try:
+                far = await asyncio.open_unix_connection(str(pod.folder / "in"))
+                pod.writers.add(far[1])
+                far[1].write(f"{_AGENT_PORT}\n".encode())
+                await pod_network.join((reader, writer), far)
+                pod.writers.discard(far[1])
+            except OSError:
+                writer.close()
+            finally:
+                pod.writers.discard(writer)
+
+        pod.server = await asyncio.start_server(relay, pod.address, _AGENT_PORT)
+
+    async def _ended(self, pod: RunningPod, log: Path) -> None:
+        assert pod.process is not None
+        code = await pod.process.wait()
+        while self._is_cut_off(pod):
+            await asyncio.sleep(_CHECK_SEC)
+        end = dict(pod.end or {"reason": "Completed" if code == 0 else "Error", "exitCode": code})
+        evicted = end.pop("evicted", None)
+        message = log.read_text(errors="replace")[:4096]
+        terminated = {**end, "message": message, "startedAt": _now(), "finishedAt": _now()}
+        told = {"reason": "Evicted", "message": evicted} if evicted else {}
+        self._tell(
+            pod,
+            phase="Succeeded" if code == 0 and not pod.end else "Failed",
+            containerStatuses=[{"name": "sandbox", "state": {"terminated": terminated}}],
+            **told,
+        )
+        await self._kill(pod)
+
+    async def _end_deleted(self, uid: str, name: str) -> None:
+        """SIGTERM, and after the grace period SIGKILL; then the object is gone."""
+        pod = self.pods.get(uid)
+        if pod is not None:
+            with suppress(ProcessLookupError):
+                if pod.agent_pid and pod.process is not None and pod.process.returncode is None:
+                    os.kill(pod.agent_pid, signal.SIGTERM)
+            grace_sec = self._api.objects["pods"][name]["metadata"]["deletionGracePeriodSeconds"]
+            with suppress(TimeoutError):
+                if pod.process is not None:
+                    await asyncio.wait_for(pod.process.wait(), grace_sec)
+            await self._kill(pod)
+            del self.pods[uid]
+            while self._is_cut_off(pod):
+                await asyncio.sleep(_CHECK_SEC)
+        self._api.remove_pod(name)
+
+    async def _kill(self, pod: RunningPod) -> None:
+        for process in (pod.process, pod.network):
+            if process is not None and process.returncode is None:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        if pod.server is not None:
+            pod.server.close()
+            pod.server = None
+        for writer in list(pod.writers):
+            writer.transport.abort()
+        await asyncio.to_thread(shutil.rmtree, pod.folder, ignore_errors=True)
+
+    def _tell(self, pod: RunningPod, **status: Any) -> None:
+        if not pod.node.is_cut_off:
+            self._api.set_status(pod.name, **status)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
