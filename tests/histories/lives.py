@@ -56,7 +56,8 @@ class PreviewState:
 def preview_step(state: PreviewState, call: LifeCall, _latest: float) -> Iterator[PreviewState]:
     """The preview of a project is another one only after the end of the one before."""
     ended = PreviewState("", state.past | {state.live} - {""})
-    if call.outcome != "ok" or (call.status == "running" and call.made == state.live):
+    is_sure = call.outcome == "ok" and bool(call.status)
+    if not is_sure or (call.status == "running" and call.made == state.live):
         yield state
     elif call.status == "running" and call.made not in ended.past:
         yield PreviewState(call.made, ended.past)

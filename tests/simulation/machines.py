@@ -18,6 +18,7 @@ from sandyard.runtime.errors import (
 from sandyard.runtime.model import (
     Ended,
     EndReason,
+    FileChanges,
     IsolationMode,
     Kind,
     Limits,
@@ -268,6 +269,10 @@ class SimulatedRuntime:
 
     async def extend(self, run_id: RunId, *, deadline_at: float) -> Running:
         return await self._call(lambda: self._host.extend(run_id, deadline_at), may_double=True)
+
+    async def write_files(self, run_id: RunId, changes: FileChanges) -> None:
+        del changes
+        await self._call(lambda: self._host.running(run_id))
 
     async def tail_logs(self, run_id: RunId, *, lines: int) -> Sequence[str]:
         return await self._call(lambda: [str(run_id)][:lines])
