@@ -243,7 +243,8 @@ class SimulatedRuntime:
             raise start_failure(state.error_code, state.message)
         raise AttemptEndedError
 
-    async def stop(self, run_id: RunId) -> Ended:
+    async def stop(self, run_id: RunId, *, has_memory: bool = False) -> Ended:
+        del has_memory  # its processes are not kept here
         return await self._call(lambda: self._host.stop(run_id), may_double=True)
 
     async def find(self, run_id: RunId) -> RunState | None:
@@ -267,7 +268,10 @@ class SimulatedRuntime:
     async def forget(self, run_id: RunId) -> None:
         await self._call(lambda: self._host.forget(run_id), may_double=True)
 
-    async def extend(self, run_id: RunId, *, deadline_at: float) -> Running:
+    async def extend(
+        self, run_id: RunId, *, deadline_at: float, keeps_memory: bool | None = None
+    ) -> Running:
+        del keeps_memory
         return await self._call(lambda: self._host.extend(run_id, deadline_at), may_double=True)
 
     async def write_files(self, run_id: RunId, changes: FileChanges) -> None:

@@ -3,7 +3,7 @@ what became of them."""
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -108,7 +108,7 @@ def _lives(world: PreviewsWorld) -> list[_Life]:
 
 
 def _wrong_records(
-    world: PreviewsWorld, previews: list[Preview], log: list[LoggedEvent]
+    world: PreviewsWorld, previews: Sequence[Preview], log: list[LoggedEvent]
 ) -> Iterator[str]:
     lives = _lives(world)
     by_project: dict[str, list[_Life]] = {}
@@ -267,14 +267,14 @@ def _answered(call: LifeCall, result: Any) -> LifeCall:
 
 
 def _about(choice: str, project: SimulatedProject, name: str) -> Call:
-    whose = {"account_id": project.account_id}
+    by = project.account_id
     changes = ChangeSet({name[-6:]: name.encode()}, is_whole=True)
     calls: dict[str, Callable[[Previews], Awaitable[Any]]] = {
-        "sync": lambda it: it.sync(project.project_id, actor="account:1", **whose),
-        "status": lambda it: it.status(project.project_id, **whose),
-        "stop": lambda it: it.stop(project.project_id, actor="account:1", **whose),
+        "sync": lambda it: it.sync(project.project_id, actor="account:1", account_id=by),
+        "status": lambda it: it.status(project.project_id, account_id=by),
+        "stop": lambda it: it.stop(project.project_id, actor="account:1", account_id=by),
         "write": lambda it: it.change_files(
-            project.project_id, changes, actor="account:1", **whose
+            project.project_id, changes, actor="account:1", account_id=by
         ),
     }
 
