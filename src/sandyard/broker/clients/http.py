@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Path, Response
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, StrictInt
+from pydantic import AwareDatetime, BeforeValidator, Field, StrictInt
 
 from sandyard.broker.clients.model import Client, ClientScope, Limits, SentToken
 from sandyard.broker.clients.service import Clients, TokenUse
@@ -18,10 +18,9 @@ from sandyard.kit.http.schemas import (
     Documented,
     PageAnswer,
     Paging,
+    StrictBody,
     eg,
-    example,
     inline,
-    strict_example,
 )
 from sandyard.kit.patterns import pattern
 
@@ -31,24 +30,6 @@ CLIENT_NAME = pattern(
 TRACK_PREFIX = pattern(
     r"^[A-Za-z0-9._:-]{0,128}$", "must be up to 128 letters, digits, ., _, : and -"
 )
-_TOKEN = {
-    "token_id": "3k9x0v7q2m5n",
-    "created_at": "2026-11-16T12:00:00Z",
-    "expires_at": None,
-    "last_used_at": "2026-11-16T12:05:00Z",
-}
-_LIMITS = {
-    "scopes": ["allocate"],
-    "track_prefix": "acme-",
-    "rate": "100/minute",
-    "max_leases": 300,
-}
-_EXAMPLE = {
-    "name": "acme",
-    **_LIMITS,
-    "created_at": "2026-11-16T12:00:00Z",
-    "tokens": [_TOKEN],
-}
 
 
 _RATE = pattern(r"^[1-9][0-9]{0,8}/(second|minute|hour|day)$", "must be like 100/minute")
@@ -71,20 +52,18 @@ _Expires = Annotated[
 ]
 
 
-class ClientLimitsBody(BaseModel):
-    model_config = strict_example(**_LIMITS)
-
-    scopes: list[Annotated[ClientScope, inline(ClientScope)]] = Field(
-        min_length=1, max_length=4, description="Scopes of the client"
+class ClientLimitsBody(StrictBody):
+    scopes: list[Annotated[ClientScope, inline(ClientScope)]] = eg(
+        ["allocate"], min_length=1, max_length=4, description="Scopes of the client"
     )
-    track_prefix: str = Field(
-        "", pattern=TRACK_PREFIX, description="Required prefix of its track ids"
+    track_prefix: str = eg(
+        "acme-", "", pattern=TRACK_PREFIX, description="Required prefix of its track ids"
     )
-    rate: Annotated[str, Field(pattern=_RATE)] | None = Field(
-        None, description="Rate limit of its calls, such as `100/minute`"
+    rate: Annotated[str, Field(pattern=_RATE)] | None = eg(
+        "100/minute", None, description="Rate limit of its calls, such as `100/minute`"
     )
-    max_leases: Annotated[StrictInt, Field(ge=1, le=1_000_000), AS_JSON_HAS_IT] | None = Field(
-        None, description="Maximum number of leases"
+    max_leases: Annotated[StrictInt, Field(ge=1, le=1_000_000), AS_JSON_HAS_IT] | None = eg(
+        300, None, description="Maximum number of leases"
     )
 
     @property
@@ -93,16 +72,12 @@ class ClientLimitsBody(BaseModel):
 
 
 class ClientBody(ClientLimitsBody):
-    model_config = strict_example(name="acme", **_LIMITS, expires_at=None)
-
-    name: str = Field(pattern=CLIENT_NAME)
-    expires_at: _Expires = None
+    name: str = eg("acme", pattern=CLIENT_NAME)
+    expires_at: _Expires = eg(None, None)
 
 
-class ClientTokenBody(BaseModel):
-    model_config = strict_example(expires_at="2126-12-31T00:00:00Z")
-
-    expires_at: _Expires = None
+class ClientTokenBody(StrictBody):
+    expires_at: _Expires = eg("2126-12-31T00:00:00Z", None)
 
 
 class NewClientTokenAnswer(Documented):
@@ -119,23 +94,19 @@ class NewClientTokenAnswer(Documented):
 
 
 class ClientTokenAnswer(AttributesAnswer):
-    model_config = example(**_TOKEN)
-
-    token_id: str
-    created_at: datetime
+    token_id: str = eg("3k9x0v7q2m5n")
+    created_at: datetime = eg("2026-11-16T12:00:00Z")
     expires_at: datetime | None
-    last_used_at: datetime | None = Field(description="To within five minutes")
+    last_used_at: datetime | None = eg("2026-11-16T12:05:00Z", description="To within five minutes")
 
 
-class ClientAnswer(BaseModel):
-    model_config = example(**_EXAMPLE)
-
-    name: str
-    scopes: list[str]
-    track_prefix: str
-    rate: str | None
-    max_leases: int | None
-    created_at: datetime
+class ClientAnswer(Documented):
+    name: str = eg("acme")
+    scopes: list[str] = eg(["allocate"])
+    track_prefix: str = eg("acme-")
+    rate: str | None = eg("100/minute")
+    max_leases: int | None = eg(300)
+    created_at: datetime = eg("2026-11-16T12:00:00Z")
     tokens: list[ClientTokenAnswer]
 
     @classmethod

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Path, Response
-from pydantic import BaseModel, Field, StrictBool
+from pydantic import Field, StrictBool
 
 from sandyard.broker.delivery.model import Webhook
 from sandyard.broker.delivery.webhooks import Webhooks
@@ -13,11 +13,11 @@ from sandyard.broker.http import Operator, operator_routes
 from sandyard.kit.http.routes import Check, GuardedRoutes
 from sandyard.kit.http.schemas import (
     AttributesAnswer,
+    Documented,
     PageAnswer,
     Paging,
+    StrictBody,
     eg,
-    example,
-    strict_example,
 )
 from sandyard.kit.patterns import NO_NUL, pattern
 
@@ -39,56 +39,40 @@ _Kinds = Annotated[
 ]
 _Note = Annotated[str | None, Field(max_length=200, pattern=NO_NUL, description="For people")]
 
-_WEBHOOK = {
-    "webhook_id": "whk-3k9x0v7q2m5n8p1rt",
-    "url": "https://hooks.example.com/sandyard",
-    "kinds": ["lease.*"],
-    "note": None,
-    "is_enabled": True,
-    "disabled_reason": None,
-    "created_at": "2026-11-16T12:00:00Z",
-}
+
+class WebhookBody(StrictBody):
+    url: _Url = eg("https://hooks.example.com/sandyard")
+    kinds: _Kinds = eg(["lease.*"], [])
+    note: _Note = eg(None, None)
 
 
-class WebhookBody(BaseModel):
-    model_config = strict_example(
-        url="https://hooks.example.com/sandyard", kinds=["lease.*"], note=None
-    )
-
-    url: _Url
-    kinds: _Kinds = []
-    note: _Note = None
-
-
-class WebhookChanges(BaseModel):
+class WebhookChanges(StrictBody):
     """Omitted fields do not change."""
-
-    model_config = strict_example(is_enabled=True)
 
     url: _Url | None = None
     kinds: _Kinds | None = None
     note: _Note = None
-    is_enabled: StrictBool | None = Field(
-        None, description="true: it continues where it stopped, as far as events are kept"
+    is_enabled: StrictBool | None = eg(
+        True, None, description="true: it continues where it stopped, as far as events are kept"
     )
 
 
-class ReplayBody(BaseModel):
-    model_config = strict_example(event_id="01a3185c50000000012f9a4c1b")
+class ReplayBody(StrictBody):
+    event_id: str = eg(
+        "01a3185c50000000012f9a4c1b",
+        pattern=_EVENT_ID,
+        description="The event's id, from a listing of events",
+    )
 
-    event_id: str = Field(pattern=_EVENT_ID, description="The event's id, from a listing of events")
 
-
-class WebhookAnswer(BaseModel):
-    model_config = example(**_WEBHOOK)
-
-    webhook_id: str
-    url: str
-    kinds: list[str]
+class WebhookAnswer(Documented):
+    webhook_id: str = eg("whk-3k9x0v7q2m5n8p1rt")
+    url: str = eg("https://hooks.example.com/sandyard")
+    kinds: list[str] = eg(["lease.*"])
     note: str | None
-    is_enabled: bool
+    is_enabled: bool = eg(True)
     disabled_reason: str | None = Field(description="Why it is disabled")
-    created_at: datetime
+    created_at: datetime = eg("2026-11-16T12:00:00Z")
 
     @classmethod
     def of(cls, webhook: Webhook, **others: object) -> Self:
@@ -97,12 +81,10 @@ class WebhookAnswer(BaseModel):
 
 
 class NewWebhookAnswer(WebhookAnswer):
-    model_config = example(
-        **_WEBHOOK,
-        secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=",  # noqa: S106 - an example
+    secret: str = eg(
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=",
+        description="Signs the requests; shown only once",
     )
-
-    secret: str = Field(description="Signs the requests; shown only once")
 
 
 class WebhookStreamAnswer(AttributesAnswer):
@@ -112,11 +94,6 @@ class WebhookStreamAnswer(AttributesAnswer):
 
 
 class WebhookStatusAnswer(WebhookAnswer):
-    model_config = example(
-        **_WEBHOOK,
-        streams=[{"part": "broker", "failing_since": None, "last_error": None}],
-    )
-
     streams: list[WebhookStreamAnswer]
 
 

@@ -88,15 +88,13 @@ class WaitingTicketPage(PageAnswer):
 
 
 class PoolJobAnswer(AttributesAnswer):
-    model_config = example(**_JOB)
-
-    name: str
-    does: str
-    interval_sec: float
-    is_running: bool
-    started_at: float | None = Field(description="Unix seconds; when it last started")
-    finished_at: float | None = Field(description="When it last ended")
-    next_run_at: float | None = Field(description="null while it runs")
+    name: str = eg("sync")
+    does: str = eg("compare the pool with the provider's list")
+    interval_sec: float = eg(600)
+    is_running: bool = eg(False)
+    started_at: float | None = eg(1_793_350_200, description="Unix seconds; when it last started")
+    finished_at: float | None = eg(1_793_350_203, description="When it last ended")
+    next_run_at: float | None = eg(1_793_350_800, description="null while it runs")
 
 
 class PoolJobsAnswer(Documented):

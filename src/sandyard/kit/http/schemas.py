@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Self, TypedDict, TypeVar, get_args
+from typing import Annotated, Any, Self, TypedDict, TypeGuard, TypeVar, get_args, get_origin
 
 import orjson
 from fastapi import Depends, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, WithJsonSchema
+from pydantic_core import PydanticUndefined
 
 from sandyard.kit.errors import RateLimitedError, SandyardError
 from sandyard.kit.http.error_statuses import MEANINGS, STATUS
@@ -59,23 +60,32 @@ class _FieldExample:
         """Leaves the schema of the field as it is: the model's has the example."""
 
 
-def eg(value: Any, default: Any = ..., **options: Any) -> Any:
+def eg(value: Any, default: Any = PydanticUndefined, **options: Any) -> Any:
     """A field, with what it has in the example of its model."""
     return Field(default, json_schema_extra=_FieldExample(value), **options)
 
 
 def example_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Null for a field without an example that is required and may be null."""
-    extra: Any = model.model_config["json_schema_extra"]
+    """Of the fields: their own, those of their models, or null if they are required and may be."""
+    extra: Any = model.model_config.get("json_schema_extra")
     values: dict[str, Any] = orjson.loads(extra[EXAMPLE]) if isinstance(extra, dict) else {}
     if values:
         return values
     for name, field in model.model_fields.items():
+        arguments = get_args(field.annotation)
         if isinstance(field.json_schema_extra, _FieldExample):
             values[name] = field.json_schema_extra.value
-        elif field.is_required() and type(None) in get_args(field.annotation):
+        elif field.is_required() and type(None) in arguments:
             values[name] = None
+        elif get_origin(field.annotation) is list and _is_documented(arguments[0]):
+            values[name] = [example_of(arguments[0])]
+        elif _is_documented(field.annotation):
+            values[name] = example_of(field.annotation)
     return values
+
+
+def _is_documented(kind: Any) -> TypeGuard[type[BaseModel]]:
+    return isinstance(kind, type) and issubclass(kind, Documented)
 
 
 def _field_examples(schema: dict[str, Any], model: type[BaseModel]) -> None:
@@ -92,6 +102,12 @@ class Documented(BaseModel):
 def inline(kind: type[StrEnum]) -> WithJsonSchema:
     """Inlines an enum's schema, for enums whose name also stands for something else."""
     return WithJsonSchema({"type": "string", "enum": [member.value for member in kind]})
+
+
+class StrictBody(Documented):
+    """Allows no other fields: a misspelt one is rejected, not ignored."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class AttributesAnswer(Documented):

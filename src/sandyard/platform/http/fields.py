@@ -9,14 +9,13 @@ from fastapi import Query
 from pydantic import (
     AwareDatetime,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     StrictStr,
     WithJsonSchema,
 )
 
-from sandyard.kit.http.schemas import Documented
+from sandyard.kit.http.schemas import Documented, StrictBody
 from sandyard.kit.patterns import pattern
 
 _UNSEEN = (
@@ -128,11 +127,7 @@ class Answer(Documented):
         return cls.model_validate(shown | others, from_attributes=True)
 
 
-class RequestBody(Documented):
-    """A body that refuses fields which it does not know."""
-
-    model_config = ConfigDict(extra="forbid")
-
+class RequestBody(StrictBody):
     def sent(self) -> Any:
         return {name: getattr(self, name) for name in self.model_fields_set}
 

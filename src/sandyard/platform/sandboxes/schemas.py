@@ -107,11 +107,8 @@ class SandboxChangesBody(RequestBody):
 
 
 class StartBody(RequestBody):
-    model_config = example(program=False)
-
-    program: StrictBool = Field(
-        True,
-        description="False: only the machine starts, to repair its files or program",
+    program: StrictBool = eg(
+        False, True, description="False: only the machine starts, to repair its files or program"
     )
     memory: StrictBool = Field(
         True,
@@ -151,9 +148,9 @@ class ProgramAnswer(Answer):
 
 
 class EndBody(RequestBody):
-    model_config = example(reason="its machine is gone for good")
-
-    reason: Name = Field(description="Sent to its owner, and stored in its history")
+    reason: Name = eg(
+        "its machine is gone for good", description="Sent to its owner, and stored in its history"
+    )
 
 
 class SandboxAnswer(Answer):

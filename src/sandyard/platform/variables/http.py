@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Path
 from pydantic import Field, StrictBool, StrictStr
 
-from sandyard.kit.http.schemas import PageAnswer, PageRequest, Paging, eg, example
+from sandyard.kit.http.schemas import PageAnswer, PageRequest, Paging, eg
 from sandyard.kit.patterns import NO_NUL, pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.principal import Principal
@@ -23,10 +23,8 @@ Value = Annotated[StrictStr, Field(max_length=32 * 1024, pattern=NO_NUL)]
 
 
 class VariableBody(RequestBody):
-    model_config = example(value="postgres://app@db/shop", secret=True)
-
-    value: Value
-    secret: StrictBool = Field(False, description="Its value is never shown again")
+    value: Value = eg("postgres://app@db/shop")
+    secret: StrictBool = eg(True, False, description="Its value is never shown again")
 
 
 class VariableAnswer(Answer):

@@ -9,9 +9,8 @@ from sandyard.kit.http.schemas import (
     AttributesAnswer,
     Documented,
     PageAnswer,
+    StrictBody,
     eg,
-    example,
-    strict_example,
 )
 from sandyard.kit.patterns import pattern
 from sandyard.telemetry import intake, model
@@ -36,7 +35,6 @@ Time = Annotated[str, BeforeValidator(_time)]
 
 _DEVICE = {"hardware_id": "AA:BB:CC:DD:EE:FF"}
 _BOOT = {"boot_id": "550e8400-e29b-41d4-a716-446655440000", "firmware_version": "1.0.16"}
-_CAPABILITIES = {"sensors": ["temp"], "features": {"ota": True}}
 _READING = {
     **_DEVICE,
     **_BOOT,
@@ -44,11 +42,6 @@ _READING = {
     "batch_id": "AABBCCDDEEFF-550e8400-1",
     "sensors": {"temp": 21.5},
     "sensor_status": {"temp": "ok"},
-}
-_KEY = {
-    "key_id": "9b2f6d3e-4c81-4a57-8e0d-7f1a2b3c4d5e",
-    "created_at": "2026-10-30T09:00:00Z",
-    "description": "Greenhouse",
 }
 
 
@@ -63,21 +56,19 @@ class Capabilities(BaseModel):
     )
 
 
-class RegistrationBody(BaseModel):
+class RegistrationBody(Documented):
     """What newer firmware may add is left out."""
 
-    model_config = example(
-        **_DEVICE, **_BOOT, capabilities=_CAPABILITIES, friendly_name="Greenhouse 1"
-    )
-
-    hardware_id: HardwareId
+    hardware_id: HardwareId = eg("AA:BB:CC:DD:EE:FF")
     boot_id: Annotated[
         StrictStr, Field(pattern=intake.UUID4, description="UUID v4, new at each boot")
-    ]
-    firmware_version: Annotated[StrictStr, Field(pattern=intake.FIRMWARE_VERSION)]
-    capabilities: Capabilities = Field(default_factory=Capabilities)
-    friendly_name: FriendlyName | None = Field(
-        None, description="Used only if the device has no name yet"
+    ] = eg("550e8400-e29b-41d4-a716-446655440000")
+    firmware_version: Annotated[StrictStr, Field(pattern=intake.FIRMWARE_VERSION)] = eg("1.0.16")
+    capabilities: Capabilities = eg(
+        {"sensors": ["temp"], "features": {"ota": True}}, default_factory=Capabilities
+    )
+    friendly_name: FriendlyName | None = eg(
+        "Greenhouse 1", None, description="Used only if the device has no name yet"
     )
 
     def registration(self) -> model.Registration:
@@ -90,18 +81,16 @@ class RegistrationBody(BaseModel):
         )
 
 
-class RegisteredAnswer(BaseModel):
-    model_config = example(
-        **_DEVICE,
-        status="registered",
-        confirmation_id="3f0c9a52-6b1d-4e87-9c2f-5d8e7a6b4c3d",
-        registered_at="2026-10-30T09:00:00Z",
+class RegisteredAnswer(Documented):
+    status: Literal["registered"] = eg("registered", "registered")
+    confirmation_id: str = eg(
+        "3f0c9a52-6b1d-4e87-9c2f-5d8e7a6b4c3d",
+        description="The same at every registration of this device",
     )
-
-    status: Literal["registered"] = "registered"
-    confirmation_id: str = Field(description="The same at every registration of this device")
-    hardware_id: str
-    registered_at: Time = Field(description="RFC 3339, of the first registration")
+    hardware_id: str = eg("AA:BB:CC:DD:EE:FF")
+    registered_at: Time = eg(
+        "2026-10-30T09:00:00Z", description="RFC 3339, of the first registration"
+    )
 
     @classmethod
     def of(cls, device: model.Device) -> Self:
@@ -130,25 +119,14 @@ class IntakeAnswer(Documented):
 
 
 class DeviceAnswer(AttributesAnswer):
-    model_config = example(
-        **_DEVICE,
-        confirmation_id="3f0c9a52-6b1d-4e87-9c2f-5d8e7a6b4c3d",
-        friendly_name="Greenhouse 1",
-        firmware_version="1.0.16",
-        capabilities=_CAPABILITIES,
-        first_registered_at="2026-10-30T09:00:00Z",
-        last_seen_at="2026-10-30T09:18:00Z",
-        last_boot_id="550e8400-e29b-41d4-a716-446655440000",
-    )
-
-    hardware_id: str
-    confirmation_id: str
-    friendly_name: str | None
-    firmware_version: str
-    capabilities: dict[str, object]
-    first_registered_at: Time
-    last_seen_at: Time
-    last_boot_id: str
+    hardware_id: str = eg("AA:BB:CC:DD:EE:FF")
+    confirmation_id: str = eg("3f0c9a52-6b1d-4e87-9c2f-5d8e7a6b4c3d")
+    friendly_name: str | None = eg("Greenhouse 1")
+    firmware_version: str = eg("1.0.16")
+    capabilities: dict[str, object] = eg({"sensors": ["temp"], "features": {"ota": True}})
+    first_registered_at: Time = eg("2026-10-30T09:00:00Z")
+    last_seen_at: Time = eg("2026-10-30T09:18:00Z")
+    last_boot_id: str = eg("550e8400-e29b-41d4-a716-446655440000")
 
 
 class DevicePage(PageAnswer):
@@ -156,28 +134,25 @@ class DevicePage(PageAnswer):
     next_cursor: str | None
 
 
-class RenameDeviceBody(BaseModel):
-    model_config = strict_example(friendly_name="Greenhouse 1")
-
-    friendly_name: FriendlyName | None = Field(description="Null removes the name")
+class RenameDeviceBody(StrictBody):
+    friendly_name: FriendlyName | None = eg("Greenhouse 1", description="Null removes the name")
 
 
-class ReadingAnswer(BaseModel):
-    model_config = example(
-        **_READING, received_at="2026-10-30T09:00:02Z", friendly_name="Greenhouse 1"
+class ReadingAnswer(Documented):
+    hardware_id: str = eg("AA:BB:CC:DD:EE:FF")
+    timestamp_ms: int = eg(1_793_350_800_000)
+    received_at: Time | None = eg(
+        "2026-10-30T09:00:02Z",
+        description="When it arrived, to the second; null if version 0.2.0 stored it",
     )
-
-    hardware_id: str
-    timestamp_ms: int
-    received_at: Time | None = Field(
-        description="When it arrived, to the second; null if version 0.2.0 stored it"
+    batch_id: str = eg("AABBCCDDEEFF-550e8400-1")
+    boot_id: str = eg("550e8400-e29b-41d4-a716-446655440000")
+    firmware_version: str = eg("1.0.16")
+    friendly_name: str | None = eg(
+        "Greenhouse 1", description="The device's name when the reading arrived"
     )
-    batch_id: str
-    boot_id: str
-    firmware_version: str
-    friendly_name: str | None = Field(description="The device's name when the reading arrived")
-    sensors: dict[str, float]
-    sensor_status: dict[str, str]
+    sensors: dict[str, float] = eg({"temp": 21.5})
+    sensor_status: dict[str, str] = eg({"temp": "ok"})
 
 
 def reading_answer(reading: model.Reading) -> dict[str, object]:
@@ -199,20 +174,14 @@ class SeriesBucketAnswer(AttributesAnswer):
     count: int
 
 
-class SeriesAnswer(BaseModel):
-    model_config = example(
-        **_DEVICE,
-        metric="temp",
-        bucket_ms=3_600_000,
-        series=[
-            {"start_ms": 1_793_350_800_000, "min": 20.5, "mean": 21.5, "max": 22.5, "count": 60}
-        ],
+class SeriesAnswer(Documented):
+    hardware_id: str = eg("AA:BB:CC:DD:EE:FF")
+    metric: str = eg("temp")
+    bucket_ms: int = eg(3_600_000)
+    series: list[SeriesBucketAnswer] = eg(
+        [{"start_ms": 1_793_350_800_000, "min": 20.5, "mean": 21.5, "max": 22.5, "count": 60}],
+        description="Only buckets with values",
     )
-
-    hardware_id: str
-    metric: str
-    bucket_ms: int
-    series: list[SeriesBucketAnswer] = Field(description="Only buckets with values")
 
 
 class SensorAnswer(AttributesAnswer):
@@ -221,13 +190,11 @@ class SensorAnswer(AttributesAnswer):
     timestamp_ms: int = Field(description="Epoch milliseconds, of that value")
 
 
-class SensorsAnswer(BaseModel):
-    model_config = example(
-        **_DEVICE, sensors=[{"name": "temp", "value": 21.5, "timestamp_ms": 1_793_350_800_000}]
+class SensorsAnswer(Documented):
+    hardware_id: str = eg("AA:BB:CC:DD:EE:FF")
+    sensors: list[SensorAnswer] = eg(
+        [{"name": "temp", "value": 21.5, "timestamp_ms": 1_793_350_800_000}]
     )
-
-    hardware_id: str
-    sensors: list[SensorAnswer]
 
 
 class GapAnswer(AttributesAnswer):
@@ -235,55 +202,44 @@ class GapAnswer(AttributesAnswer):
     to_ms: int = Field(description="Epoch milliseconds, of the reading after it")
 
 
-class GapsAnswer(BaseModel):
-    model_config = example(
-        **_DEVICE,
-        metric=None,
-        from_ms=1_793_264_400_000,
-        to_ms=1_793_350_800_000,
-        usual_interval_ms=60_000,
-        gaps=[{"from_ms": 1_793_300_000_000, "to_ms": 1_793_301_980_000}],
-    )
-
-    hardware_id: str
+class GapsAnswer(Documented):
+    hardware_id: str = eg("AA:BB:CC:DD:EE:FF")
     metric: str | None
-    from_ms: int = Field(description="Where the range begins, not before the device was known")
-    to_ms: int
-    usual_interval_ms: int | None = Field(
-        description="The median interval between readings; null if there are fewer than two"
+    from_ms: int = eg(
+        1_793_264_400_000, description="Where the range begins, not before the device was known"
     )
-    gaps: list[GapAnswer] = Field(
-        description="Intervals of at least twice the usual one, or of an hour if it is null"
+    to_ms: int = eg(1_793_350_800_000)
+    usual_interval_ms: int | None = eg(
+        60_000, description="The median interval between readings; null if there are fewer than two"
+    )
+    gaps: list[GapAnswer] = eg(
+        [{"from_ms": 1_793_300_000_000, "to_ms": 1_793_301_980_000}],
+        description="Intervals of at least twice the usual one, or of an hour if it is null",
     )
 
 
-class DeviceKeyBody(BaseModel):
-    model_config = strict_example(description="Greenhouse")
-
+class DeviceKeyBody(StrictBody):
     description: (
         Annotated[StrictStr, Field(min_length=1, max_length=256, pattern=FRIENDLY_NAME)] | None
-    ) = None
+    ) = eg("Greenhouse", None)
 
 
 class NewDeviceKeyAnswer(AttributesAnswer):
-    model_config = example(
-        **_KEY, api_key="8f14e45fceea167a5a36dedd4bea2543c9f0f895fb98ab9159f51fd0297e236d"
+    key_id: str = eg("9b2f6d3e-4c81-4a57-8e0d-7f1a2b3c4d5e")
+    api_key: str = eg(
+        "8f14e45fceea167a5a36dedd4bea2543c9f0f895fb98ab9159f51fd0297e236d",
+        description="Shown only once",
     )
-
-    key_id: str
-    api_key: str = Field(description="Shown only once")
-    created_at: Time
-    description: str | None
+    created_at: Time = eg("2026-10-30T09:00:00Z")
+    description: str | None = eg("Greenhouse")
 
 
 class DeviceKeyAnswer(AttributesAnswer):
-    model_config = example(**_KEY, last_used_at=None, is_active=True)
-
-    key_id: str
-    created_at: Time
+    key_id: str = eg("9b2f6d3e-4c81-4a57-8e0d-7f1a2b3c4d5e")
+    created_at: Time = eg("2026-10-30T09:00:00Z")
     last_used_at: Time | None = Field(description="To within five minutes")
-    is_active: bool
-    description: str | None
+    is_active: bool = eg(True)
+    description: str | None = eg("Greenhouse")
 
 
 class DeviceKeyPage(PageAnswer):

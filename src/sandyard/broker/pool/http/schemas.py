@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, StrictInt
+from pydantic import Field, StrictInt
 
 from sandyard.broker.pool.action_model import allowed_actions
 from sandyard.broker.pool.model import Sandbox, StaleReason, Status
@@ -10,10 +10,11 @@ from sandyard.broker.pool.ports import PoolCounts
 from sandyard.kit.http.schemas import (
     AS_JSON_HAS_IT,
     AttributesAnswer,
+    Documented,
     PageAnswer,
+    StrictBody,
     UnixSeconds,
     eg,
-    example,
     inline,
     strict_example,
 )
@@ -34,31 +35,28 @@ STATE_COUNTS = {
     "held": 0,
     "deletion_failed": 0,
 }
-_LEASE = {"allocated_at": 1_793_350_800, "expires_at": 1_793_365_200}
 
 
 class LeaseAnswer(AttributesAnswer):
-    model_config = example(**_IDENTITY, **_LEASE)
-
-    sandbox_id: str
-    name: str
-    external_id: str
-    allocated_at: int = Field(description="Unix seconds")
-    expires_at: int = Field(description="Unix seconds; the lease is live before this time")
-
-
-class ExtensionBody(BaseModel):
-    model_config = strict_example(minutes=30)
-
-    minutes: Annotated[StrictInt, Field(ge=1, le=999_999), AS_JSON_HAS_IT] = Field(
-        description="Minutes to add"
+    sandbox_id: str = eg("0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f")
+    name: str = eg("lab-042")
+    external_id: str = eg("ext-42")
+    allocated_at: int = eg(1_793_350_800, description="Unix seconds")
+    expires_at: int = eg(
+        1_793_365_200, description="Unix seconds; the lease is live before this time"
     )
 
 
-class ReasonBody(BaseModel):
-    model_config = strict_example(reason="no network")
+class ExtensionBody(StrictBody):
+    minutes: Annotated[StrictInt, Field(ge=1, le=999_999), AS_JSON_HAS_IT] = eg(
+        30, description="Minutes to add"
+    )
 
-    reason: str = Field(min_length=1, max_length=500, pattern=NO_NUL, description="Why, for people")
+
+class ReasonBody(StrictBody):
+    reason: str = eg(
+        "no network", min_length=1, max_length=500, pattern=NO_NUL, description="Why, for people"
+    )
 
 
 class HoldBody(ReasonBody):
@@ -81,55 +79,30 @@ class MarkAnswer(AttributesAnswer):
 
 
 class LeasedSandboxAnswer(AttributesAnswer):
-    model_config = example(**_IDENTITY, status="allocated", **_LEASE)
-
-    sandbox_id: str
-    name: str
-    external_id: str
-    status: PoolStatus
-    allocated_at: int
-    expires_at: int | None
+    sandbox_id: str = eg("0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f")
+    name: str = eg("lab-042")
+    external_id: str = eg("ext-42")
+    status: PoolStatus = eg("allocated")
+    allocated_at: int = eg(1_793_350_800)
+    expires_at: int | None = eg(1_793_365_200)
 
 
-class PoolSandboxAnswer(BaseModel):
+class PoolSandboxAnswer(Documented):
     """Every attribute of a row."""
 
-    model_config = example(
-        **_IDENTITY,
-        **_LEASE,
-        status="allocated",
-        stale_reason=None,
-        lab_duration_hours=4.0,
-        allocated_to_track="track-7",
-        idempotency_key="track-7",
-        track_name="intro-to-kubernetes",
-        deletion_requested_at=None,
-        deletion_retry_count=0,
-        next_attempt_at=None,
-        reserved_for=None,
-        reservation_id=None,
-        status_reason=None,
-        held_until=None,
-        replaced_by=None,
-        last_synced=1_793_350_200,
-        created_at=1_793_264_400,
-        updated_at=1_793_350_800,
-        allowed_actions=["extend", "replace", "release", "hold"],
-    )
-
-    sandbox_id: str
-    name: str
-    external_id: str
-    status: PoolStatus
+    sandbox_id: str = eg("0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f")
+    name: str = eg("lab-042")
+    external_id: str = eg("ext-42")
+    status: PoolStatus = eg("allocated")
     stale_reason: StaleReason | None
-    lab_duration_hours: float
-    allocated_to_track: str | None
-    idempotency_key: str | None
-    track_name: str | None
-    allocated_at: int
-    expires_at: int | None
+    lab_duration_hours: float = eg(4.0)
+    allocated_to_track: str | None = eg("track-7")
+    idempotency_key: str | None = eg("track-7")
+    track_name: str | None = eg("intro-to-kubernetes")
+    allocated_at: int = eg(1_793_350_800)
+    expires_at: int | None = eg(1_793_365_200)
     deletion_requested_at: int | None
-    deletion_retry_count: int
+    deletion_retry_count: int = eg(0)
     next_attempt_at: int | None
     reserved_for: str | None = Field(
         description="The ticket or reservation that a reserved sandbox is kept for"
@@ -138,11 +111,12 @@ class PoolSandboxAnswer(BaseModel):
     status_reason: str | None = Field(description="Why it is quarantined or held")
     held_until: int | None
     replaced_by: str | None = Field(description="The sandbox that its track got instead")
-    last_synced: int | None
-    created_at: int
-    updated_at: int
-    allowed_actions: list[str] = Field(
-        description="What an operator may do to it now, in the order in which to offer it"
+    last_synced: int | None = eg(1_793_350_200)
+    created_at: int = eg(1_793_264_400)
+    updated_at: int = eg(1_793_350_800)
+    allowed_actions: list[str] = eg(
+        ["extend", "replace", "release", "hold"],
+        description="What an operator may do to it now, in the order in which to offer it",
     )
 
     @classmethod
@@ -157,19 +131,17 @@ class PoolSandboxPage(PageAnswer):
     next_cursor: str | None
 
 
-class PoolStatsAnswer(BaseModel):
-    model_config = example(**STATE_COUNTS, total=163, counted_at=1_793_350_800)
-
-    available: int
-    reserved: int = Field(description="Free, and kept for a reservation or a ticket")
-    allocated: int
-    pending_deletion: int
-    stale: int
-    held: int
-    deletion_failed: int
-    total: int
-    counted_at: int = Field(
-        description="Unix seconds; on DynamoDB up to 15 seconds ago, otherwise now"
+class PoolStatsAnswer(Documented):
+    available: int = eg(120)
+    reserved: int = eg(10, description="Free, and kept for a reservation or a ticket")
+    allocated: int = eg(30)
+    pending_deletion: int = eg(2)
+    stale: int = eg(1)
+    held: int = eg(0)
+    deletion_failed: int = eg(0)
+    total: int = eg(163)
+    counted_at: int = eg(
+        1_793_350_800, description="Unix seconds; on DynamoDB up to 15 seconds ago, otherwise now"
     )
 
     @classmethod

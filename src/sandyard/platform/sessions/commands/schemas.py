@@ -204,11 +204,9 @@ class OutputAnswer(Documented):
 
 
 class InputBody(RequestBody):
-    model_config = example(data="yes\n", close=True)
-
-    data: Annotated[StrictStr, Field(max_length=1024 * 1024)] = ""
+    data: Annotated[StrictStr, Field(max_length=1024 * 1024)] = eg("yes\n", "")
     encoding: Encoding = Encoding.TEXT
-    close: StrictBool = Field(False, description="Close the input afterwards")
+    close: StrictBool = eg(True, False, description="Close the input afterwards")
 
     @model_validator(mode="after")
     def _is_decodable(self) -> Self:
