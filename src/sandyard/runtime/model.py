@@ -31,7 +31,7 @@ host."""
 LOG_LINE_BYTES = 64 * 1024
 """The longest line of a log; longer ones are cut into several."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_WEB_LINE = re.compile(r"^web:[ \t]*(\S.*?)\s*$", re.MULTILINE)
+_PROCFILE_LINE = re.compile(r"^([A-Za-z0-9_-]+):[ \t]*(\S.*?)\s*$", re.MULTILINE)
 _LONGEST_PATH = 1024
 _DEEPEST_PATH = 32
 
@@ -267,10 +267,10 @@ def stronger(first: IsolationMode, second: IsolationMode | None) -> IsolationMod
     return first if second is None else max(first, second, key=order.index)
 
 
-def web_line(procfile: str) -> str | None:
-    """The command of the `web:` line, the first if there are several."""
-    found = _WEB_LINE.search(procfile)
-    return found.group(1) if found else None
+def procfile_lines(procfile: str) -> Mapping[str, str]:
+    """The commands by their names; of several with one name, the first."""
+    found: list[tuple[str, str]] = _PROCFILE_LINE.findall(procfile)
+    return dict(reversed(found))
 
 
 def path_parts(path: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandyard.runtime.errors import InvalidRunIdError, UnsafePathError
-from sandyard.runtime.model import RunId, path_parts, web_line
+from sandyard.runtime.model import RunId, path_parts, procfile_lines
 
 LONGEST_PATH = "/".join(["x" * 255] * 3 + ["x" * 250, "é" * 2 + "x"])
 """1024 bytes in fewer characters."""
@@ -72,4 +72,4 @@ def test_whatever_is_taken_has_only_plain_parts(path: str) -> None:
     ],
 )
 def test_the_first_web_line_tells_the_command(procfile: str, command: str | None) -> None:
-    assert web_line(procfile) == command
+    assert procfile_lines(procfile).get("web") == command

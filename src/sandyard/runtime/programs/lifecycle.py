@@ -39,7 +39,7 @@ from sandyard.runtime.model import (
     Stopping,
     Up,
     path_parts,
-    web_line,
+    procfile_lines,
 )
 from sandyard.runtime.records.recorded_run import RecordedRun
 from sandyard.runtime.repositories import BUILTIN, builtin_files, check_ref, check_url
@@ -51,6 +51,10 @@ _FIRST_PAUSE_SEC, _LONGER, _LONGEST_PAUSE_SEC = 0.005, 1.5, 0.05
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _ENVIRONMENT_BYTES = 65536
 _TOKEN = re.compile(r"[!-~]{1,2000}")
+_BEFORE = "release"
+"""A line that elsewhere runs once before the others; not here."""
+_TOGETHER = "end() { trap '' TERM; kill 0; exit $1; }\ntrap 'end 1' TERM\n"
+"""Of several lines in one process group: if one ends, all end."""
 
 
 def check_startable(run: RunState | None) -> None:
@@ -147,16 +151,20 @@ async def wait_until(
 
 
 def web_command(procfile: str | None, *, static_site: str | None) -> str:
-    """The command to run: the Procfile's `web:` line; without a Procfile, the static site if
-    allowed."""
+    """The command to run: the Procfile's `web:` line, with all others beside it; without a
+    Procfile, the static site if allowed."""
     if procfile is None:
         if static_site is None:
             raise ProcfileMissingError
         return static_site
-    command = web_line(procfile)
-    if command is None:
+    lines = dict(procfile_lines(procfile))
+    if (command := lines.pop("web", None)) is None:
         raise WebLineMissingError
-    return command
+    lines.pop(_BEFORE, None)
+    if not lines:
+        return command
+    others = [f"{{ (\n{each}\n); kill $$; }} &\n" for each in lines.values()]
+    return f"{_TOGETHER}{''.join(others)}(\n{command}\n) & wait $!; end $?"
 
 
 def end_message(reason: EndReason, exit_code: int | None = None) -> str:

@@ -1,4 +1,6 @@
-"""A hostile program takes memory where a sum over processes does not see it."""
+"""A hostile program takes memory where a sum over processes does not see it.
+
+A kernel of its own (gVisor) has all of it in one file, whatever it is for."""
 
 import os
 from pathlib import Path
@@ -96,6 +98,24 @@ for _ in range(8):
             held.append(reader)
         time.sleep(60)
 """
+
+
+CHAIN = """
+import mmap, os, time
+shared = [mmap.mmap(-1, 60 << 20) for _ in range(6)]
+for each in shared:
+    each.write(bytes(60 << 20))
+for _ in range(10_000):
+    if os.fork():
+        time.sleep(0.003)
+        os._exit(0)
+time.sleep(60)
+"""
+
+
+async def chains_of_short_processes_are_counted(runtime: LocalRuntime, _: Path) -> None:
+    """Each lives shorter than the pause between two looks."""
+    await _is_ended(runtime, CHAIN)
 
 
 async def threads_without_a_leader_are_counted(runtime: LocalRuntime, _: Path) -> None:

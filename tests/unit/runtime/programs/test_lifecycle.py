@@ -1,5 +1,6 @@
 """What may follow on each state of a run."""
 
+import subprocess
 import time
 
 import pytest
@@ -114,8 +115,22 @@ async def test_a_state_that_takes_long_is_read_less_and_less_often() -> None:
 
 def test_the_command_is_the_web_line_or_the_static_site() -> None:
     assert web_command("web: serve\n", static_site="site") == "serve"
+    assert web_command("web: serve\nrelease: migrate\n", static_site="site") == "serve"
     assert web_command(None, static_site="site") == "site"
     with pytest.raises(ProcfileMissingError):
         web_command(None, static_site=None)
     with pytest.raises(WebLineMissingError):
         web_command("worker: work\n", static_site="site")
+
+
+def test_the_lines_of_a_procfile_end_together() -> None:
+    """As real processes of one group, as a program has it."""
+    for ends, code in (("web", 3), ("worker", 1)):
+        lines = {"web": "sleep 60", "worker": "sleep 60"} | {ends: "exit 3 # it ends"}
+        procfile = "".join(f"{name}: {line}\n" for name, line in lines.items())
+        command = ["env", "--default-signal=TERM", "sh", "-c"]
+        command.append(web_command(procfile, static_site=None))
+        done = subprocess.run(
+            command, start_new_session=True, capture_output=True, timeout=20, check=False
+        )
+        assert done.returncode == code

@@ -65,7 +65,6 @@ class Agent:
             "start": self._starter.start,
             "connect": agent_processes.connect,
             "listen": agent_processes.listen,
-            "diagnose_sockets": agent_processes.diagnose_sockets,
         }
         self._slow: dict[str, Operation] = agent_files.slow_operations(paths)
         self._asked: dict[int, Any] = {}

@@ -15,7 +15,6 @@ from typing import Literal, NoReturn
 
 from sandyard.runtime.guest import Paths, RefusedError
 from sandyard.runtime.guest.channels import Channels, open_pipes, open_terminal
-from sandyard.runtime.local.host.socket_diagnosis import open_diagnosis
 from sandyard.runtime.local.ipc.packets import Answer
 
 FAILURE_AT = 3
@@ -234,11 +233,6 @@ def listen(*, port: int) -> Answer:
     listener.bind(("127.0.0.1", port))
     listener.listen(128)
     return Answer(listener.getsockname()[1], descriptors=(listener.detach(),))
-
-
-def diagnose_sockets() -> Answer:
-    """A descriptor through which the kernel reports the sockets of the machine's network."""
-    return Answer(descriptors=(open_diagnosis().detach(),))
 
 
 def _find_program(name: str, path: str) -> str:

@@ -36,6 +36,9 @@ _BYTES_PER_NAME = 8192
 SYSTEM_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 SYSTEM_FILES = (
     "/etc/alternatives",
+    "/etc/chromium.d",
+    "/etc/fonts",
+    *(f"/etc/java-{release}-openjdk" for release in (17, 21, 25)),
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
@@ -161,6 +164,8 @@ class Jail:
     folder: str = WORKSPACE
     system: System | None = None
     """What it may change outside its workspace, if it has a root of its own."""
+    proc_files: Mapping[str, str] = field(default_factory=dict)
+    """Files of `/proc` that a machine sees in place of the host's."""
 
     @property
     def has_root(self) -> bool:
@@ -186,7 +191,8 @@ class Jail:
         contents = replace(contents, executables=executables)
         if self.system is not None:
             contents = contents.over(self.system.mounted())
-        contents = replace(contents, files={**contents.files, _BOOT_ID: _new_id()})
+        own = {**self.proc_files, _BOOT_ID: _new_id()}
+        contents = replace(contents, files={**contents.files, **own})
         options = ["--info-fd", str(info)]
         if program is None:
             return self._wrap(["/bin/sleep", "infinity"], options, contents, ())

@@ -9,17 +9,9 @@ from typing import Any
 
 from sandyard.kit.clock import Clock
 from sandyard.runtime.local.host import processes
-from sandyard.runtime.local.host.socket_diagnosis import SocketDiagnosis
 from sandyard.runtime.local.jail.spawn import first_of
 from sandyard.runtime.local.limits.cgroups import Cgroup
-from sandyard.runtime.local.limits.memory import (
-    Memory,
-    SocketMemory,
-    folder_bytes,
-    hidden_bytes,
-    memory,
-    memory_folder,
-)
+from sandyard.runtime.local.limits.memory import Memory, folder_bytes, memory, memory_folder
 from sandyard.runtime.local.limits.storage_use import unlinked_bytes, used_bytes
 from sandyard.runtime.local.records.run_folder import Spec
 from sandyard.runtime.local.storage.volumes import Volume
@@ -31,7 +23,6 @@ _NEAR_LIMIT_SEC = 0.05
 _ASLEEP_SEC = 1.0
 _STORAGE_SEC = 1.0
 _BLIND_SEC = 10.0
-_FEW = 8
 _MEMORY_FOLDERS = ("tmp", "dev/shm")
 _FASTEST_WRITES = 4 << 30
 """Bytes per second, of all machines together."""
@@ -61,8 +52,6 @@ class Watchdog:
         self._stored = 0
         self._stored_before_reserve = 0
         self._folders: list[int] = []
-        self._hidden = _HiddenMemory()
-        self._sockets: SocketMemory | None = None
         self._pause_sec = _INTERVAL_SEC
         self._idle_since: tuple[list[int], float] | None = None
         self._counted: Callable[[], int] | None = None
@@ -76,12 +65,6 @@ class Watchdog:
         if self._spec.isolation == "bubblewrap":
             found = (memory_folder(pid_inside, name) for name in _MEMORY_FOLDERS)
             self._folders = [folder for folder in found if folder is not None]
-
-    def watch_sockets(self, pid_inside: int, diagnosis: SocketDiagnosis | None) -> None:
-        """Also count the memory of the machine's sockets. Raises OSError."""
-        is_counted = self._cgroup is None and self._spec.isolation == "bubblewrap"
-        if is_counted and diagnosis is not None:
-            self._sockets = SocketMemory(pid_inside, diagnosis)
 
     async def run(self) -> EndReason:
         """Return when a limit is exceeded, or could not be checked for a while."""
@@ -153,7 +136,6 @@ class Watchdog:
         self._pause_sec = _INTERVAL_SEC
         # The quick sum is never too small; it is refined only near the limit.
         bound = processes.resident_bytes(pids) + self._in_folders()
-        bound += await self._hidden.check(pids, worked_sec, self._sockets)
         if bound > limit:
             bound = (await asyncio.to_thread(self._memory, pids)).held
         if bound > limit:
@@ -171,8 +153,7 @@ class Watchdog:
         return self._memory(pids).total if self._counted is None else self._counted()
 
     def _memory(self, pids: list[int]) -> Memory:
-        in_sockets = 0 if self._sockets is None else self._sockets.held_bytes()
-        return memory(pids, in_folders=self._in_folders(), in_sockets=in_sockets)
+        return memory(pids, in_folders=self._in_folders())
 
     def _in_folders(self) -> int:
         return sum(map(folder_bytes, self._folders))
@@ -204,29 +185,3 @@ class Watchdog:
         pids = self._pids()
         linked_bytes = used_bytes(self._files, give_up_above=self._limits.storage_bytes)
         return linked_bytes + unlinked_bytes(self._files, pids)
-
-
-class _HiddenMemory:
-    """Memory that is in no process's total. Finding it is slow, and done only for processes that
-    have run since: sleeping ones allocate nothing."""
-
-    def __init__(self) -> None:
-        self._worked_sec = -1.0
-        self._next_at = 0.0
-        self._bytes = 0
-
-    async def check(self, pids: list[int], worked_sec: float, sockets: SocketMemory | None) -> int:
-        begun = time.monotonic()
-        if worked_sec == self._worked_sec or begun < self._next_at:
-            return self._bytes
-        self._worked_sec = worked_sec
-        if len(pids) <= _FEW:  # faster than starting a thread
-            self._bytes = _hidden(pids, sockets)
-        else:
-            self._bytes = await asyncio.to_thread(_hidden, pids, sockets)
-        self._next_at = begun + max(_INTERVAL_SEC, 20 * (time.monotonic() - begun))
-        return self._bytes
-
-
-def _hidden(pids: list[int], sockets: SocketMemory | None) -> int:
-    return sum(hidden_bytes(pids)) + (0 if sockets is None else sockets.held_bytes())

@@ -43,8 +43,6 @@ ROOT_INSIDE = 0
 _OPEN_FILES = 4096
 _PROCESSES_OF_OURS = 3
 _PROCESSES_OUTSIDE = 1024
-# Programs reserve far more address space than they use; what they use is limited by RLIMIT_DATA.
-_ADDRESS_SPACE_SPARE = 64 << 30
 _START_SEC = 10
 _FIRST_FREE_PORT, _NETWORK = 1024, 0x40000000
 _FIRST_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
@@ -330,7 +328,6 @@ def _setup(isolation: Isolation, spec: Spec) -> AgentSetup:
         "RLIMIT_CORE": 0,
         "RLIMIT_NOFILE": _OPEN_FILES,
         "RLIMIT_DATA": limits.memory_bytes,
-        "RLIMIT_AS": limits.memory_bytes + _ADDRESS_SPACE_SPARE,
         "RLIMIT_FSIZE": limits.storage_bytes,
     }
     # Without a user namespace all processes of the user would count.

@@ -15,7 +15,6 @@ from typing import Any
 from sandyard.runtime.errors import MemoryNotKeptError
 from sandyard.runtime.guest.machine import listening
 from sandyard.runtime.local.agent.network import LISTENER_PORT
-from sandyard.runtime.local.host.socket_diagnosis import SocketDiagnosis
 from sandyard.runtime.local.ipc.packets import Packet, packet_socket, receive, send
 from sandyard.runtime.local.limits.watchdog import Watchdog
 from sandyard.runtime.local.records.run_folder import SOCKET
@@ -47,24 +46,12 @@ _NOT_ITS_OWN = (EGRESS_PORT, LISTENER_PORT)
 Handler = Callable[[dict[str, Any]], Awaitable[Packet]]
 
 
-async def listening_ports(machine: MachineProcess, diagnosis: SocketDiagnosis | None) -> list[int]:
-    """The listening TCP ports of the machine's network, sorted; from /proc if there is no
-    diagnosis."""
+async def listening_ports(machine: MachineProcess) -> list[int]:
+    """The listening TCP ports of the machine's network, sorted."""
     if machine.kernel is not None:
         found = (await machine.agent.ask("listening", {})).message.get("result")
         return [port for port in found or () if isinstance(port, int)]
-    if diagnosis is not None:
-        with suppress(OSError):
-            return diagnosis.listening_ports()
     return listening(f"/proc/{machine.pid_inside}/net")
-
-
-async def diagnose(agent: Agent) -> SocketDiagnosis | None:
-    """The sockets of the agent's machine; None if the kernel does not report them."""
-    packet = await agent.ask("diagnose_sockets", {})
-    for descriptor in packet.descriptors:
-        return SocketDiagnosis(descriptor)
-    return None
 
 
 class SessionServer:

@@ -30,6 +30,7 @@ from sandyard.runtime.local.host.system_calls import adopt_orphans
 from sandyard.runtime.local.jail.isolation import Isolation, Jail, NoIsolation
 from sandyard.runtime.local.jail.mount_namespace import MountNamespace
 from sandyard.runtime.local.jail.overlays import System, layers_of
+from sandyard.runtime.local.jail.size import size_files
 from sandyard.runtime.local.jail.spawn import first_of
 from sandyard.runtime.local.jail.user_namespaces import make_user_namespaces
 from sandyard.runtime.local.limits.cgroups import Cgroup
@@ -49,7 +50,6 @@ from sandyard.runtime.local.supervisor.machine_snapshots import MachineSnapshots
 from sandyard.runtime.local.supervisor.program import STOP_GRACE_SEC, SupervisedProgram
 from sandyard.runtime.local.supervisor.session_server import (
     SessionServer,
-    diagnose,
     listening_ports,
 )
 from sandyard.runtime.model import Ended, EndReason, Up
@@ -163,13 +163,11 @@ class Supervisor:
                 machine.kernel, machine.agent, self._commands, self._program, self._folder.path
             )
         self._watchdog.watch_folders(machine.pid_inside)
-        diagnosis = await diagnose(machine.agent)
-        self._watchdog.watch_sockets(machine.pid_inside, diagnosis)
         if not is_restored:
             await self._snapshots.restore_from_inside(machine)
         if self._spec.isolation != "none":  # else it has the host's network
             await self._egress.open(machine.agent, machine.network)
-        self._program.listening = partial(listening_ports, machine, diagnosis)
+        self._program.listening = partial(listening_ports, machine)
         if memory is not None and isinstance(machine.agent, GvisorAgent):
             await restore_processes(machine.agent, memory, self._commands, self._program)
         self._is_resumed = memory is not None
@@ -234,7 +232,8 @@ class Supervisor:
     def _isolation(self) -> Isolation:
         if self._spec.isolation == "none":
             return NoIsolation(self._folder.workspace)
-        half_memory = self._spec.limits.memory_bytes // 2
+        limits = self._spec.limits
+        half_memory = limits.memory_bytes // 2
         return Jail(
             self._folder.workspace,
             tmp_bytes=None if self._spec.isolation == "gvisor" else half_memory,
@@ -242,6 +241,7 @@ class Supervisor:
             uid=self._spec.uid,
             mounts=self._mounts,
             system=self._system,
+            proc_files=size_files(cpu=limits.cpu, memory_bytes=limits.memory_bytes),
         )
 
     @cached_property
