@@ -9,11 +9,7 @@ from typing import Any
 import h11
 from starlette.types import Receive, Send
 
-from sandyard.gateway.errors import (
-    ProgramAnswerError,
-    ProgramBrokeOffError,
-    ProgramTimeoutError,
-)
+from sandyard.gateway.errors import ProgramAnswerError, ProgramBrokeOffError, ProgramTimeoutError
 from sandyard.gateway.proxy.headers import answer_headers
 from sandyard.runtime.sessions.ports import PortConnection
 

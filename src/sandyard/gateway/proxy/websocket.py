@@ -13,11 +13,7 @@ from websockets.http11 import Response
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from sandyard.gateway.errors import (
-    ProgramAnswerError,
-    ProgramBrokeOffError,
-    ProgramTimeoutError,
-)
+from sandyard.gateway.errors import ProgramAnswerError, ProgramBrokeOffError, ProgramTimeoutError
 from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.sessions.ports import PortConnection
 

@@ -6,9 +6,7 @@ from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import ATTEMPTS, Cause
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.platform.accounts.ports import LoginAttempts, SignupStore
-from sandyard.platform.accounts.signups.model import (
-    expire_signup,
-)
+from sandyard.platform.accounts.signups.model import expire_signup
 from sandyard.platform.entities.apply import BusyError
 
 _BATCH = 500

@@ -13,13 +13,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, StrictStr
 
 from sandyard.kit.http.routes import joined
-from sandyard.kit.http.schemas import (
-    Documented,
-    PageAnswer,
-    Paging,
-    eg,
-    example_of,
-)
+from sandyard.kit.http.schemas import Documented, PageAnswer, Paging, eg, example_of
 from sandyard.kit.patterns import pattern
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes, admin_routes

@@ -10,12 +10,7 @@ from sandyard.kit.dynamo.event_items import EventItems, event_table_definition
 from sandyard.kit.dynamo.events import DynamoEventLog
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.store_states import STATE_KEY
-from sandyard.kit.dynamo.tables import (
-    Definition,
-    TableSet,
-    TableSpec,
-    table_definition,
-)
+from sandyard.kit.dynamo.tables import Definition, TableSet, TableSpec, table_definition
 from sandyard.telemetry.ports import KeyStore, TelemetryStore
 
 TTL_ATTRIBUTE = "expiration_time"

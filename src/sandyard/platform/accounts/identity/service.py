@@ -15,9 +15,7 @@ from sandyard.platform.accounts import errors
 from sandyard.platform.accounts.context import AccountContext
 from sandyard.platform.accounts.identity.model import Identity, LoginRequest, open_account
 from sandyard.platform.accounts.model import Account, login_failed, login_succeeded
-from sandyard.platform.accounts.ports import (
-    IdentityProvider,
-)
+from sandyard.platform.accounts.ports import IdentityProvider
 from sandyard.platform.entities.apply import apply_all
 from sandyard.platform.projects.model import create_default_project
 

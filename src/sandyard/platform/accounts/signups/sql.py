@@ -8,10 +8,7 @@ import sqlalchemy as sa
 from sandyard.kit.sql.entities import find_entities, find_entity
 from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
 from sandyard.platform.accounts.errors import AccountExistsError
-from sandyard.platform.accounts.signups.model import (
-    PendingSignup,
-    Taken,
-)
+from sandyard.platform.accounts.signups.model import PendingSignup, Taken
 from sandyard.platform.schema.tables import pending_signups, users
 
 SIGNUPS = EntityTable(PendingSignup, pending_signups)
