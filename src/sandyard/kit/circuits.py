@@ -71,7 +71,15 @@ class _Contexts:
             stored = self._seen[name].state if name in self._seen else CircuitState()
         seen = self._seen.get(name)
         if seen is None or seen.state != stored:
-            seen = self._seen[name] = _Seen(stored, self._context(name, stored))
+            context = Context(
+                name,
+                self._threshold,
+                self._timeout_sec,
+                state=stored.state,
+                failure_count=stored.failures,
+                opened_at=stored.opened_at,
+            )
+            seen = self._seen[name] = _Seen(stored, context)
         return seen.context
 
     async def register(self, context: Context) -> None:
@@ -98,13 +106,3 @@ class _Contexts:
             self._seen[name].state = await change
         except UnavailableError:
             return  # the guarded call has completed; do not lose its result over this
-
-    def _context(self, name: str, stored: CircuitState) -> Context:
-        return Context(
-            name,
-            self._threshold,
-            self._timeout_sec,
-            state=stored.state,
-            failure_count=stored.failures,
-            opened_at=stored.opened_at,
-        )

@@ -3,7 +3,7 @@
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -72,7 +72,8 @@ def _secret(name: str, key: str, *, with_previous: bool) -> StoredSecret:
         raise ValueError("AWS secrets need sandyard[aws]") from error
     try:
         with _making_client:  # threads may share a client, but not create one concurrently
-            client = _client(tuple(sorted(_aws_environment())))
+            aws = (each for each in os.environ.items() if each[0].startswith("AWS_"))
+            client = _client(tuple(sorted(aws)))
         current = client.get_secret_value(SecretId=name)
         previous = _previous(client, name) if with_previous else None
     except (BotoCoreError, ClientError) as error:
@@ -95,10 +96,6 @@ def _client(_environment: tuple[tuple[str, str], ...]) -> Any:
         retries={"mode": "standard", "max_attempts": 2},
     )
     return boto3.Session().client("secretsmanager", config=brief)
-
-
-def _aws_environment() -> Iterator[tuple[str, str]]:
-    return ((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
 
 
 def _previous(client: Any, name: str) -> Any | None:

@@ -47,15 +47,12 @@ class History:
         counts = (await self._store.counts()).by_status
         waiting = await self._store.count_waiting()
         for each in (*last, PoolSample(minute, counts, waiting)):
-            leases = await self._leases_before(each.at)
+            leases = await self._store.events.count(
+                _LEASED, from_ms=(each.at - MINUTE_SEC) * 1000, to_ms=each.at * 1000
+            )
             kept_from = minute - KEPT_SEC
             await self._history.record(replace(each, leases=leases), kept_from=kept_from)
         return SampleReport(sampled=1)
-
-    async def _leases_before(self, minute: int) -> int:
-        return await self._store.events.count(
-            _LEASED, from_ms=(minute - MINUTE_SEC) * 1000, to_ms=minute * 1000
-        )
 
     async def read(self, *, hours: int, step_sec: int) -> PoolHistory:
         now = int(self._clock.now())

@@ -126,7 +126,8 @@ class BulkChanges:
             await self._run_prefix(prefix, wanted, limits, report, partial(decide, cause=cause))
             if wanted.names and report.matched == matched < limits.limit:
                 report.not_found.append(prefix)
-        _log(report, reason)
+        counts = {"matched": report.matched, "changed": report.changed}
+        logger.info(reason, extra={"action": "bulk", **counts})
         return report
 
     async def _run_prefix(
@@ -168,10 +169,3 @@ class BulkChanges:
 
     def _hours_ago(self, hours: float) -> int:
         return int(self._clock.now()) - round(hours * 3600)
-
-
-def _log(report: BulkReport, reason: str) -> None:
-    logger.info(
-        reason,
-        extra={"action": "bulk", "matched": report.matched, "changed": report.changed},
-    )

@@ -259,13 +259,10 @@ class Broker:
         """Hold a sandbox for inspection, whatever its state; its lease ends."""
 
         def decide(row: Sandbox | Tombstone | None, cause: Cause) -> Transition[Sandbox]:
-            end = self._hold_end() if until is None else until
+            end = int(self.clock.now()) + self.hold_sec if until is None else until
             return decide_hold(row, end, cause.because(reason))
 
         return await self._change("hold", sandbox_id, by, decide)
-
-    def _hold_end(self) -> int:
-        return int(self.clock.now()) + self.hold_sec
 
     async def _change(self, action: str, sandbox_id: str, by: str, decide: Decide) -> Sandbox:
         row, _ = await self.assigner.change(sandbox_id, by, decide)

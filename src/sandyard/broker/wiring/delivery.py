@@ -19,7 +19,7 @@ from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
 from sandyard.kit.observability.tracing import traced
-from sandyard.settings import DeliverySettings, Settings, SettingsError
+from sandyard.settings import Settings, SettingsError
 
 T = TypeVar("T")
 
@@ -83,7 +83,12 @@ def build_delivery(
         require_public=client.require_public,
         is_on="webhooks" in wanted.sinks,
     )
-    wiring = _Wiring(store, clock, StreamPolicy(_retry(wanted), on_sent=metrics.count_delivery))
+    retry = RetryPolicy(
+        first_sec=wanted.event_retry_base_sec,
+        longest_sec=wanted.event_retry_max_sec,
+        give_up_sec=wanted.event_retry_hours * 3600,
+    )
+    wiring = _Wiring(store, clock, StreamPolicy(retry, on_sent=metrics.count_delivery))
 
     def webhook_route(webhook: Webhook) -> Route:
         sink = WebhookSink(webhook, client, log=store.log_attempts, disable=webhooks.disable)
@@ -98,14 +103,6 @@ def build_delivery(
         webhook_route=webhook_route if "webhooks" in wanted.sinks else None,
     )
     return Delivery(dispatcher, webhooks, client, logs)
-
-
-def _retry(settings: DeliverySettings) -> RetryPolicy:
-    return RetryPolicy(
-        first_sec=settings.event_retry_base_sec,
-        longest_sec=settings.event_retry_max_sec,
-        give_up_sec=settings.event_retry_hours * 3600,
-    )
 
 
 def _fixed_sink(name: str, settings: Settings, wiring: _Wiring) -> Callable[[], Route]:

@@ -25,7 +25,7 @@ from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.wiring.delivery import Delivery
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import Job
-from sandyard.settings import BrokerSettings, Settings
+from sandyard.settings import Settings
 from sandyard.wiring.engines import prune_job
 from sandyard.wiring.job_specs import BrokerJobSpecs as Specs
 
@@ -73,7 +73,11 @@ def broker_jobs(
         provider,
         clock=clock,
         metrics=metrics,
-        policy=_deletion_policy(broker),
+        policy=DeletionPolicy(
+            max_attempts=broker.deletion_retry_max_attempts,
+            backoff_base_sec=broker.deletion_backoff_base_sec,
+            backoff_max_sec=broker.deletion_backoff_max_sec,
+        ),
         parallel=broker.cleanup_parallel,
         randomness=random.Random(random.getrandbits(64)),  # noqa: S311 - jitter, no secret
     )
@@ -129,12 +133,4 @@ def _autoscaler(context: JobContext, provider: HttpProvider) -> PoolAutoscaler:
         lab_duration_hours=broker.lab_duration_hours,
         name_prefix=broker.pool_name_prefix,
         assigner=context.assigner,
-    )
-
-
-def _deletion_policy(settings: BrokerSettings) -> DeletionPolicy:
-    return DeletionPolicy(
-        max_attempts=settings.deletion_retry_max_attempts,
-        backoff_base_sec=settings.deletion_backoff_base_sec,
-        backoff_max_sec=settings.deletion_backoff_max_sec,
     )

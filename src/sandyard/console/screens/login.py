@@ -90,7 +90,7 @@ async def _come_back_from_oidc(request: ConsoleRequest) -> Response:
 
 async def _finish_oidc(request: ConsoleRequest) -> Response:
     sent, flow = request.query, request.console.cookies.flow.read(request.http)
-    if flow is None or not _is_same(sent.get("state", ""), flow.state):
+    if flow is None or not hmac.compare_digest(sent.get("state", "").encode(), flow.state.encode()):
         return refused(request, _NOT_BEGUN, None)
     if "error" in sent or not sent.get("code"):  # do not show the provider's text
         return refused(request, _DENIED, flow.next)
@@ -121,10 +121,6 @@ def next_page(path: str | None) -> str:
         return HOME
     is_ours = not parts.netloc and not parts.scheme and parts.path.startswith("/console/")
     return parts._replace(fragment="").geturl() if is_ours else HOME
-
-
-def _is_same(sent: str, expected: str) -> bool:
-    return hmac.compare_digest(sent.encode(), expected.encode())
 
 
 _NOT_BEGUN = ApiError(

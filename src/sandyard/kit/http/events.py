@@ -95,7 +95,7 @@ class EventFilter:
         to: _To = None,
     ) -> None:
         require_known_kinds([] if kind is None else [kind])
-        from_ms, to_ms = (None if at is None else _milliseconds(at) for at in (from_, to))
+        from_ms, to_ms = (int(at.timestamp() * 1000) if at else None for at in (from_, to))
         self._query = EventQuery(subject, kind, actor, from_ms=from_ms, to_ms=to_ms)
         self._paging = paging
 
@@ -110,7 +110,3 @@ async def history_of(
 ) -> EventPage:
     query = EventQuery(subject=subject, account_id=account_id)
     return EventPage.of(await log.page(query, **paging), EventAnswer.of)
-
-
-def _milliseconds(at: datetime) -> int:
-    return int(at.timestamp() * 1000)

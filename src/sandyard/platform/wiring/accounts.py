@@ -57,7 +57,11 @@ def build_accounts(shared: Shared, *, passwords: Argon2Passwords, make: IdMakers
         signups=SqlSignupStore(database, shared.transitions),
         passwords=passwords,
         logins=shared.logins,
-        rate_limiter=_rate_limiter(settings),
+        rate_limiter=LimitsRateLimiter(
+            per_account=chosen.auth_rate_limit_per_account,
+            per_address=chosen.auth_rate_limit_per_address,
+            storage_url=settings.broker.rate_limit_storage_url,
+        ),
         login_limiter=LoginLimiter(attempts, _login_limits(chosen), clock=clock),
         invitations=Invitations(settings.secret("jwt_secret"), chosen.signup),
         mailer=_mailer(settings, shared.data_dir, clock),
@@ -86,14 +90,6 @@ def _login_limits(chosen: PlatformSettings) -> LoginLimits:
         per_pair=Rate.parse(chosen.auth_rate_limit_per_account),
         per_network=Rate.parse(chosen.auth_rate_limit_per_address),
         per_login=Rate.parse(chosen.failed_logins_per_account),
-    )
-
-
-def _rate_limiter(settings: Settings) -> LimitsRateLimiter:
-    return LimitsRateLimiter(
-        per_account=settings.platform.auth_rate_limit_per_account,
-        per_address=settings.platform.auth_rate_limit_per_address,
-        storage_url=settings.broker.rate_limit_storage_url,
     )
 
 

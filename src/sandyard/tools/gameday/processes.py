@@ -64,7 +64,8 @@ class Program:
                     if (await client.get(self.url + self.ready_path)).is_success:
                         return
                 await asyncio.sleep(0.1)
-        raise GameDayError(f"{self.name} did not start: {self._log_end()}")
+        printed = (self.folder / f"{self.name}.log").read_text(errors="replace")
+        raise GameDayError(f"{self.name} did not start: {printed[-500:].strip()}")
 
     async def kill(self) -> None:
         if self.process is not None and self.process.returncode is None:
@@ -79,9 +80,6 @@ class Program:
             await asyncio.wait_for(self.process.wait(), _STOP_SEC)
         except TimeoutError:
             await self.kill()
-
-    def _log_end(self) -> str:
-        return (self.folder / f"{self.name}.log").read_text(errors="replace")[-500:].strip()
 
 
 def sandyard_command(*arguments: str) -> list[str]:

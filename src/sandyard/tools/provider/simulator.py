@@ -93,7 +93,7 @@ class Simulator:
         return made
 
     def _add(self, number: int, name: str) -> dict[str, str]:
-        identity = _identity(number)
+        identity = str(uuid.uuid5(_NAMESPACE, str(number)))
         self.sandboxes[identity] = {
             "id": identity,
             "name": name,
@@ -140,10 +140,6 @@ class Simulator:
 
 def _token(request: Request) -> bytes:
     return request.headers.get("authorization", "").split(" ", 1)[-1].encode()
-
-
-def _identity(number: int) -> str:
-    return str(uuid.uuid5(_NAMESPACE, str(number)))
 
 
 def _fits(value: Any, kind: type) -> bool:

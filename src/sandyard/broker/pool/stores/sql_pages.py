@@ -58,7 +58,8 @@ class SqlPages(SqlReads):
             number, position = _position(decode_cursor(listing, cursor), ranges)
         found: list[Sandbox] = []
         while number < len(ranges):
-            rows = await self._range_rows(ranges[number], limit + 1 - len(found), position)
+            wanted_rows = ranges[number].rows_after(position, limit + 1 - len(found))
+            rows = await self._rows(wanted_rows)
             found += [sandbox_of(row) for row in rows]
             if len(found) > limit:
                 # The extra row may be the first of its range.
@@ -67,11 +68,6 @@ class SqlPages(SqlReads):
                 return Page(found[:limit], encode_cursor(listing, [number, follows]))
             number, position = number + 1, None
         return Page(found, None)
-
-    async def _range_rows(
-        self, part: _Range, limit: int, position: Sequence[Any] | None
-    ) -> Sequence[Any]:
-        return await self._rows(part.rows_after(position, limit))
 
 
 def _value(row: Sandbox, column: str) -> Any:

@@ -74,17 +74,13 @@ def _keep(serve: Serve, end: socket.socket) -> NoReturn:
         died = 0 if time.monotonic() - began > _STABLE_SEC else died
         pause_sec = _PAUSES_SEC[min(died, len(_PAUSES_SEC) - 1)]
         died += 1
-        _report(code, pause_sec)
+        logger.error(
+            "the tenants' process ended, and is started again",
+            extra={"action": "restart", "exit_code": code, "wait_sec": pause_sec},
+        )
         end.send(DOWN)
         drop_calls(end)
         time.sleep(pause_sec)
-
-
-def _report(code: int, pause_sec: float) -> None:
-    logger.error(
-        "the tenants' process ended, and is started again",
-        extra={"action": "restart", "exit_code": code, "wait_sec": pause_sec},
-    )
 
 
 def _die_with(parent: int) -> None:

@@ -77,7 +77,8 @@ def end_overdue(
     if max(seen_at + silent_for, due_at) > cause.at:
         return None
     reason = (
-        f"it reached its deadline; its node {sandbox.node} has been silent since {_said(seen_at)}"
+        f"it reached its deadline; its node {sandbox.node} has been silent since"
+        f" {seen_at:%Y-%m-%d %H:%M:%S} UTC"
     )
     end = _unseen_end(sandbox, reason)
     return model.record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
@@ -188,7 +189,3 @@ def _unseen_end(sandbox: Sandbox, reason: str) -> End:
         ended_at=min(seen_at, deadline_at),
         has_run=sandbox.status is Status.RUNNING,
     )
-
-
-def _said(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
