@@ -10,7 +10,7 @@ import httpx
 from sandyard.tools.gameday.model import Promise
 from sandyard.tools.gameday.promises import NO_ANSWER, Supply, Violation, violations
 from sandyard.tools.gameday.stage import TRACK_TOKEN, Stage
-from sandyard.tools.gameday.workload import RETRY_SEC, Callers
+from sandyard.tools.gameday.workload import RETRY_SEC, Workload
 
 _ASKS_AGAIN = 0.3
 _MOST_TRIES = 200
@@ -20,7 +20,7 @@ _AT_ONCE = 20
 _NOT_YET_GONE = ("allocated", "pending_deletion", "deletion_failed")
 
 
-class Tracks(Callers):
+class Tracks(Workload):
     """The load of the Broker, and its audit. Each track has its own id and takes one sandbox."""
 
     def __init__(self, stage: Stage, pool: int, *, marks: bool) -> None:

@@ -11,14 +11,14 @@ import httpx
 from sandyard.tools.gameday.accounts import log_in
 from sandyard.tools.gameday.model import Promise
 from sandyard.tools.gameday.promises import NO_ANSWER, Violation, other_errors
-from sandyard.tools.gameday.workload import RETRY_SEC, Callers
+from sandyard.tools.gameday.workload import RETRY_SEC, Workload
 
 _PROJECTS = 3
 _CALLERS = 2
 _TOLD_WELL = {"sync": {200, 409, 503, NO_ANSWER}}
 
 
-class Projects(Callers):
+class Projects(Workload):
     """Each project is synced by several callers at once, again and again."""
 
     def __init__(

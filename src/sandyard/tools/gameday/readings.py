@@ -12,7 +12,7 @@ import httpx
 
 from sandyard.tools.gameday.model import Promise
 from sandyard.tools.gameday.promises import NO_ANSWER, Violation, other_errors
-from sandyard.tools.gameday.workload import RETRY_SEC, Callers
+from sandyard.tools.gameday.workload import RETRY_SEC, Workload
 
 OPERATOR_TOKEN = "gameday-operator-token"  # noqa: S105 - for this run's servers on loopback
 _DEVICES = 10
@@ -21,7 +21,7 @@ _AT_ONCE = 3
 _TOLD_WELL = {key: {200, 503, NO_ANSWER} for key in ("send", "list")}
 
 
-class Devices(Callers):
+class Devices(Workload):
     def __init__(self, client: httpx.AsyncClient, urls: Sequence[str]) -> None:
         super().__init__(client, urls)
         self._operator = {"Authorization": f"Bearer {OPERATOR_TOKEN}"}

@@ -13,7 +13,7 @@ import psutil
 from sandyard.tools.gameday.accounts import log_in
 from sandyard.tools.gameday.model import Promise
 from sandyard.tools.gameday.promises import NO_ANSWER, Violation, other_errors
-from sandyard.tools.gameday.workload import Callers
+from sandyard.tools.gameday.workload import Workload
 
 _USERS = 3
 _REST_SEC = 60
@@ -27,7 +27,7 @@ _TOLD_WELL = {
 """A start or stop whose response was lost is a conflict when it is repeated."""
 
 
-class Users(Callers):
+class Users(Workload):
     """Each makes a sandbox, starts and stops it, and makes the next."""
 
     def __init__(self, client: httpx.AsyncClient, urls: Sequence[str], data_dir: Path) -> None:

@@ -5,8 +5,9 @@ import contextlib
 import itertools
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import httpx
 
@@ -15,26 +16,7 @@ from sandyard.tools.gameday.promises import LEASED, NO_ANSWER, Call, Violation
 RETRY_SEC = 0.5
 
 
-class Workload(Protocol):
-    calls: list[Call]
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the load began."""
-
-    async def prepare(self) -> None:
-        """Before the load: accounts, keys, devices."""
-
-    async def run(self, per_second: int, ending: asyncio.Event) -> None: ...
-
-    async def audit(self) -> Sequence[Violation]:
-        """After the load: what broke a guarantee, as callers see it."""
-
-    async def close(self) -> None:
-        """End what would outlive the servers, however the game day went."""
-
-
-class Callers:
+class Workload(ABC):
     """Calls servers in turn, and records every response."""
 
     def __init__(self, client: httpx.AsyncClient, urls: Sequence[str]) -> None:
@@ -46,10 +28,22 @@ class Callers:
 
     @property
     def elapsed(self) -> float:
+        """Seconds since the load began."""
         return time.monotonic() - self._began_at
 
-    async def close(self) -> None:
-        """Nothing outlives the servers."""
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Before the load: accounts, keys, devices."""
+
+    @abstractmethod
+    async def run(self, per_second: int, ending: asyncio.Event) -> None: ...
+
+    @abstractmethod
+    async def audit(self) -> Sequence[Violation]:
+        """After the load: what broke a guarantee, as callers see it."""
+
+    async def close(self) -> None:  # noqa: B027 - most leave nothing
+        """End what would outlive the servers, however the game day went."""
 
     def begin(self) -> None:
         self._began_at = time.monotonic()
