@@ -1,6 +1,5 @@
 """Checks a whole pool against its invariants, also under traffic."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,12 +19,15 @@ from sandyard.broker.queue.model import Ticket
 from sandyard.broker.queue.ports import ticket_pages
 from sandyard.kit.changes.events import State
 from sandyard.kit.changes.transitions import Entity, subject_of
-from sandyard.kit.changes.verification import Problem, verify_gone, verify_history
+from sandyard.kit.changes.verification import (
+    Problem,
+    seen_repeatedly,
+    verify_gone,
+    verify_history,
+)
 from sandyard.kit.paging import all_pages
 
-_READS = 3
 _PAGE = 100
-_BETWEEN_READS_SEC = 0.2
 _FAR = 10**11
 """A time after every reservation."""
 
@@ -79,7 +81,8 @@ async def verify(
         progress(report.rows)
     _compare(seen)
     for sandbox_id in sorted(seen.suspects):
-        message = await _confirm(store, sandbox_id, seen.leased.get(sandbox_id))
+        leased_to = seen.leased.get(sandbox_id)
+        message = await seen_repeatedly(partial(_problem_of, store, sandbox_id, leased_to))
         if message:
             report.problems.append(Problem(sandbox_id, message))
     find = partial(_find, store, others)
@@ -165,19 +168,6 @@ def _compare(seen: _Seen) -> None:
             seen.suspects.add(sandbox_id)
     seen.suspects |= {each for each in seen.leased if each not in seen.allocated}
     seen.suspects |= seen.tombstones & seen.allocated.keys()
-
-
-async def _confirm(
-    store: PoolStore, sandbox_id: str, leased_to: tuple[str, str] | None
-) -> str | None:
-    message = None
-    for read in range(_READS):
-        if read:
-            await asyncio.sleep(_BETWEEN_READS_SEC)
-        message = await _problem_of(store, sandbox_id, leased_to)
-        if message is None:
-            return None
-    return message
 
 
 async def _problem_of(

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from sandyard.kit.changes.events import Event, EventLog, State, fold
 from sandyard.kit.changes.transitions import Entity, recorded, state_fields, state_of, subject_of
+
+T = TypeVar("T")
 
 _LOOKS = 5
 _BETWEEN_LOOKS_SEC = 0.2
@@ -116,15 +118,14 @@ async def _confirm(subject: str, find: Find, log: EventLog, compare: _Compare) -
     return [Problem(subject, shown)] if wrong else []
 
 
-async def seen_repeatedly(look: Callable[[], Awaitable[list[str]]]) -> list[str]:
+async def seen_repeatedly(look: Callable[[], Awaitable[T]]) -> T:
     """What is wrong at several looks; what is read at different instants may differ once."""
-    wrong: list[str] = []
-    for number in range(_LOOKS):
-        if number:
-            await asyncio.sleep(_BETWEEN_LOOKS_SEC)
-        wrong = await look()
+    wrong = await look()
+    for _ in range(_LOOKS - 1):
         if not wrong:
             break
+        await asyncio.sleep(_BETWEEN_LOOKS_SEC)
+        wrong = await look()
     return wrong
 
 
