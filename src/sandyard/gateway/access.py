@@ -3,17 +3,8 @@
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 
-from sandyard.gateway import errors
+from sandyard.gateway import errors, model
 from sandyard.gateway.credentials import Credentials
-from sandyard.gateway.model import (
-    SAFE_METHODS,
-    Grant,
-    SandboxDomain,
-    Target,
-    TargetHost,
-    is_own_origin,
-    is_public,
-)
 from sandyard.gateway.ports import CredentialLookup, is_in_force
 from sandyard.gateway.tokens import AccessTokens
 from sandyard.kit.clock import Clock, utc_time
@@ -23,7 +14,7 @@ from sandyard.kit.clock import Clock, utc_time
 class AccessRequest:
     """The properties of a request to a sandbox's host that decide access."""
 
-    host: TargetHost
+    host: model.TargetHost
     method: str
     """`WEBSOCKET` for a WebSocket."""
     credentials: Credentials
@@ -34,13 +25,13 @@ class AccessRequest:
 class GatewayAccess:
     tokens: AccessTokens
     credentials: CredentialLookup
-    domain: SandboxDomain
+    domain: model.SandboxDomain
     _: KW_ONLY
     clock: Clock
 
     async def check(
-        self, request: AccessRequest, target: Target | None, *, at: datetime
-    ) -> Grant | None:
+        self, request: AccessRequest, target: model.Target | None, *, at: datetime
+    ) -> model.Grant | None:
         """The grant that allows the request; None if the sandbox is public. Raises
         AddressUnknownError, the same whether such a sandbox exists or not;
         AccessTokenError, OriginRefusedError; TrafficTokenError if the target reports it. `at` is
@@ -49,7 +40,7 @@ class GatewayAccess:
         by_token = await self._grant(request, target, at)
         if target is not None and by_token is not None:
             return by_token
-        if target is not None and is_public(target, request.host):
+        if target is not None and model.is_public(target, request.host):
             return None
         by_cookie = await self._grant_of_cookie(request, target, at)
         if by_cookie is not None:
@@ -65,14 +56,14 @@ class GatewayAccess:
             raise errors.AccessTokenError
         raise errors.AddressUnknownError
 
-    def cookie_for(self, grant: Grant, host: TargetHost) -> tuple[str, int]:
+    def cookie_for(self, grant: model.Grant, host: model.TargetHost) -> tuple[str, int]:
         """The value of the cookie for the grant at this host, and its lifetime in seconds."""
         left = grant.expires_at - self.now()
         return self.tokens.issue_cookie(grant, host), max(1, int(left.total_seconds()))
 
     async def _grant(
-        self, request: AccessRequest, target: Target | None, at: datetime
-    ) -> Grant | None:
+        self, request: AccessRequest, target: model.Target | None, at: datetime
+    ) -> model.Grant | None:
         for token in (request.credentials.header, request.credentials.link):
             grant = self.tokens.read(token, now=at) if token else None
             if await self._holds(grant, request.host, target):
@@ -80,13 +71,15 @@ class GatewayAccess:
         return None
 
     async def _grant_of_cookie(
-        self, request: AccessRequest, target: Target | None, at: datetime
-    ) -> Grant | None:
+        self, request: AccessRequest, target: model.Target | None, at: datetime
+    ) -> model.Grant | None:
         cookie = request.credentials.cookie
         grant = self.tokens.read_cookie(cookie, now=at) if cookie else None
         return grant if await self._holds(grant, request.host, target) else None
 
-    async def _holds(self, grant: Grant | None, host: TargetHost, target: Target | None) -> bool:
+    async def _holds(
+        self, grant: model.Grant | None, host: model.TargetHost, target: model.Target | None
+    ) -> bool:
         """Whether the grant covers the target, is its owner's, and is not revoked."""
         if grant is None or target is None or not grant.opens(host):
             return False
@@ -97,7 +90,9 @@ class GatewayAccess:
     def _require_own_origin(self, request: AccessRequest) -> None:
         """Browsers send the cookie with requests from any page."""
         own = self.domain.origin_of(request.host)
-        if request.method not in SAFE_METHODS and not is_own_origin(request.origins, own):
+        if request.method not in model.SAFE_METHODS and not model.is_own_origin(
+            request.origins, own
+        ):
             raise errors.OriginRefusedError
 
     def now(self) -> datetime:

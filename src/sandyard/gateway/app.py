@@ -17,6 +17,7 @@ from sandyard.gateway.access import AccessRequest, GatewayAccess
 from sandyard.gateway.credentials import cookie_header, find_credentials, without_link
 from sandyard.gateway.model import Grant, SandboxDomain, Target, TargetHost
 from sandyard.gateway.ports import Targets
+from sandyard.gateway.proxy import websocket
 from sandyard.gateway.proxy.headers import (
     Forwarded,
     body_headers,
@@ -25,12 +26,6 @@ from sandyard.gateway.proxy.headers import (
     request_headers,
 )
 from sandyard.gateway.proxy.http1 import ClientGoneError, Exchange, ProgramRequest
-from sandyard.gateway.proxy.websocket import (
-    HandshakeRefusedError,
-    HeldBytes,
-    ProgramSocket,
-    pass_messages,
-)
 from sandyard.kit.errors import NotFoundError
 from sandyard.kit.http.access_watch import until_refused, watch_access
 from sandyard.kit.http.security import values_of
@@ -55,8 +50,8 @@ class GatewayLimits:
 
 @dataclass(slots=True)
 class _Load:
-    of_program: HeldBytes
-    of_clients: HeldBytes
+    of_program: websocket.HeldBytes
+    of_clients: websocket.HeldBytes
     connections: int = 0
 
 
@@ -101,7 +96,7 @@ class Gateway:
             connection = await self._connect(targets, target, host)
             check = partial(self._check, request, targets, came_at)
             if scope["type"] == "websocket":
-                socket = ProgramSocket(
+                socket = websocket.ProgramSocket(
                     connection, load.of_program, load.of_clients, self._limits.timeout_sec
                 )
                 until = partial(until_refused, check)
@@ -144,7 +139,9 @@ class Gateway:
         load = self._loads.get(target_id)
         if load is None:
             most = self._limits.held_bytes_per_target
-            load = self._loads[target_id] = _Load(HeldBytes(most), HeldBytes(most))
+            load = self._loads[target_id] = _Load(
+                websocket.HeldBytes(most), websocket.HeldBytes(most)
+            )
         if load.connections >= self._limits.connections_per_target:
             raise errors.TooManyConnectionsError(retry_after=1)
         load.connections += 1
@@ -198,7 +195,7 @@ class Gateway:
 
     async def _pass_socket(
         self,
-        socket: ProgramSocket,
+        socket: websocket.ProgramSocket,
         host: str | None,
         until_refused: Callable[[], Coroutine[Any, Any, NoReturn]],
         scope: Scope,
@@ -214,8 +211,8 @@ class Gateway:
             )
             await receive()  # the client's connect event
             await send({"type": "websocket.accept", "subprotocol": socket.subprotocol})
-            await pass_messages(socket, receive, send, until_refused)
-        except HandshakeRefusedError as refused:
+            await websocket.pass_messages(socket, receive, send, until_refused)
+        except websocket.HandshakeRefusedError as refused:
             await receive()
             start = {"status": refused.status, "headers": [(b"content-length", b"0")]}
             await send({"type": "websocket.http.response.start", **start})
