@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, Field, StrictInt
+from pydantic import Field, StrictInt
 
 from sandyard.broker.clients.guards import AdminGuard
 from sandyard.broker.http import (
@@ -22,38 +22,29 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.http.schemas import (
     AS_JSON_HAS_IT,
     LATEST,
+    Documented,
     PageAnswer,
     Paging,
+    StrictBody,
     UnixSeconds,
-    example,
+    eg,
     inline,
-    strict_example,
 )
 from sandyard.kit.http.security import secured_by
 from sandyard.kit.patterns import NO_NUL
 
 _Id = Annotated[str, Path(description="The id from the response that created it")]
-_EXAMPLE = {
-    "count": 300,
-    "track_prefix": "k8s-intro-",
-    "client": None,
-    "name_prefix": None,
-    "from": 1_793_350_800,
-    "to": 1_793_365_200,
-    "note": "Kubernetes course, room 4",
-}
 
 
-class ReservationBody(BaseModel):
-    model_config = strict_example(
-        **{name: value for name, value in _EXAMPLE.items() if value is not None}
+class ReservationBody(StrictBody):
+    count: Annotated[StrictInt, Field(ge=1, le=model.MOST_SANDBOXES), AS_JSON_HAS_IT] = eg(
+        300, description="Number of sandboxes"
     )
-
-    count: Annotated[StrictInt, Field(ge=1, le=model.MOST_SANDBOXES), AS_JSON_HAS_IT] = Field(
-        description="Number of sandboxes"
-    )
-    track_prefix: str | None = Field(
-        None, pattern=TRACK_ID, description="For tracks with this prefix of their ids"
+    track_prefix: str | None = eg(
+        "k8s-intro-",
+        None,
+        pattern=TRACK_ID,
+        description="For tracks with this prefix of their ids",
     )
     client: str | None = Field(
         None, pattern=TRACK_ID, description="For all tracks of this client instead"
@@ -61,13 +52,19 @@ class ReservationBody(BaseModel):
     name_prefix: str | None = Field(
         None, pattern=PRINTABLE, description="Only sandboxes whose name has this prefix"
     )
-    from_: UnixSeconds | None = Field(
-        None, alias="from", description="Unix seconds; start of the reservation. Default: now"
+    from_: UnixSeconds | None = eg(
+        1_793_350_800,
+        None,
+        alias="from",
+        description="Unix seconds; start of the reservation. Default: now",
     )
-    to: UnixSeconds = Field(
-        description="Unix seconds; sandboxes that are not leased by then go back to the pool"
+    to: UnixSeconds = eg(
+        1_793_365_200,
+        description="Unix seconds; sandboxes that are not leased by then go back to the pool",
     )
-    note: str = Field("", max_length=500, pattern=NO_NUL, description="For people")
+    note: str = eg(
+        "Kubernetes course, room 4", "", max_length=500, pattern=NO_NUL, description="For people"
+    )
 
     @property
     def booking(self) -> model.Booking:
@@ -82,31 +79,21 @@ class ReservationBody(BaseModel):
         )
 
 
-class ReservationAnswer(BaseModel):
-    model_config = example(
-        reservation_id="res-0199a2b3c4d500000adf3f2c91",
-        status="pending",
-        kept=280,
-        missing=20,
-        **_EXAMPLE,
-        created_at=1_793_264_400,
-        ended_at=None,
+class ReservationAnswer(Documented):
+    reservation_id: str = eg("res-0199a2b3c4d500000adf3f2c91")
+    status: Annotated[model.ReservationStatus, inline(model.ReservationStatus)] = eg(
+        "pending", description="`pending`: it has begun, and some sandboxes are missing"
     )
-
-    reservation_id: str
-    status: Annotated[model.ReservationStatus, inline(model.ReservationStatus)] = Field(
-        description="`pending`: it has begun, and some sandboxes are missing"
-    )
-    count: int
-    kept: int = Field(description="Kept for it, or leased by its tracks")
-    missing: int = Field(description="Will be kept for it as soon as the pool has them")
-    track_prefix: str | None
+    count: int = eg(300)
+    kept: int = eg(280, description="Kept for it, or leased by its tracks")
+    missing: int = eg(20, description="Will be kept for it as soon as the pool has them")
+    track_prefix: str | None = eg("k8s-intro-")
     client: str | None
     name_prefix: str | None
-    from_: int = Field(alias="from")
-    to: int
-    note: str
-    created_at: int
+    from_: int = eg(1_793_350_800, alias="from")
+    to: int = eg(1_793_365_200)
+    note: str = eg("Kubernetes course, room 4")
+    created_at: int = eg(1_793_264_400)
     ended_at: int | None = Field(description="When the last unleased sandbox went back to the pool")
 
     @classmethod

@@ -43,13 +43,8 @@ null values."""
 
 
 def example(**values: Any) -> ConfigDict:
-    """The example of a model whose fields have none of their own."""
+    """The example of a model that is not that of its fields."""
     return ConfigDict(json_schema_extra={EXAMPLE: orjson.dumps(values).decode()})
-
-
-def strict_example(**values: Any) -> ConfigDict:
-    """The same for a body that allows no other fields: a misspelt one is rejected, not ignored."""
-    return ConfigDict(**example(**values), extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +66,8 @@ def example_of(model: type[BaseModel]) -> dict[str, Any]:
     values: dict[str, Any] = orjson.loads(extra[EXAMPLE]) if isinstance(extra, dict) else {}
     if values:
         return values
-    for name, field in model.model_fields.items():
-        arguments = get_args(field.annotation)
+    for own_name, field in model.model_fields.items():
+        name, arguments = field.serialization_alias or own_name, get_args(field.annotation)
         if isinstance(field.json_schema_extra, _FieldExample):
             values[name] = field.json_schema_extra.value
         elif field.is_required() and type(None) in arguments:

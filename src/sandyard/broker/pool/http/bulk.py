@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 from fastapi import Body, Depends, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from sandyard.broker.http import PRINTABLE, NameFilter, Operator, TrackFilter
 from sandyard.broker.pool.action_model import STALE_GRACE_HOURS, BulkFilter
@@ -11,7 +11,7 @@ from sandyard.broker.pool.bulk import MOST_AT_ONCE, BulkChanges, BulkLimits
 from sandyard.broker.pool.http.schemas import PoolStatus, ReasonBody
 from sandyard.broker.pool.model import Status
 from sandyard.kit.http.routes import GuardedRoutes
-from sandyard.kit.http.schemas import AttributesAnswer, Cursor, UnixSeconds, example, strict_example
+from sandyard.kit.http.schemas import AttributesAnswer, Cursor, StrictBody, UnixSeconds, eg, example
 from sandyard.kit.http.security import refuse_body
 
 _Hours = Annotated[
@@ -34,49 +34,38 @@ _Limits = Annotated[BulkLimits, Depends(_limits)]
 _Name = Annotated[str, Field(pattern=PRINTABLE)]
 
 
-_EXAMPLE = {
-    "dry_run": False,
-    "matched": 1,
-    "skipped": 0,
-    "changed": 1,
-    "sandbox_ids": ["0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f"],
-    "not_found": [],
-    "next_cursor": None,
-}
-
-
-class _BulkAnswer(AttributesAnswer):
-    dry_run: bool
-    matched: int = Field(description="Number of matching sandboxes")
-    changed: int
-    skipped: int = Field(description="Skipped, because they changed in the meantime")
-    sandbox_ids: list[str] = Field(description="The sandboxes that were, or would be, changed")
-    not_found: list[str] = Field(
-        description="Those of `names` that no sandbox has that could be changed"
+class PoolBulkChangeAnswer(AttributesAnswer):
+    dry_run: bool = eg(False)
+    matched: int = eg(1, description="Number of matching sandboxes")
+    changed: int = eg(1)
+    skipped: int = eg(0, description="Skipped, because they changed in the meantime")
+    sandbox_ids: list[str] = eg(
+        ["0c7b1f5e-8d3a-5e2b-9f64-1a2b3c4d5e6f"],
+        description="The sandboxes that were, or would be, changed",
+    )
+    not_found: list[str] = eg(
+        [], description="Those of `names` that no sandbox has that could be changed"
     )
     next_cursor: str | None = Field(
         description="Pass it back as `cursor` to continue; null at the end"
     )
 
 
-class PoolBulkAnswer(_BulkAnswer):
-    model_config = example(**_EXAMPLE, deleted=1)
-
-    deleted: int = Field(
+class PoolBulkAnswer(PoolBulkChangeAnswer):
+    deleted: int = eg(
+        1,
         validation_alias="changed",
         description="The same as `changed`: sent to deletion; the job `cleanup` deletes them",
     )
 
 
-class PoolBulkChangeAnswer(_BulkAnswer):
-    model_config = example(**_EXAMPLE)
-
-
-class BulkRestoreBody(BaseModel):
-    model_config = strict_example(names=["lab-042", "lab-043"])
-
-    names: list[_Name] | None = Field(
-        None, min_length=1, max_length=100, description="Only sandboxes with exactly these names"
+class BulkRestoreBody(StrictBody):
+    names: list[_Name] | None = eg(
+        ["lab-042", "lab-043"],
+        None,
+        min_length=1,
+        max_length=100,
+        description="Only sandboxes with exactly these names",
     )
 
     @property
@@ -85,11 +74,11 @@ class BulkRestoreBody(BaseModel):
 
 
 class BulkQuarantineBody(BulkRestoreBody, ReasonBody):
-    model_config = strict_example(reason="wrong image", names=["lab-042", "lab-043"])
+    model_config = example(reason="wrong image", names=["lab-042", "lab-043"])
 
 
 class BulkHoldBody(BulkQuarantineBody):
-    model_config = strict_example(reason="for Ana", names=["lab-042"], until=1_793_437_200)
+    model_config = example(reason="for Ana", names=["lab-042"], until=1_793_437_200)
 
     until: UnixSeconds = Field(description="Unix seconds; then the holds end by themselves")
 

@@ -15,8 +15,8 @@ from sandyard.kit.http.schemas import (
     StrictBody,
     UnixSeconds,
     eg,
+    example,
     inline,
-    strict_example,
 )
 from sandyard.kit.patterns import NO_NUL
 
@@ -60,7 +60,7 @@ class ReasonBody(StrictBody):
 
 
 class HoldBody(ReasonBody):
-    model_config = strict_example(reason="network drops, for Ana", until=1_793_437_200)
+    model_config = example(reason="network drops, for Ana", until=1_793_437_200)
 
     until: UnixSeconds | None = Field(
         None,
