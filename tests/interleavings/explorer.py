@@ -148,6 +148,8 @@ class Scope(Generic[W]):
     afterwards: tuple[Program, ...] = ()
     """Run one after another when nothing more can happen, before the last look of `invariant`: the
     jobs that a live installation runs again and again."""
+    afterwards_at: int | None = None
+    """When they run; by default at the last of `times`."""
     crashes: int = 1
     losses: int = 1
 
@@ -277,7 +279,8 @@ class _Search(Generic[W]):
         world, now = state.world, state.now
         if is_over:
             self._found.ends += 1
-            now = self._scope.times[-1] if self._scope.afterwards else now
+            if self._scope.afterwards:
+                now = self._scope.afterwards_at or self._scope.times[-1]
             for program in self._scope.afterwards:
                 world = run_alone(world, program, now)
         outcomes = {

@@ -17,7 +17,7 @@ from sandyard.kit.clock import utc_time
 from sandyard.platform.access.principal import Role
 from sandyard.platform.schema.tables import sandbox_usage, sandboxes
 from sandyard.runtime.local.records.run_folder import LocalRunFolder
-from sandyard.runtime.model import Limits, Program, Repository, RunId, Running
+from sandyard.runtime.model import IsolationMode, Limits, Program, Repository, RunId, Running
 from sandyard.runtime.records.run_folder import remove_folder
 from tests.support.platform.in_process import PASSWORD, PlatformApi, code_of
 from tests.support.platform.sandboxes import act, add_sandbox, add_template, look, page_of
@@ -69,8 +69,8 @@ async def test_a_start_is_dated_after_the_check_of_the_runtime(
     runtime = api.part.wired.runtime
     check = runtime.check
 
-    async def check_slowly() -> None:
-        await check()
+    async def check_slowly(isolation: IsolationMode | None = None) -> None:
+        await check(isolation)
         api.clock.advance(60)
 
     monkeypatch.setattr(runtime, "check", check_slowly)

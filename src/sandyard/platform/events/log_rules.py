@@ -44,7 +44,7 @@ def broken_usages(
 ) -> list[str]:
     """Of one sandbox: every usage fits its run, and every bill its usage."""
     by_type = defaultdict(list)
-    for usage in sorted(usages, key=lambda each: each.start_time):
+    for usage in sorted(usages, key=lambda each: (each.start_time, each.end_time is None)):
         by_type[usage.service_type].append(usage)
     runs = by_type[ServiceType.RUNTIME]
     return [
@@ -75,6 +75,8 @@ def _runs_of(events: Sequence[Event]) -> dict[datetime, datetime]:
         before, after = step.before, step.after
         if before.get("status") == Status.RUNNING and after and after["status"] not in ACTIVE:
             found[_time(before, "started_at")] = _time(after, "stopped_at")
+        elif after.get("status") == Status.RUNNING:
+            found.pop(_time(after, "started_at"), None)  # another one, that began at once
     return found
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -279,14 +280,19 @@ class Sandboxes:
     ) -> None:
         """End its program and record that; `reason` is why, if its owner did not request it. With
         `has_memory` its processes are kept: MemoryNotKeptError if they can't be."""
+        end = partial(self.end, actor=actor, reason=reason, has_memory=has_memory)
         try:
             ended = await self._runtime.stop(run_id_of(sandbox), has_memory=has_memory)
         except RunNotFoundError:
             if task := self._starts.find(sandbox.sandbox_id):  # it is about to exist
                 await asyncio.sleep(_POLL_SEC)
                 if not task.done():
-                    return await self.end(sandbox, actor=actor, reason=reason)
-            await self._recorder.record_lost(sandbox, actor=actor)
+                    return await end(sandbox)
+            if not await self._recorder.record_lost(sandbox, actor=actor):
+                now = await self.get(sandbox.sandbox_id, account_id=None)
+                was_started = (now.attempt, now.status) == (sandbox.attempt, Status.RUNNING)
+                if was_started and sandbox.status is Status.STARTING:
+                    await end(now)
         else:
             await self._recorder.record_ended(sandbox, ended, actor=actor, reason=reason)
 

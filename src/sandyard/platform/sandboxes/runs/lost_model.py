@@ -107,9 +107,18 @@ def cap_ended(_: Sandbox, usage: Usage | None, *, ended: Ended, cause: Cause) ->
 
 
 def end_lost(
-    sandbox: Sandbox, usage: Usage | None, *, ids: NewIds, prices: PriceList, cause: Cause
+    sandbox: Sandbox,
+    usage: Usage | None,
+    *,
+    asked: Sandbox,
+    ids: NewIds,
+    prices: PriceList,
+    cause: Cause,
 ) -> Transitions | None:
-    """End a sandbox that is unknown to its own node."""
+    """End a sandbox that its own node did not know when it was `asked`; None if it has been started
+    since."""
+    if (sandbox.status, sandbox.attempt) != (asked.status, asked.attempt):
+        return None
     end = _unseen_end(sandbox, "lost with its machine's state")
     return model.record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
 

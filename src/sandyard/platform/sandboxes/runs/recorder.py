@@ -136,7 +136,10 @@ class RunRecorder:
         return await self._record(sandbox_id, end, SYSTEM)
 
     async def record_lost(self, sandbox: Sandbox, *, actor: str) -> bool:
-        return await self._end_unseen(sandbox.sandbox_id, lost_model.end_lost, actor)
+        """For a sandbox that its node does not know; False if it has been started since it was
+        read, or has ended."""
+        decide = partial(lost_model.end_lost, asked=sandbox)
+        return await self._end_unseen(sandbox.sandbox_id, decide, actor)
 
     async def record_overdue(self, sandbox: Sandbox, *, actor: str) -> bool:
         """For a sandbox past its deadline whose node is silent; False if that is not so, or its end

@@ -112,9 +112,15 @@ def test_a_start_on_a_silent_node_may_have_become_a_run_of_full_length() -> None
 def test_what_was_lost_on_its_own_node_ended_when_it_was_last_seen() -> None:
     sandbox, usage = running(NOW + MINUTE)
     cause = by("job:ends", NOW + 9 * HOUR)
-    transitions = end_lost(sandbox, usage, ids=IDS, prices=PRICES, cause=cause)
+    transitions = end_lost(sandbox, usage, asked=sandbox, ids=IDS, prices=PRICES, cause=cause)
     assert kinds(transitions)[:2] == ["sandbox.stopped", "usage.closed"]
     assert (transitions or ())[1].result.end_time == NOW + MINUTE
+
+
+@pytest.mark.parametrize("asked", [STARTING, replace(SANDBOX, status=Status.RUNNING, attempt=1)])
+def test_what_was_started_since_its_node_did_not_know_it_is_not_lost(asked: Sandbox) -> None:
+    inputs: Any = {"ids": IDS, "prices": PRICES, "cause": by("job:ends", NOW + HOUR)}
+    assert end_lost(*running(NOW), asked=asked, **inputs) is None
 
 
 @pytest.mark.parametrize(
