@@ -44,25 +44,27 @@ class ReferencedEnvironment(EnvSettingsSource):
 
 def references() -> Mapping[str, str]:
     """The settings whose value is a reference, and their references."""
-    return {
-        name.lower(): value
-        for name, value in os.environ.items()
-        if value.startswith((FILE, SECRETS_MANAGER))
-    }
+    return {name.lower(): value for name, value in os.environ.items() if _is_reference(name, value)}
 
 
 def read(setting: str, value: str, *, with_previous: bool = False) -> StoredSecret:
     """The value of the setting, with a reference resolved. UnreadableSettingError if it can't be
     read."""
+    if not _is_reference(setting, value):
+        return StoredSecret(value)
     try:
         if value.startswith(FILE):
             return StoredSecret(Path(value.removeprefix(FILE)).read_text().strip())
-        if value.startswith(SECRETS_MANAGER):
-            name, _, key = value.removeprefix(SECRETS_MANAGER).partition("#")
-            return _secret(name, key, with_previous=with_previous)
+        name, _, key = value.removeprefix(SECRETS_MANAGER).partition("#")
+        return _secret(name, key, with_previous=with_previous)
     except _UNREADABLE as error:
         raise UnreadableSettingError(f"{setting.upper()}: {_why(error)}") from error
-    return StoredSecret(value)
+
+
+def _is_reference(setting: str, value: str) -> bool:
+    """The address of a store may be a folder, which is no reference."""
+    is_address = setting.upper() == "SNAPSHOT_STORE" and value.startswith(FILE)
+    return value.startswith((FILE, SECRETS_MANAGER)) and not is_address
 
 
 def _secret(name: str, key: str, *, with_previous: bool) -> StoredSecret:

@@ -5,6 +5,7 @@ profile, and conflicts. It knows Pods and Secrets of one namespace."""
 import asyncio
 import json
 import re
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
@@ -48,7 +49,7 @@ class ApiServer:
         self._runner: web.AppRunner | None = None
         self.url = ""
 
-    async def start(self) -> None:
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
         app = web.Application(middlewares=[self._guarded], client_max_size=4 << 20)
         base = f"/api/v1/namespaces/{NAMESPACE}/{{kind:pods|secrets}}"
         app.add_routes(
@@ -62,9 +63,9 @@ class ApiServer:
         )
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=tls)
         await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self._runner.addresses[0][1]}"
 
     async def stop(self) -> None:
         self.is_away = True
@@ -80,6 +81,10 @@ class ApiServer:
         """Forget the history: watches that continue from there get 410."""
         self._oldest = self._version
         self._history.clear()
+
+    def history(self) -> list[tuple[int, str, str, Object]]:
+        """Version, kind, event and object of all changes since `compact`."""
+        return list(self._history)
 
     def write(self, kind: str, found: Object, event: str = "MODIFIED") -> Object:
         """As a controller of the cluster does."""

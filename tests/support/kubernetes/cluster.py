@@ -1,5 +1,6 @@
 """A cluster to run machines in: the stand-in, or the one that KUBERNETES_TEST_URL names."""
 
+import ssl
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -39,24 +40,28 @@ class Cluster:
         self._folder = folder
         self._servers = 0
         self._clients: list[KubernetesApi] = []
-        self._opened: list[KubernetesMachines] = []
+        self.opened: list[KubernetesMachines] = []
 
-    async def start(self) -> None:
-        await self.api.start()
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+        await self.api.start(tls)
         self.nodes.start()
 
     async def close(self) -> None:
-        for machines in self._opened:
+        for machines in self.opened:
             await machines.close()
         for client in self._clients:
             await client.close()
         await self.nodes.stop()
         await self.api.stop()
 
+    @property
+    def token_file(self) -> Path:
+        file = self._folder / "token"
+        file.write_text(TOKEN)
+        return file
+
     def client(self, url: str | None = None) -> KubernetesApi:
-        token_file = self._folder / "token"
-        token_file.write_text(TOKEN)
-        client = KubernetesApi(ApiAddress(url or self.api.url, NAMESPACE, token_file))
+        client = KubernetesApi(ApiAddress(url or self.api.url, NAMESPACE, self.token_file))
         self._clients.append(client)
         return client
 
@@ -78,7 +83,7 @@ class Cluster:
             start_timeout_sec=60,
             lost_sec=lost_sec,
         )
-        self._opened.append(machines)
+        self.opened.append(machines)
         return machines, ArchiveFolder(folders["archives"], layers=layers)
 
     @cached_property

@@ -123,7 +123,7 @@ def build_sandboxes(
         runtime = local_runtime = runtimes.open_kubernetes_runtime(
             machines, settings, data_dir, clock, layers
         )
-        name = f"kubernetes.{kubernetes.kubernetes_namespace}"  # one for all servers
+        name = f"kubernetes-{kubernetes.kubernetes_namespace}"  # one for all servers
     store = SqlSandboxStore(platform.database, platform.transitions)
     node = _node(platform, name, store, runtime)
     recorder, activity = RunRecorder(node), Activity(store, clock=clock)
