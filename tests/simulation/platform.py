@@ -26,7 +26,8 @@ from sandyard.platform.projects.model import create_default_project
 from sandyard.platform.quotas.model import Resources
 from sandyard.platform.quotas.storage import StorageQuota
 from sandyard.platform.sandboxes.archives.jobs import ExpireSnapshots
-from sandyard.platform.sandboxes.archives.usage import ArchiveUsage
+from sandyard.platform.sandboxes.archives.model import count_archives
+from sandyard.platform.sandboxes.archives.usage import StorageUsage
 from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
 from sandyard.platform.sandboxes.runs.jobs import Reconcile
@@ -221,9 +222,11 @@ class Node:
         storage = StorageQuota(store, limit_gb=400.0, workspace_gb=1.0)
         sandboxes = Sandboxes(node, templates, recorder, variables, None, storage)
         billing = SqlBillingStore(database, transitions)
-        archives = ArchiveUsage(templates, prices=PRICES, make_usage_id=node.ids.usage)
+        archives = StorageUsage(
+            templates, count_archives, prices=PRICES, make_usage_id=node.ids.usage
+        )
         bills = MakeBills(
-            billing, store, clock=clock, prices=PRICES, ids=node.ids, archives=archives
+            billing, store, clock=clock, prices=PRICES, ids=node.ids, stored=[archives]
         )
         snapshots = ExpireSnapshots(node, NoLayers(), warn_before=timedelta(days=1))
         reconcile = Reconcile(node, sandboxes, recorder)

@@ -116,7 +116,7 @@ def _may_be(step: Step) -> bool:
 
 def _paid_wrongly(usages: Sequence[Usage], lives: Sequence[Life]) -> Iterator[str]:
     """Every run is paid for once at most, from its start and to its end at the latest."""
-    unpaid = defaultdict(list)
+    unpaid: dict[str | None, list[Life]] = defaultdict(list)
     for life in lives:
         unpaid[life.run_id.id].append(life)
     for usage in usages:

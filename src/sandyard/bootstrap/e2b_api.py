@@ -91,6 +91,7 @@ def _control(
         settings.server.max_upload_bytes,
         int(settings.sandboxes.sandbox_storage_gb * GIGABYTE),
         wired.storage,
+        wired.images,
     )
     metrics = SandboxMetrics(wired.measurements, _sampler(platform), clock=clock)
     snapshots = Snapshots(sandboxes, templates, wired.archives)

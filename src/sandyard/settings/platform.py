@@ -23,6 +23,7 @@ from sandyard.settings.fields import (
 )
 
 _HOST = r"(\*\.)?[A-Za-z0-9._-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?"
+_REGISTRY = r"(https?://)?[A-Za-z0-9._-]+(:\d{1,5})?"
 _DOMAIN = pattern(
     r"^(https?://)?([a-zA-Z0-9][a-zA-Z0-9-]*\.)*[a-zA-Z]([a-zA-Z0-9-]*[a-zA-Z0-9])?(:\d{1,5})?$",
     "must be a domain such as sandboxes.example.net, perhaps with scheme and port; an address has "
@@ -187,6 +188,14 @@ class SandboxSettings(Section):
             ip_network(each, strict=False)  # raises a ValueError that names it
         return networks
 
+    @field_validator("image_registries")
+    @classmethod
+    def _are_registries(cls, registries: str) -> str:
+        for each in words(registries):
+            if not re.fullmatch(_REGISTRY, each):
+                raise ValueError(f"{each!r} is not a registry, such as registry.internal:5000")
+        return registries
+
     @field_validator("sandbox_package_hosts")
     @classmethod
     def _are_hosts(cls, hosts: str) -> str:
@@ -205,7 +214,7 @@ class SandboxSettings(Section):
     """Quota of memory per account, for all its running sandboxes."""
     quota_storage_gb: float | None = Field(None, gt=0)
     """Quota of stored files per account: workspaces of running sandboxes and previews, by their
-    limit, snapshots, builds and uploads. Unset: twice what its running sandboxes may store:
+    limit, snapshots, builds, images and uploads. Unset: twice what its running sandboxes may store:
     QUOTA_SANDBOXES times SANDBOX_STORAGE_GB."""
     snapshot_store: str | None = Field(
         None,
@@ -217,6 +226,16 @@ class SandboxSettings(Section):
     """Store of files: `file:` and an absolute path outside the data dir, such as a mounted share,
     or `s3://bucket/prefix`. A stop is answered when the files are there. Unset: they stay in the
     data dir."""
+    image_registries: str = ""
+    """Registries that images may also be pulled from at private addresses, comma-separated:
+    `host:port`, or `http://host:port` without TLS. Others need TLS and a public address, or one of
+    SANDBOX_EGRESS_NETWORKS."""
+    image_max_gb: float = Field(10, gt=0, le=1000)
+    """Maximum size of an image, as it is stored and as it is unpacked."""
+    images_per_account: Positive = 100
+    """Quota of images per account."""
+    images_interval_sec: Seconds = 600
+    """Interval of the job `images`."""
     snapshot_days: float = Field(30, gt=0, le=3650)
     """Retention of a stopped sandbox's files."""
     snapshot_warning_hours: Hours = 24

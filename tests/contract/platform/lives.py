@@ -18,7 +18,8 @@ from sandyard.platform.billing.jobs import BillingReport, MakeBills
 from sandyard.platform.billing.sql import SqlBillingStore
 from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.quotas.model import CountQuota, QuotaRequest, ResourceKind, Resources
-from sandyard.platform.sandboxes.archives.usage import ArchiveUsage
+from sandyard.platform.sandboxes.archives.model import count_archives
+from sandyard.platform.sandboxes.archives.usage import StorageUsage
 from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
@@ -230,7 +231,11 @@ async def bill(api: PlatformApi, clock: ManualClock) -> BillingReport:
         clock=clock,
         prices=PRICES,
         ids=IDS,
-        archives=ArchiveUsage(template_store(api), prices=PRICES, make_usage_id=IDS.usage),
+        stored=[
+            StorageUsage(
+                template_store(api), count_archives, prices=PRICES, make_usage_id=IDS.usage
+            )
+        ],
     )
     return await job.run()
 

@@ -45,3 +45,9 @@ def with_shell() -> bytes:
 def glibc() -> bytes:
     """A layer with this host's shell and the libraries that it needs."""
     return gzipped(tar(*small_root()))
+
+
+def with_bash() -> bytes:
+    """The same with bash and the commands that E2B's builds use."""
+    commands = ("cp", "mkdir", "chown", "chmod", "dirname", "id", "touch", "rm", "env", "true")
+    return gzipped(tar(*small_root("bash", *commands), member("tmp", mode=0o1777)))

@@ -82,10 +82,10 @@ def docker_archive(*layers: bytes, config: bytes) -> bytes:
     return tar(manifest, member("config.json", config), *parts)
 
 
-def small_root() -> list[tuple[tarfile.TarInfo, bytes]]:
+def small_root(*more: str) -> list[tuple[tarfile.TarInfo, bytes]]:
     """A shell and `cat` of this machine with the libraries that they need, and nothing more."""
     found = {}
-    for name in ("sh", "cat", "ls", "sleep"):
+    for name in ("sh", "cat", "ls", "sleep", *more):
         program = Path(shutil.which(name, path="/usr/bin:/bin") or "").resolve()
         found[f"bin/{name}"] = program
         words = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True)
@@ -96,4 +96,4 @@ def small_root() -> list[tuple[tarfile.TarInfo, bytes]]:
 
 
 def gzipped(content: bytes) -> bytes:
-    return gzip.compress(content, compresslevel=1)
+    return gzip.compress(content, compresslevel=1, mtime=0)

@@ -135,7 +135,7 @@ def _put(
         "PUT",
         f"/sandboxes/{sandbox_id}/files{action}",
         query=query,
-        content=_content(source, size, progress),
+        content=content_of(source, size, progress),
         size=size,
         timeout_sec=_TRANSFER_SEC,
         **_OCTETS,
@@ -174,7 +174,7 @@ def _written(file: IO[bytes], piece: bytes) -> Flow[int]:
     return work(lambda: file.write(piece))
 
 
-def _content(source: Path, size: int, progress: Progress | None) -> Content:
+def content_of(source: Path, size: int, progress: Progress | None) -> Content:
     def pieces() -> Iterator[bytes]:
         done = 0
         with source.open("rb") as file:

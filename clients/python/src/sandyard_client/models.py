@@ -338,6 +338,8 @@ class TemplateAnswer:
     """The name of a secret, not its value"""
     network: Literal["none", "packages", "internet"] | None
     environment: str | None
+    image: str | None
+    """The same as `environment`"""
     isolation: Literal["bubblewrap", "gvisor"] | None
     tags: list[str] | None
     warm_machines: int
@@ -361,7 +363,8 @@ class TicketAnswer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageAnswer:
     usage_id: str
-    sandbox_id: str
+    sandbox_id: str | None
+    """Null for the storage of an image"""
     project_id: str | None
     service_type: ServiceType
     start_time: datetime

@@ -5,13 +5,14 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from sandyard.e2b_api.control import Body, NoEffect
 from sandyard.e2b_api.envd.paths import HOME, ROOT, USER
 from sandyard.e2b_api.errors import BuildRefusedError, InvalidRequestError
+from sandyard.runtime.images.model import Credentials
 
 Kind = Literal["COPY", "ENV", "RUN", "WORKDIR", "USER"]
 _MOST_STEPS = 500
@@ -34,10 +35,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`template` is the name of the one to start from; without it, `image` is."""
+    """`template` is the name of the one to start from; without it, `image` is, which its registry
+    gives for these credentials."""
 
     template: str | None
     image: str
+    credentials: Credentials | None
     steps: Sequence[Step]
     start_command: str | None
     ready_command: str | None
@@ -50,10 +53,19 @@ class StepBody(Body):
     force: NoEffect = None
 
 
+class RegistryBody(Body):
+    """Those of AWS and Google have other fields."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    username: str | None = None
+    password: str | None = None
+
+
 class RecipeBody(Body):
     from_image: str | None = None
     from_template: str | None = None
-    from_image_registry: Any = None
+    from_image_registry: RegistryBody | None = None
     steps: list[StepBody] | None = Field(default=None, max_length=_MOST_STEPS)
     start_cmd: str | None = None
     ready_cmd: str | None = None
@@ -62,15 +74,22 @@ class RecipeBody(Body):
 
 def recipe_of(body: RecipeBody) -> Recipe:
     """Raises InvalidRequestError, BuildRefusedError."""
-    if body.from_image_registry:
-        raise BuildRefusedError("This server does not pull images, so it accepts no registry.")
     return Recipe(
+        credentials=_credentials(body.from_image_registry),
         template=body.from_template or None,
         image=body.from_image or _BASE_IMAGE,
         steps=[_step(each) for each in body.steps or ()],
         start_command=body.start_cmd or None,
         ready_command=body.ready_cmd or None,
     )
+
+
+def _credentials(registry: RegistryBody | None) -> Credentials | None:
+    if registry is None:
+        return None
+    if not registry.username or not registry.password:
+        raise BuildRefusedError("A registry needs a username and a password here.")
+    return Credentials(registry.username, registry.password)
 
 
 def builtin_of(image: str) -> str | None:

@@ -19,7 +19,12 @@ from sandyard.e2b_api.builds.records import (
     Entry,
 )
 from sandyard.e2b_api.envd.paths import HOME, USER
-from sandyard.e2b_api.errors import BuildNotFoundError, BuildRefusedError, SandboxNotFoundError
+from sandyard.e2b_api.errors import (
+    BuildFailedError,
+    BuildNotFoundError,
+    BuildRefusedError,
+    SandboxNotFoundError,
+)
 from sandyard.e2b_api.model import clamped_timeout, iso
 from sandyard.e2b_api.sandboxes.entrance import Sessions
 from sandyard.e2b_api.sandboxes.launcher import Workplace
@@ -32,12 +37,14 @@ from sandyard.e2b_api.templates.finder import (
 )
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.tasks import Background
-from sandyard.kit.errors import RateLimitedError, SandyardError, UnavailableError
+from sandyard.kit.errors import ConflictError, RateLimitedError, SandyardError, UnavailableError
 from sandyard.platform.access.principal import Principal
+from sandyard.platform.images.model import Image, ImageStatus
+from sandyard.platform.images.service import Images
 from sandyard.platform.quotas.storage import StorageQuota
 from sandyard.platform.sandboxes.archives.service import SandboxArchives
 from sandyard.platform.sandboxes.errors import QuotaExceededError
-from sandyard.platform.sandboxes.model import NewSandbox, Sandbox
+from sandyard.platform.sandboxes.model import NewSandbox, RunOptions, Sandbox
 from sandyard.platform.templates.model import DEFAULT_TAG, NewTemplate, Template
 from sandyard.platform.templates.service import new_id
 from sandyard.runtime.store.archives import ArchiveFolder
@@ -65,6 +72,7 @@ class Builds:
     most_bytes: int
     disk_bytes: int
     storage: StorageQuota
+    images: Images
     background: Background = field(default_factory=Background)
 
     async def request(self, wanted: BuildRequest, *, by: Principal) -> Build:
@@ -110,15 +118,16 @@ class Builds:
         """Starts the build, which continues in the background. Raises BuildRefusedError."""
         if build.status != "waiting":
             raise BuildRefusedError(_STARTED)
-        base = await self._base(recipe, by)
-        wanted = _template(build, recipe, base, Workplace.of(base))
-        await self.templates.require_room(wanted, build.wanted.tags, account_id=by.account_id)
+        base, image = await self._base(recipe, by)
+        if image is None:
+            wanted = _template(build, recipe, base, Workplace.of(base))
+            await self.templates.require_room(wanted, build.wanted.tags, account_id=by.account_id)
         log = self.records.open_log(build)
         if log is None:
             raise BuildRefusedError(_STARTED)
         build = replace(build, status="building")
         self.records.write(build)
-        self.background.start(self._run(build, log, recipe, base, by), action="build")
+        self.background.start(self._run(build, log, recipe, base, image, by), action="build")
 
     def refuse(self, build: Build, error: SandyardError) -> None:
         if build.status == "waiting" and (log := self.records.open_log(build)) is not None:
@@ -147,34 +156,58 @@ class Builds:
             if self.clock.now() - each.created_at > _STALE_SEC:
                 await self.uploads.delete(each.id)
 
-    async def _base(self, recipe: Recipe, by: Principal) -> Template:
-        """The template that the build starts from. An image is an environment of this server with
-        nothing of anybody's builds in it. Raises BuildRefusedError."""
+    async def _base(self, recipe: Recipe, by: Principal) -> tuple[Template, Image | None]:
+        """The template that the build starts from, and its image, if that is being pulled. An image
+        is an environment of this server or the account's own, with nothing of anybody's builds in
+        it. Raises BuildRefusedError, ImageRefusedError."""
         if recipe.template is not None:
-            return await self.templates.find(recipe.template, account_id=by.account_id)
+            return await self.templates.find(recipe.template, account_id=by.account_id), None
         builtin = builtin_of(recipe.image)
         official = await self.templates.find_official(builtin or "base", account_id=by.account_id)
         if builtin is not None and official is not None:
-            return official
+            return official, None
+        if official is None:
+            raise BuildRefusedError("This server has no template `base`, which images need.")
         known = await self.templates.environments()
         found = next((each for each in environment_names(recipe.image) if each in known), None)
-        if found is None or official is None:
-            raise BuildRefusedError(
-                f"This server does not pull images, and has no environment for '{recipe.image}'. "
-                "Start with from_base_image() or from_template(); see docs/e2b.md."
-            )
-        return replace(official, name=found, environment=found)
+        if found is not None:
+            return replace(official, name=found, environment=found), None
+        try:
+            image = await self.images.pull(by, recipe.image, recipe.credentials)
+        except ConflictError as error:
+            raise BuildRefusedError(error.message) from error
+        return replace(official, name=recipe.image), image
+
+    async def _pulled(self, image: Image, by: Principal) -> str:
+        """The id of the image once it is ready: that of the same one, if the account has it."""
+        done = await self.images.until_done(image)
+        if done.status is not ImageStatus.READY:
+            raise BuildFailedError(done.reason or "the image could not be pulled")
+        if (same := await self.images.find_same(done)) is None:
+            return done.image_id
+        await self.images.delete(by, done.image_id)
+        return same.image_id
 
     async def _run(
-        self, build: Build, log: BuildLog, recipe: Recipe, base: Template, by: Principal
+        self,
+        build: Build,
+        log: BuildLog,
+        recipe: Recipe,
+        base: Template,
+        image: Image | None,
+        by: Principal,
     ) -> None:
         """Its status changes once its sandbox has ended."""
         sandbox: Sandbox | None = None
         step, failure = "base", "The build was cancelled."
         try:
             self._log(log, f"FROM {base.name}")
+            if image is not None:
+                base = replace(base, environment=await self._pulled(image, by))
             new = _builder_of(build, base, recipe)
-            sandbox = await self.sandboxes.sandboxes.create_and_start(new, template=base, by=by)
+            sandbox = await self.sandboxes.sandboxes.create_and_start(
+                new, template=base, by=by, options=RunOptions(is_launched=False)
+            )
             builder = await self._builder(build, log, sandbox)
             at = Workplace.of(base)
             for number, each in enumerate(recipe.steps, 1):

@@ -15,7 +15,9 @@ STORE = "snapshot-store"
 FILES = ("node", "simulated-provider.json", MARKER, STORE)
 ARCHIVES = ("runtime/archives", "runtime-e2b/archives")
 """The files that templates from builds and snapshots start with."""
-RECORDS = (*FILES, "runtime/snapshots", "runtime-e2b/snapshots", *ARCHIVES)
+IMAGES = "runtime/images"
+"""The parts of accounts' images."""
+RECORDS = (*FILES, IMAGES, "runtime/snapshots", "runtime-e2b/snapshots", *ARCHIVES)
 RUNS = ("runtime/held", "runtime-e2b/held")
 """Data about each run; only the node that ran it can use it."""
 SECRETS = ("secrets",)

@@ -41,6 +41,7 @@ class _Commands(click.Group):
         "login": "accounts.login",
         "lease": "leases.lease",
         "sandbox": "sandboxes.sandbox",
+        "image": "sandboxes.image",
         "device": "telemetry.device",
         "usage": "accounts.usage",
         "mcp": "accounts.mcp",

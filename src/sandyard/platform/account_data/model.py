@@ -5,6 +5,8 @@ from typing import Any
 from sandyard.kit.changes.transitions import Cause, Entity, Transition
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.api_keys.model import AccountKey, revoke_key
+from sandyard.platform.images import model as images
+from sandyard.platform.images.model import Image
 from sandyard.platform.notifications.model import Notification, delete_notification
 from sandyard.platform.projects.model import Project, close_project
 from sandyard.platform.templates.model import Template, delete_template
@@ -17,6 +19,8 @@ def remove_with_account(entity: Entity, owner: Principal, cause: Cause) -> Trans
             return revoke_key(entity, cause)
         case Template():
             return delete_template(entity, by=owner, cause=cause)
+        case Image():
+            return images.remove_with_account(entity, cause)
         case Variable():
             return remove_variable(entity, cause)
         case Notification():

@@ -14,6 +14,7 @@ from sandyard.kit.sql.entities import find_entities
 from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore, SqlTransitions
 from sandyard.platform.account_data.ports import Section
 from sandyard.platform.api_keys.sql import API_KEYS
+from sandyard.platform.images.sql import IMAGES
 from sandyard.platform.notifications.sql import NOTIFICATIONS
 from sandyard.platform.projects.sql import PROJECTS
 from sandyard.platform.schema import tables
@@ -38,6 +39,7 @@ _SECTIONS: Mapping[str, sa.Table] = {
     "account": tables.users,
     "projects": tables.projects,
     "templates": tables.templates,
+    "images": tables.images,
     "api_keys": tables.api_keys,
     "variables": tables.variables,
     "notifications": tables.notifications,
@@ -49,7 +51,14 @@ _SECTIONS: Mapping[str, sa.Table] = {
 }
 _OWNERS = ("owner_account_id", "user_account_id", "account_id")
 """The column with the owner has one of these names."""
-_REMOVED: Sequence[EntityTable[Any]] = (API_KEYS, TEMPLATES, VARIABLES, NOTIFICATIONS, PROJECTS)
+_REMOVED: Sequence[EntityTable[Any]] = (
+    API_KEYS,
+    TEMPLATES,
+    IMAGES,
+    VARIABLES,
+    NOTIFICATIONS,
+    PROJECTS,
+)
 _own_sandboxes = sa.select(tables.sandboxes.c.sandbox_id)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries
@@ -13,7 +14,7 @@ from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.ids import resource_id
 from sandyard.platform.billing.model import Bill, bill_usage, warn_of_spending
 from sandyard.platform.billing.ports import BillingStore
-from sandyard.platform.sandboxes.archives.usage import ArchiveUsage
+from sandyard.platform.sandboxes.archives.usage import StorageUsage
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.node import SandboxIds
 from sandyard.platform.sandboxes.ports import SandboxStore
@@ -45,7 +46,8 @@ class MakeBills:
     clock: Clock
     prices: PriceList
     ids: SandboxIds
-    archives: ArchiveUsage
+    stored: Sequence[StorageUsage[Any]]
+    """Those that count what is stored without a sandbox."""
 
     async def run(self) -> BillingReport:
         """Bill every usage up to its end, or, while it is open, up to the last midnight."""
@@ -65,7 +67,9 @@ class MakeBills:
             after = page[-1].sandbox_id
             count = partial(self._count_one, until=until, cause=self._cause())
             counted += sum(await for_each(page, count, slots=asyncio.Semaphore(_AT_ONCE)))
-        return counted + await self.archives.count_all(until, cause=self._cause())
+        for each in self.stored:
+            counted += await each.count_all(until, cause=self._cause())
+        return counted
 
     async def _count_one(self, sandbox: Sandbox, *, until: datetime, cause: Cause) -> bool:
         found: Sandbox | None = sandbox

@@ -203,7 +203,7 @@ def sum_usages(
     for usage in usages:
         keys = {
             "project": usage.project_id or "",
-            "sandbox": usage.sandbox_id,
+            "sandbox": usage.sandbox_id or "",
             "service_type": usage.service_type.value,
         }
         for share in shares_by_day(usage, until=until):
@@ -243,6 +243,7 @@ def _by_day(bills: Iterable[Bill]) -> Mapping[date, Sequence[Bill]]:
 
 
 def _bill(usage: Usage, day: date, share: Consumption, billing_id: str, cause: Cause) -> Bill:
+    stored = usage.sandbox_id or "an image"
     return Bill(
         billing_id=billing_id,
         usage_id=usage.usage_id,
@@ -254,7 +255,7 @@ def _bill(usage: Usage, day: date, share: Consumption, billing_id: str, cause: C
         usage_seconds=share.seconds,
         hourly_rate=usage.hourly_rate,
         amount=share.amount,
-        description=f"{usage.service_type} of {usage.sandbox_id}, {_seconds(share)} s",
+        description=f"{usage.service_type} of {stored}, {_seconds(share)} s",
         created_at=cause.at,
         cpu_hours=share.cpu_hours,
         memory_hours=share.memory_hours,

@@ -12,6 +12,8 @@ from sandyard.platform.accounts.signups.sql import SIGNUPS
 from sandyard.platform.accounts.sql import ACCOUNTS, read_other_admins
 from sandyard.platform.api_keys.sql import API_KEYS
 from sandyard.platform.billing.sql import BILLING_FACTS, BILLS
+from sandyard.platform.images.model import ImageUse
+from sandyard.platform.images.sql import IMAGE_USE, IMAGES
 from sandyard.platform.notifications.sql import NOTIFICATIONS
 from sandyard.platform.projects.model import ProjectUse
 from sandyard.platform.projects.sql import PROJECTS, project_lock
@@ -30,6 +32,7 @@ ENTITY_TABLES: Sequence[EntityTable[Any]] = (
     API_KEYS,
     PROJECTS,
     TEMPLATES,
+    IMAGES,
     NOTIFICATIONS,
     SANDBOXES,
     USAGES,
@@ -38,6 +41,7 @@ ENTITY_TABLES: Sequence[EntityTable[Any]] = (
 )
 FACTS: Mapping[type, FactReader] = {
     CountQuota: COUNT_QUOTAS,
+    ImageUse: IMAGE_USE,
     OtherAdmins: FactReader(lambda _: "platform admins", read_other_admins),
     ProjectUse: FactReader(lambda fact: project_lock(fact.project_id), lambda _, fact: fact),
     **SANDBOX_FACTS,

@@ -17,6 +17,7 @@ class ResourceQuota:
 
 
 class ResourceKind(StrEnum):
+    IMAGES = "images"
     PROJECTS = "projects"
     SANDBOXES = "sandboxes"
     TEMPLATES = "templates"

@@ -8,10 +8,11 @@ from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.transitions import FactReader
 from sandyard.platform.quotas.model import CountQuota, ResourceKind, ResourceQuota
 from sandyard.platform.sandboxes.model import Status
-from sandyard.platform.schema.tables import projects, sandboxes, templates, variables
+from sandyard.platform.schema.tables import images, projects, sandboxes, templates, variables
 
 _recycled = sa.select(sandboxes.c.sandbox_id).where(sandboxes.c.status == Status.RECYCLED)
 _COUNTED = {
+    ResourceKind.IMAGES: (images, images.c.deleted_at.is_(None)),
     ResourceKind.PROJECTS: (projects, projects.c.deleted_at.is_(None)),
     ResourceKind.SANDBOXES: (sandboxes, sandboxes.c.status != Status.RECYCLED),
     ResourceKind.TEMPLATES: (templates, templates.c.deleted_at.is_(None)),

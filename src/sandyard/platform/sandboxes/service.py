@@ -105,6 +105,7 @@ class Sandboxes:
         by: Principal,
         template: Template | None = None,
         secrets: Mapping[str, str] = _NO_SECRETS,
+        options: RunOptions = DEFAULT_OPTIONS,
         prepare: Callable[[Sandbox], Awaitable[None]] | None = None,
     ) -> Sandbox:
         """A running sandbox with these secret variables, in which `prepare` has finished. If any of
@@ -116,7 +117,7 @@ class Sandboxes:
             sandbox_id = facts.sandbox.sandbox_id
             for name, value in secrets.items():
                 await self._variables.set(sandbox_id, name, value, is_secret=True, by=by)
-            started = await self.start(sandbox_id, facts=facts, by=by)
+            started = await self.start(sandbox_id, facts=facts, options=options, by=by)
             if prepare is not None:
                 await prepare(started)
         except BaseException:

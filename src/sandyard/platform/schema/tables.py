@@ -88,6 +88,14 @@ templates = _table(
 )
 """A template has no owner exactly if it is official."""
 
+images = _table(
+    "images",
+    text="image_id owner_account_id reference status reason digest user_name folder",
+    big="sequence size_bytes unpacked_bytes pulled_bytes total_bytes",
+    json="parts command ports",
+    time="storage_counted_until seen_at created_at updated_at deleted_at",
+)
+
 api_keys = _table(
     "api_keys",
     text="api_key key_id user_account_id name description key_hash scope",

@@ -15,6 +15,7 @@ from sandyard.platform.templates.schemas import (
     TemplateAnswer,
     TemplateBody,
     TemplatePage,
+    stored_fields,
 )
 from sandyard.platform.templates.service import Templates
 
@@ -33,7 +34,7 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
     @routes.post("", "Create a template", 403, 409, status_code=201)
     async def create_template(body: NewTemplateBody, caller: Caller) -> TemplateAnswer:
         """Private, unless `is_public` is set. Admins can also create official ones."""
-        made = await templates.create(caller, NewTemplate(**body.model_dump()))
+        made = await templates.create(caller, NewTemplate(**stored_fields(body.model_dump())))
         return TemplateAnswer.of(made, account_id=caller.account_id)
 
     @routes.get("", "List templates")
@@ -69,7 +70,7 @@ def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix:
         template_id: _TemplateId, body: TemplateBody, caller: Caller
     ) -> TemplateAnswer:
         """Your own; admins can also change official and public ones."""
-        changed = await templates.update(caller, template_id, body.sent())
+        changed = await templates.update(caller, template_id, stored_fields(body.sent()))
         return TemplateAnswer.of(changed, account_id=caller.account_id)
 
     @routes.delete("/{template_id}", "Delete a template", 403, 404, status_code=204)

@@ -39,6 +39,8 @@ DEFAULT_TAG = "default"
 BARE = EMPTY | {"python", "node"}
 """Those without a program."""
 
+IMAGE_PROGRAM = "builtin:image"
+"""In place of a repository: no files, and the program of its image."""
 _BUILTIN = "builtin:"
 MIN_CPU, MAX_CPU = 1, 8
 MIN_MEMORY, MAX_MEMORY = 0.5, 16
@@ -101,7 +103,8 @@ class TemplateFields:
     network: Network | None = None
     """The default network of its sandboxes; None is the general default."""
     environment: str | None = None
-    """The root file system of its sandboxes; None is the host's."""
+    """The root file system of its sandboxes: an environment's name or an image's id; None is the
+    host's."""
     isolation: IsolationMode | None = None
     """The weakest of its sandboxes; None is the operator's."""
     warm_machines: int = 0
@@ -268,7 +271,7 @@ def require_repository_url(url: str) -> str:
         )
     urlsplit(url).port  # noqa: B018 - a ValueError if it is none
     kind, _, name = url.partition(":")
-    if kind == "builtin" and name not in BUILTIN:
+    if kind == "builtin" and name not in BUILTIN and url != IMAGE_PROGRAM:
         raise ValueError(f"must be one of {', '.join(f'builtin:{each}' for each in BUILTIN)}")
     return url
 

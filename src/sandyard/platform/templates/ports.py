@@ -9,7 +9,10 @@ from sandyard.platform.templates.model import Template
 
 class RootFileSystems(Protocol):
     async def names(self) -> AbstractSet[str]:
-        """The names of the root file systems available to sandboxes here."""
+        """The names of the environments that the operator has imported here."""
+
+    async def require_image(self, account_id: str, image_id: str) -> None:
+        """Raise unless the account's templates may have this image, and it is ready."""
 
 
 class TemplateStore(OwnedStore[Template], Protocol):

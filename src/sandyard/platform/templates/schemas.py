@@ -1,7 +1,7 @@
 """The bodies and answers of templates, as the OpenAPI document describes them."""
 
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
@@ -61,7 +61,8 @@ EnvironmentName = Annotated[
     Field(
         max_length=64,
         pattern=model.ENVIRONMENT_NAME,
-        description="The root file system of its sandboxes, imported by the operator",
+        description="The root file system of its sandboxes: the name of one that the operator "
+        "imported, or the id of your image",
     ),
 ]
 WantedIsolation = Annotated[
@@ -76,6 +77,14 @@ WarmMachines = Annotated[
     Field(ge=0, le=100, description="Machines kept ready for its next sandboxes; admins only"),
     BeforeValidator(whole),
 ]
+
+
+def stored_fields(sent: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a template: `image` is another name of `environment`."""
+    if "image" not in sent:
+        return sent
+    image = sent.pop("image")
+    return sent if image is None and "environment" in sent else {**sent, "environment": image}
 
 
 class NewTemplateBody(RequestBody):
@@ -96,12 +105,16 @@ class NewTemplateBody(RequestBody):
     min_memory_required: Memory = 1.0
     is_official: StrictBool = Field(default=False, description="Admins only; it has no owner")
     is_public: StrictBool = False
-    repository_url: RepositoryUrl
+    repository_url: RepositoryUrl = Field(
+        default=model.IMAGE_PROGRAM,
+        description="Without it, its sandboxes run their image's program",
+    )
     repository_ref: Ref | None = None
     repository_folder: Folder | None = None
     repository_secret: SecretName | None = None
     network: DefaultNetwork | None = None
     environment: EnvironmentName | None = None
+    image: EnvironmentName | None = Field(default=None, description="The same as `environment`")
     isolation: WantedIsolation | None = None
     tags: Tags | None = None
     warm_machines: WarmMachines = 0
@@ -125,6 +138,7 @@ class TemplateBody(RequestBody):
     repository_secret: SecretName | None = None
     network: DefaultNetwork | None = None
     environment: EnvironmentName | None = None
+    image: EnvironmentName | None = None
     isolation: WantedIsolation | None = None
     tags: Tags | None = None
     warm_machines: WarmMachines = unchanged()
@@ -149,6 +163,7 @@ class TemplateAnswer(Answer):
         repository_secret=None,
         network="packages",
         environment=None,
+        image=None,
         isolation=None,
         tags=["api"],
         warm_machines=0,
@@ -173,6 +188,7 @@ class TemplateAnswer(Answer):
     repository_secret: str | None = Field(description="The name of a secret, not its value")
     network: Network | None
     environment: str | None
+    image: str | None = Field(description="The same as `environment`")
     isolation: WantedIsolation | None
     tags: list[str] | None
     warm_machines: int
@@ -181,7 +197,8 @@ class TemplateAnswer(Answer):
 
     @classmethod
     def of(cls, template: model.Template, *, account_id: str) -> Self:
-        return super().of(template, is_own=template.owner_account_id == account_id)
+        is_own = template.owner_account_id == account_id
+        return super().of(template, is_own=is_own, image=template.environment)
 
 
 class TemplatePage(PageAnswer):

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
-from sandyard.kit.ids import resource_id
+from sandyard.kit.ids import is_resource_id, resource_id
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.entities.apply import apply_all
 from sandyard.platform.entities.model import FieldChanges
@@ -56,7 +56,7 @@ class Templates(OwnedEntities[model.Template, TemplateStore]):
         await apply_all(self._store, decide, retried=(TemplateNameTakenError,))
 
     async def environments(self) -> AbstractSet[str]:
-        """The names of the root file systems that templates may have."""
+        """The names of the environments that templates may have."""
         return await self._root_file_systems.names()
 
     async def create(
@@ -65,7 +65,7 @@ class Templates(OwnedEntities[model.Template, TemplateStore]):
         """OfficialTemplateError, TemplateNameTakenError, TemplatesLimitError,
         EnvironmentUnknownError, IsolationMissingError. `template_id` is one that was given out
         before."""
-        await self._require_here(wanted.environment, wanted.isolation)
+        await self._require_here(principal, wanted.environment, wanted.isolation)
         cause, own_id = self._cause(principal), template_id or new_id()
         quota = CountQuota(ResourceKind.TEMPLATES, principal.account_id, self._per_account)
 
@@ -85,7 +85,7 @@ class Templates(OwnedEntities[model.Template, TemplateStore]):
     ) -> model.Template:
         """TemplateReadOnlyError, TemplateNameTakenError, EnvironmentUnknownError,
         IsolationMissingError."""
-        await self._require_here(changes.get("environment"), changes.get("isolation"))
+        await self._require_here(principal, changes.get("environment"), changes.get("isolation"))
         return await self._change(
             principal,
             template_id,
@@ -102,8 +102,13 @@ class Templates(OwnedEntities[model.Template, TemplateStore]):
             lambda template, cause: model.delete_template(template, by=principal, cause=cause),
         )
 
-    async def _require_here(self, environment: str | None, isolation: IsolationMode | None) -> None:
+    async def _require_here(
+        self, principal: Principal, environment: str | None, isolation: IsolationMode | None
+    ) -> None:
         """That this node has what sandboxes of the template are to have."""
-        model.require_environment(environment, await self._root_file_systems.names())
+        if environment is not None and is_resource_id("img", environment):
+            await self._root_file_systems.require_image(principal.account_id, environment)
+        else:
+            model.require_environment(environment, await self._root_file_systems.names())
         if isolation is not None:
             await self._require_isolation(isolation)

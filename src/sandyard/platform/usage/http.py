@@ -35,7 +35,7 @@ class UsageAnswer(fields.Answer):
     )
 
     usage_id: str
-    sandbox_id: str
+    sandbox_id: str | None = Field(description="Null for the storage of an image")
     project_id: str | None
     service_type: ServiceType
     start_time: datetime

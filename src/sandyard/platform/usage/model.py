@@ -48,9 +48,10 @@ class PriceList:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """The sandbox that a usage belongs to, with its account and project at that time."""
+    """The sandbox that a usage belongs to, with its account and project at that time; None for
+    what an account stores without one."""
 
-    sandbox_id: str
+    sandbox_id: str | None
     account_id: str
     project_id: str | None
 
@@ -82,7 +83,7 @@ class Usage:
     OWNER: ClassVar[str | None] = "user_account_id"
 
     usage_id: str
-    sandbox_id: str
+    sandbox_id: str | None
     user_account_id: str
     project_id: str | None
     service_type: ServiceType

@@ -78,6 +78,11 @@ class Variables:
         found = model.in_force(await self._store.of_holders(holders), holders)
         return {each.name: self._cipher.decrypt(each.encrypted) for each in found}
 
+    async def value(self, holder_id: str, name: str) -> str | None:
+        """SecretUnreadableError."""
+        found = await self._store.find_variable(holder_id, name)
+        return None if found is None else self._cipher.decrypt(found.encrypted)
+
     async def list(
         self, holder_id: str, *, limit: int, cursor: str | None
     ) -> Page[tuple[Variable, str | None]]:

@@ -1,13 +1,10 @@
 """How sandboxes run on this machine, by the settings: their isolation, network and packages."""
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.runtime.local.root_filesystems.settings import PackageSources
-from sandyard.runtime.local.root_filesystems.store import RootFilesystems
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import IsolationMode
 from sandyard.settings import SandboxSettings
@@ -64,20 +61,3 @@ def _own_hosts(settings: SandboxSettings) -> list[str]:
     )
     parts = [urlsplit(url) for url in urls if url is not None]
     return [f"{each.hostname}:{each.port or _DEFAULT_PORTS[each.scheme]}" for each in parts]
-
-
-class NodeRootFileSystems:
-    """The environments of this node; if sandboxes run as Pods, the names of their images."""
-
-    def __init__(
-        self, settings: SandboxSettings, data_dir: Path, images: Mapping[str, str]
-    ) -> None:
-        is_here = settings.sandbox_runtime == "local"
-        self._environments = RootFilesystems(runtime_folder(data_dir)) if is_here else None
-        self._images = images.keys() if settings.sandbox_runtime == "kubernetes" else frozenset()
-
-    async def names(self) -> AbstractSet[str]:
-        if self._environments is None:
-            return self._images
-        found = self._environments.list()
-        return {each.name for each in found}

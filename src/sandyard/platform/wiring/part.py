@@ -31,6 +31,7 @@ from sandyard.platform.api_keys.service import AccountKeys
 from sandyard.platform.api_keys.sql import SqlKeyStore
 from sandyard.platform.events.entities import platform_events
 from sandyard.platform.events.http import create_all_events_router, create_events_router
+from sandyard.platform.images.http import create_images_router
 from sandyard.platform.notifications.http import (
     create_broadcast_router,
     create_notifications_router,
@@ -56,7 +57,7 @@ from sandyard.platform.variables.service import ParentProjects, Variables
 from sandyard.platform.variables.sql import SqlVariableStore
 from sandyard.platform.wiring import PREFIX
 from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
-from sandyard.platform.wiring.local_runtime import NodeRootFileSystems
+from sandyard.platform.wiring.images import NodeRootFileSystems
 from sandyard.platform.wiring.runtimes import named
 from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes
 from sandyard.platform.wiring.shared import Shared, shared_by_nouns
@@ -106,6 +107,7 @@ class PlatformPart(Part):
 
     async def close_engine(self) -> None:
         await self.wired.activity.close()
+        await self.wired.images.close()
         await self.wired.sandboxes.close()
         await self.wired.e2b_pool.close()
         for close in self.wired.closers:
@@ -140,7 +142,7 @@ def build_platform(
     variables = _variables(shared)
     wired = build_sandboxes(shared, variables, runtime)
     environments = NodeRootFileSystems(
-        settings.sandboxes, data_dir, named(settings.kubernetes.kubernetes_images)
+        shared, wired.images, named(settings.kubernetes.kubernetes_images)
     )
     templates = Templates(
         SqlTemplateStore(shared.database, shared.transitions),
@@ -171,6 +173,9 @@ def build_platform(
             *_noun_routers(shared, projects, templates),
             create_project_env_router(
                 variables, ParentProjects(projects), shared.guard, prefix=PREFIX
+            ),
+            create_images_router(
+                wired.images, variables, ParentProjects(projects), shared.guard, prefix=PREFIX
             ),
             create_events_router(log, events, shared.guard, prefix=PREFIX),
             create_all_events_router(events, shared.guard, prefix=PREFIX),
@@ -205,6 +210,7 @@ def build_platform(
 
 def _count_quotas(database: Database, settings: Settings) -> CountQuotas:
     limits = {
+        ResourceKind.IMAGES: settings.sandboxes.images_per_account,
         ResourceKind.PROJECTS: settings.platform.projects_per_account,
         ResourceKind.TEMPLATES: settings.platform.templates_per_account,
         ResourceKind.VARIABLES: settings.platform.variables_per_account,

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sandyard.kit.clock import Clock
+from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.wiring import local_runtime
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import translation
@@ -12,6 +13,7 @@ from sandyard.runtime.e2b.machines import E2bMachines, E2bOptions
 from sandyard.runtime.kubernetes.api import ApiAddress, KubernetesApi
 from sandyard.runtime.kubernetes.machines import KubernetesMachines
 from sandyard.runtime.kubernetes.manifest import PodOptions
+from sandyard.runtime.local.root_filesystems.images import IMAGES, ImageRoots
 from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.runner import ProgramRunner
@@ -57,15 +59,30 @@ def open_layers(settings: SandboxSettings, data_dir: Path) -> NoLayers:
         "snapshots": folder / "snapshots",
         "archives": folder / "archives",
         "uploads": data_dir / "uploads",
+        "images": folder / IMAGES,
     }
     return opened(objects, remembered=data_dir / "snapshot-store", caches=caches)
 
 
-def open_local_runtime(
+def open_image_roots(
     settings: SandboxSettings, data_dir: Path, clock: Clock, layers: NoLayers
+) -> ImageRoots:
+    most_bytes = int(settings.image_max_gb * GIGABYTE)
+    reserve = disk_reserve(settings, data_dir)
+    folder = local_runtime.runtime_folder(data_dir)
+    return ImageRoots(folder, clock, reserve, layers, most_bytes=most_bytes)
+
+
+def open_local_runtime(
+    settings: SandboxSettings,
+    data_dir: Path,
+    clock: Clock,
+    layers: NoLayers,
+    images: ImageRoots,
 ) -> Runtime:
     folder = local_runtime.runtime_folder(data_dir)
-    machines = LocalMachines(folder, local_runtime.local_options(settings), clock, layers)
+    options = local_runtime.local_options(settings)
+    machines = LocalMachines(folder, options, clock, layers, images)
     archives = ArchiveFolder(folder / "archives", disk_reserve(settings, data_dir), layers)
     return ProgramRunner(machines, machines.records, archives, program_timeouts(settings), clock)
 

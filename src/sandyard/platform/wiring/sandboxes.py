@@ -17,6 +17,7 @@ from sandyard.platform.billing.http import create_billing_router
 from sandyard.platform.billing.jobs import MakeBills
 from sandyard.platform.billing.service import Charges, Statements
 from sandyard.platform.billing.sql import SqlBillingStore
+from sandyard.platform.images.service import Images
 from sandyard.platform.measurements.http import create_metrics_router
 from sandyard.platform.measurements.jobs import Measure
 from sandyard.platform.measurements.sql import SqlMeasurementStore
@@ -24,8 +25,9 @@ from sandyard.platform.quotas.model import Resources
 from sandyard.platform.quotas.service import SandboxQuotas
 from sandyard.platform.quotas.storage import StorageQuota
 from sandyard.platform.sandboxes.archives.jobs import ExpireSnapshots
+from sandyard.platform.sandboxes.archives.model import count_archives
 from sandyard.platform.sandboxes.archives.service import SandboxArchives
-from sandyard.platform.sandboxes.archives.usage import ArchiveUsage
+from sandyard.platform.sandboxes.archives.usage import StorageUsage
 from sandyard.platform.sandboxes.http import create_admin_sandboxes_router, create_sandboxes_router
 from sandyard.platform.sandboxes.model import Status
 from sandyard.platform.sandboxes.network.gateway_targets import SandboxTargets
@@ -53,6 +55,7 @@ from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.platform.variables.http import create_sandbox_env_router
 from sandyard.platform.variables.service import ParentSandboxes, Variables
 from sandyard.platform.wiring import PREFIX, runtimes
+from sandyard.platform.wiring.images import build_images
 from sandyard.platform.wiring.local_runtime import runtime_folder
 from sandyard.platform.wiring.shared import Shared
 from sandyard.runtime.ports import Runtime
@@ -95,6 +98,7 @@ class SandboxesWired:
     programs: SandboxPrograms
     measurements: SqlMeasurementStore
     archives: SandboxArchives
+    images: Images
     uploads: ArchiveFolder
     """Uploaded files for template builds."""
     builds: Path
@@ -109,8 +113,9 @@ def build_sandboxes(
     e2b_pool = HttpPool(Backoff())
     name, closers = node_name(data_dir), []
     layers = runtimes.open_layers(settings, data_dir)
+    image_roots = runtimes.open_image_roots(settings, data_dir, clock, layers)
     runtime = local_runtime = given_runtime or runtimes.open_local_runtime(
-        settings, data_dir, clock, layers
+        settings, data_dir, clock, layers, image_roots
     )
     if settings.sandbox_runtime == "e2b":
         runtime = runtimes.open_e2b_runtime(
@@ -139,14 +144,17 @@ def build_sandboxes(
     uploads = ArchiveFolder(data_dir / "uploads", reserve, layers, "uploads")
     storage.add(uploads.bytes_of)
     measurements = SqlMeasurementStore(platform.database)
-    archive_usage = ArchiveUsage(templates, prices=node.prices, make_usage_id=node.ids.usage)
+    images = build_images(platform, node, image_roots, storage)
+    archive_usage = StorageUsage(
+        templates, count_archives, prices=node.prices, make_usage_id=node.ids.usage
+    )
     billing_store = SqlBillingStore(platform.database, platform.transitions)
     billing = MakeBills(
         *(billing_store, store),
         clock=clock,
         prices=node.prices,
         ids=node.ids,
-        archives=archive_usage,
+        stored=(archive_usage, images.usage),
     )
     billing_job = Specs.BILLING.job(settings.billing_interval_sec, billing.run)
     program_port = e2b.e2b_port if settings.sandbox_runtime == "e2b" else PROGRAM_PORT
@@ -158,6 +166,7 @@ def build_sandboxes(
         local_runtime=local_runtime,
         schedule=(
             *_node_jobs(settings, node, sandboxes, recorder, measurements, warm, layers),
+            images.job,
             billing_job,
         ),
         routers=(
@@ -183,6 +192,7 @@ def build_sandboxes(
         programs=programs,
         measurements=measurements,
         archives=SandboxArchives(node, archive_usage, storage),
+        images=images.images,
         uploads=uploads,
         builds=data_dir / "builds",
     )

@@ -57,7 +57,7 @@ class Unpacker:
         most_bytes: int = MOST_BYTES,
         require_space: Callable[[], None] = lambda: None,
     ) -> None:
-        self._root = root
+        self.root = root
         self._require_space = require_space
         self._bytes_left = most_bytes
         self._entries_left = MOST_ENTRIES
@@ -116,7 +116,7 @@ class Unpacker:
             remove(path)
             self._copy(archive, member, path)
             path.chmod(mode)
-        elif path.relative_to(self._root).parts[0] != _DEVICES:
+        elif path.relative_to(self.root).parts[0] != _DEVICES:
             raise ImageRefusedError(f"{member.name!r} is a device or a pipe.")
         else:
             return
@@ -127,7 +127,7 @@ class Unpacker:
     def _link(self, member: tarfile.TarInfo, path: Path) -> None:
         """Hard-link another file of the same root; other targets are refused."""
         parts = parts_of(member.linkname)
-        target = self.folder_at(parts[:-1]) / parts[-1] if parts else self._root
+        target = self.folder_at(parts[:-1]) / parts[-1] if parts else self.root
         if not target.is_symlink() and not target.is_file():
             raise ImageRefusedError(f"{member.name!r} is a link to a missing file.")
         if target != path:
@@ -146,11 +146,11 @@ class Unpacker:
     def folder_at(self, parts: list[str]) -> Path:
         """The folder at this path, created if missing; links are resolved inside the root."""
         waiting, links = list(reversed(parts)), 0
-        here = self._root
+        here = self.root
         while waiting:
             name = waiting.pop()
             if name == "..":
-                here = here if here == self._root else here.parent
+                here = here if here == self.root else here.parent
                 continue
             there = here / name
             if there.is_symlink():
@@ -158,7 +158,7 @@ class Unpacker:
                 if links > _MOST_LINKS:
                     raise ImageRefusedError("It has circular links.")
                 target = str(there.readlink())
-                here = self._root if target.startswith("/") else here
+                here = self.root if target.startswith("/") else here
                 waiting += [part for part in reversed(target.split("/")) if part not in ("", ".")]
                 continue
             if not there.is_dir():

@@ -6,14 +6,17 @@ from collections.abc import Iterable
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.entities.model import FieldChanges
 from sandyard.platform.quotas.storage import StorageQuota
-from sandyard.platform.sandboxes.archives.usage import ArchiveUsage
+from sandyard.platform.sandboxes.archives.usage import StorageUsage
 from sandyard.platform.sandboxes.errors import QuotaExceededError
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
+from sandyard.platform.templates.model import Template
 
 
 class SandboxArchives:
-    def __init__(self, node: SandboxNode, usage: ArchiveUsage, storage: StorageQuota) -> None:
+    def __init__(
+        self, node: SandboxNode, usage: StorageUsage[Template], storage: StorageQuota
+    ) -> None:
         self._node = node
         self._runtime = node.runtime
         self._usage = usage

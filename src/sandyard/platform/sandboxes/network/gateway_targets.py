@@ -11,6 +11,7 @@ from sandyard.platform.sandboxes.network.traffic_rules import RuledPorts, Traffi
 from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
 from sandyard.platform.sandboxes.runs.activity import Activity
 from sandyard.platform.sandboxes.service import Sandboxes
+from sandyard.runtime.model import Running
 from sandyard.runtime.sessions.ports import Ports
 
 _GATEWAY = actor("system", "gateway")
@@ -88,8 +89,11 @@ class SandboxTargets:
         found = await self._find(target_id)
         return found is not None and found.owner_account_id == account_id
 
-    async def program_port(self, target_id: str) -> int | None:  # noqa: ARG002 - all have the same
-        return self._program_port
+    async def program_port(self, target_id: str) -> int | None:
+        """That of its image, while it runs; else the usual one."""
+        sandbox = await self._node.get(target_id, account_id=None)
+        run = await self._node.runtime.find(run_id_of(sandbox)) if sandbox.attempt else None
+        return run.port if isinstance(run, Running) else self._program_port
 
     async def _find(self, target_id: str) -> Sandbox | None:
         if not is_resource_id("sbx", target_id):

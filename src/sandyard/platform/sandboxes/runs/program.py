@@ -5,8 +5,15 @@ from collections.abc import Mapping
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.sandboxes.model import DEFAULT_NETWORK, DEFAULT_OPTIONS, RunOptions, Sandbox
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
-from sandyard.platform.templates.model import Template
-from sandyard.runtime.model import IsolationMode, Limits, Program, Repository, stronger
+from sandyard.platform.templates.model import IMAGE_PROGRAM, Template
+from sandyard.runtime.model import (
+    ImageProgram,
+    IsolationMode,
+    Limits,
+    Program,
+    Repository,
+    stronger,
+)
 
 
 def program_of(
@@ -17,7 +24,7 @@ def program_of(
 ) -> Program:
     """Its template may be deleted once it has its own files."""
     return Program(
-        _repository(sandbox, template, variables),
+        _source(sandbox, template, variables),
         sandbox.latest_snapshot_id,
         variables,
         network=sandbox.network,
@@ -42,8 +49,9 @@ def default_program(template: Template) -> Program:
     repository = Repository(
         template.repository_url, ref=template.repository_ref, folder=template.repository_folder
     )
+    is_image = template.repository_url == IMAGE_PROGRAM
     return Program(
-        None if template.is_empty else repository,
+        ImageProgram() if is_image else None if template.is_empty else repository,
         network=template.network or DEFAULT_NETWORK,
         root=template.environment,
         archive_id=template.archive_of(None),
@@ -61,11 +69,13 @@ def limits_of(sandbox: Sandbox, processes: int, storage_bytes: int) -> Limits:
     )
 
 
-def _repository(
+def _source(
     sandbox: Sandbox, template: Template | None, variables: Mapping[str, str]
-) -> Repository | None:
+) -> Repository | ImageProgram | None:
     if template is not None and template.is_empty:
         return None
+    if template is not None and template.repository_url == IMAGE_PROGRAM:
+        return ImageProgram()
     if template is None:
         return Repository("", folder=sandbox.folder)
     secret = template.secret_for(sandbox.owner_account_id)

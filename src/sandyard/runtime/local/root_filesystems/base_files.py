@@ -105,7 +105,8 @@ def _text(root: Path, path: str) -> str:
         if not file.parent.is_symlink():
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with os.fdopen(os.open(file, flags), "rb") as content:
-                return content.read(_MOST_BYTES).decode()
+                if text := content.read(_MOST_BYTES).decode():
+                    return text
     return _ELSEWHERE.get(path, "")
 
 

@@ -9,6 +9,7 @@ from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.runtime.errors import EnvironmentMissingError
 from sandyard.runtime.images.library import files_of
 from sandyard.runtime.images.model import IMAGE_ID
+from sandyard.runtime.images.unpacking import MOST_BYTES
 from sandyard.runtime.local.root_filesystems.store import RootFilesystem, RootFilesystems
 from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.store.archives import ArchiveFolder
@@ -22,8 +23,15 @@ IMAGES = "images"
 
 class ImageRoots:
     def __init__(
-        self, folder: Path, clock: Clock, reserve: DiskReserve, layers: NoLayers | None = None
+        self,
+        folder: Path,
+        clock: Clock,
+        reserve: DiskReserve,
+        layers: NoLayers | None = None,
+        *,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
+        self._most_bytes = most_bytes
         self.files = ArchiveFolder(folder / IMAGES, reserve, layers, "images")
         self._roots = RootFilesystems(folder)
         self._clock = clock
@@ -54,6 +62,7 @@ class ImageRoots:
             image_id,
             image,
             now=self._clock.now(),
+            most_bytes=self._most_bytes,
             require_space=self._reserve.require,
         )
 

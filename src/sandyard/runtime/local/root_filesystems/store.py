@@ -93,11 +93,18 @@ class RootFilesystems:
         with self._draft() as draft:
             (scratch := draft / "image").mkdir()
             image = read_archive(source, scratch, most_bytes=MOST_BYTES)
-            made = self._unpack(RootFilesystem(name, _new_root(), 0, now), draft, image, source)
+            new = RootFilesystem(name, _new_root(), 0, now)
+            made = self._unpack(new, Unpacker(draft / _ROOT), image, source)
             return self._keep(made, draft)
 
     def add_image(
-        self, image_id: str, image: ImageFiles, *, now: float, require_space: Callable[[], None]
+        self,
+        image_id: str,
+        image: ImageFiles,
+        *,
+        now: float,
+        most_bytes: int,
+        require_space: Callable[[], None],
     ) -> RootFilesystem:
         """Unpack an account's image, unless another one of the same parts is here. Raises
         ImageRefusedError, and the errors of `require_space`."""
@@ -105,7 +112,10 @@ class RootFilesystems:
         with self._draft() as draft:
             new = RootFilesystem(image_id, _new_root(), 0, now, digest=digest)
             if self._find_same(new) is None:
-                new = self._unpack(new, draft, image, require_space=require_space)
+                unpacker = Unpacker(
+                    draft / _ROOT, most_bytes=most_bytes, require_space=require_space
+                )
+                new = self._unpack(new, unpacker, image)
             return self._keep(new, draft)
 
     def _find_same(self, new: RootFilesystem) -> RootFilesystem | None:
@@ -115,16 +125,13 @@ class RootFilesystems:
     def _unpack(
         self,
         new: RootFilesystem,
-        draft: Path,
+        unpacker: Unpacker,
         image: ImageFiles | None,
         plain: Path | None = None,
-        *,
-        require_space: Callable[[], None] = lambda: None,
     ) -> RootFilesystem:
         """The layers of an image, or a plain tar of a root file system."""
-        root = draft / _ROOT
+        root = unpacker.root
         root.mkdir()
-        unpacker = Unpacker(root, require_space=require_space)
         for layer in image.layers if image is not None else filter(None, [plain]):
             with opened(layer) as content:
                 unpacker.unpack(content)

@@ -1,0 +1,1 @@
+"""Images of accounts: pulled from registries or uploaded, for their templates."""
