@@ -28,11 +28,8 @@ class EmailTemplates:
             "Verify your e-mail address for Sandyard",
             _GREETING.format(username=username)
             + "to open your account, follow this link within 24 hours:\n\n"
-            + self._link(VERIFY_PAGE, token)
-            + "\nor send the token by hand:\n\n"
-            + self._line("auth/verify", token=token)
-            + f"\nToken: {token}\n\n"
-            f"If you did not choose the name {username}, somebody else signed up with your\n"
+            + self._steps(VERIFY_PAGE, token, "auth/verify", token=token)
+            + f"\nIf you did not choose the name {username}, somebody else signed up with your\n"
             "address. Then do nothing: they know the password that the account would have.\n",
         )
 
@@ -42,10 +39,7 @@ class EmailTemplates:
             "Verify your e-mail address for Sandyard",
             _GREETING.format(username=username)
             + "to verify the address of your account, follow this link:\n\n"
-            + self._link(VERIFY_PAGE, token)
-            + "\nor send the token by hand:\n\n"
-            + self._line("auth/verify", token=token)
-            + f"\nToken: {token}\n"
+            + self._steps(VERIFY_PAGE, token, "auth/verify", token=token)
             + _UNASKED,
         )
 
@@ -60,10 +54,7 @@ class EmailTemplates:
             email,
             "You are invited to Sandyard",
             "Hello,\n\nto sign up, follow this link within seven days:\n\n"
-            + self._link(SIGNUP_PAGE, token)
-            + "\nor send the invitation by hand:\n\n"
-            + self._line("auth/signup", **body)
-            + f"\nToken: {token}\n"
+            + self._steps(SIGNUP_PAGE, token, "auth/signup", sent="invitation", **body)
             + _UNASKED,
         )
 
@@ -88,16 +79,22 @@ class EmailTemplates:
         )
 
     def reset(self, *, email: str, username: str, token: str) -> Mail:
+        body = {"token": token, "password": "your new password"}
         return Mail(
             email,
             "Reset your Sandyard password",
             _GREETING.format(username=username)
             + "to set a new password, follow this link within an hour:\n\n"
-            + self._link(RESET_PAGE, token)
-            + "\nor send the token by hand:\n\n"
-            + self._line("auth/password/reset", token=token, password="your new password")  # noqa: S106
-            + f"\nToken: {token}\n"
+            + self._steps(RESET_PAGE, token, "auth/password/reset", **body)
             + _UNASKED,
+        )
+
+    def _steps(self, page: str, secret: str, path: str, sent: str = "token", **body: str) -> str:
+        return (
+            self._link(page, secret)
+            + f"\nor send the {sent} by hand:\n\n"
+            + self._line(path, **body)
+            + f"\nToken: {secret}\n"
         )
 
     def _link(self, page: str, token: str | None = None) -> str:
