@@ -21,7 +21,6 @@ from tests.integration.runtime.attacks.isolation import (
     it_finds_no_socket_to_swap,
     it_kills_no_process_of_the_host,
     it_makes_no_namespace_and_gains_no_right,
-    it_reaches_no_network,
     it_sees_no_file_of_the_host,
     it_takes_no_command_over_before_its_limits_hold,
     it_writes_nowhere_but_at_home,
@@ -36,6 +35,12 @@ from tests.integration.runtime.attacks.memory import (
     threads_without_a_leader_are_counted,
     what_nobody_reads_from_pipes_is_counted,
     what_nobody_reads_from_sockets_is_counted,
+)
+from tests.integration.runtime.attacks.network import (
+    endless_names_delay_and_fill_nothing,
+    it_changes_nothing_of_its_network,
+    it_reaches_no_network,
+    nobody_answers_for_hosts_outside,
 )
 from tests.integration.runtime.attacks.resources import (
     a_database_does_without_asynchronous_io,
@@ -78,6 +83,9 @@ ATTACKS: dict[str, Attack] = {
         a_database_does_without_asynchronous_io,
         its_terminals_are_bounded,
         it_reaches_no_network,
+        it_changes_nothing_of_its_network,
+        nobody_answers_for_hosts_outside,
+        endless_names_delay_and_fill_nothing,
         it_makes_no_namespace_and_gains_no_right,
         it_keeps_to_its_processors,
         the_kernel_takes_it_before_the_server,

@@ -1,9 +1,7 @@
 """A hostile program looks for a way to the host, and finds none."""
 
-import errno
 import json
 import os
-import socket
 import subprocess
 from pathlib import Path
 
@@ -81,38 +79,6 @@ for pid in {pids!r}:
             assert victim.poll() is None
         finally:
             victim.kill()
-
-
-async def it_reaches_no_network(runtime: LocalRuntime, _: Path) -> None:
-    """What is sent to link-local addresses stays in the sandbox's empty network namespace."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-        secret = socket.socket(socket.AF_UNIX)
-        secret.bind(f"\0sandyard-{os.getpid()}")
-        secret.listen()
-        async with started(runtime) as running:
-            code = f"""
-import socket
-for address in (("127.0.0.1", {port}), ("169.254.169.254", 80), ("10.0.0.1", 80), ("1.1.1.1", 53)):
-    try:
-        socket.create_connection(address, timeout=2)
-        print("reached", address)
-    except OSError:
-        pass
-try:
-    socket.socket(socket.AF_UNIX).connect(chr(0) + "sandyard-{os.getpid()}")
-    print("reached the abstract socket")
-except OSError:
-    pass
-print([name for _, name in socket.if_nameindex()])
-try:
-    socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
-    print("has vsock")
-except OSError as error:
-    print(error.errno)
-"""
-            assert await inside(runtime, running, code) == f"['lo']\n{errno.EAFNOSUPPORT}"
-        secret.close()
 
 
 async def it_makes_no_namespace_and_gains_no_right(runtime: LocalRuntime, _: Path) -> None:

@@ -53,8 +53,8 @@ _PROTOCOL_AT, _DESTINATION_AT, _PORT_AT = 9, 16, 2
 _VERDICT, _REGISTER, _OTHER_REGISTER = 0, 1, 2
 _ACCEPT = 1
 _DNS, _LISTENER = 53, struct.pack(">H", LISTENER_PORT)
-_FILTERED = 13
-"""ICMP's code for "administratively prohibited": `ping` shows "Packet filtered"."""
+_PORT_UNREACHABLE = 3
+"""ICMP's code; a program gets "Connection refused"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ def _sockets() -> tuple[socket.socket, socket.socket]:
     queries.setsockopt(socket.IPPROTO_IP, _SHOW_DESTINATION, 1)
     queries.bind(("0.0.0.0", _DNS))  # noqa: S104 - as above
     _add_rules()
-    # Then `ping` says that it is filtered, instead of which right it lacks.
+    # Then `ping` shows that, instead of which right it lacks.
     with suppress(OSError), open("/proc/sys/net/ipv4/ping_group_range", "w") as groups:
-        groups.write("0 65535")
+        groups.write("1000 65535")
     return listener, queries
 
 
@@ -110,13 +110,14 @@ def _add_routes() -> None:
         for name in ("lo", _INTERFACE, _UPLINK)
     }
     own = attribute(_FROM, _OWN)
-    _add_route(_UNICAST, _NEIGHBOUR, attribute(_TO, _OWN), out[_UPLINK], bits=32)
     # Programs see it and gVisor takes it; this kernel prefers those below.
     router, last = attribute(_BY, _ROUTER), attribute(_PRIORITY, number(100))
     _add_route(_UNICAST, _EVERYWHERE, out[_INTERFACE], router, last, own)
     _add_route(_LOCAL, _HOST, out["lo"], own)
     # The one above goes when gVisor takes the address.
     _add_route(_LOCAL, _HOST, out["lo"], attribute(_PRIORITY, number(50)))
+    as_router = attribute(_FROM, _ROUTER)
+    _add_route(_UNICAST, _NEIGHBOUR, attribute(_TO, _OWN), out[_UPLINK], as_router, bits=32)
 
 
 def _add_route(kind: int, scope: int, *attributes: bytes, bits: int = 0) -> None:
@@ -141,7 +142,7 @@ def _add_rules() -> None:
         _expression("immediate", _value(1, _OTHER_REGISTER), _data(2, attribute(1, _LISTENER))),
         _expression("tproxy", _value(1, socket.AF_INET), _value(3, _OTHER_REGISTER)),
     )
-    reject = _expression("reject", _value(1, 0), attribute(2, bytes([_FILTERED])))
+    reject = _expression("reject", _value(1, 0), attribute(2, bytes([_PORT_UNREACHABLE])))
     tcp, udp = bytes([socket.IPPROTO_TCP]), bytes([socket.IPPROTO_UDP])
     rules = (
         (*_is(_NETWORK_HEADER, _DESTINATION_AT, b"\x7f"), accept),
