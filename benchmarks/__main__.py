@@ -37,6 +37,7 @@ BENCHMARKS: Mapping[str, str] = {
     "starts": "sessions:measure_starts",
     "store": "store:measure",
     "gateway": "gateway:measure",
+    "network": "network:measure",
     "hop": "bulkhead:measure",
     "e2b": "e2b:measure",
     "console": "console:measure",
@@ -79,6 +80,7 @@ def main(names: Sequence[str], limit_sec: int, total_sec: int) -> None:
     starts         warm and cold starts of sandboxes, and what 40 idle ones take
     store          100 MB into the store of files and back, beside plain copies
     gateway        10 MB through the gateway beside nginx as a proxy (needs wrk and nginx)
+    network        100 MB into a sandbox, directly beside through the port of its proxy
     e2b            sandboxes, commands and files by E2B's API beside the Platform's own
     previews       status of 200 previews asked at once, with a double of E2B behind
     console        every screen of a large site, and what 200 open consoles cost

@@ -231,9 +231,7 @@ class MachineEgress:
     async def open(self, agent: Agent, network: OpenedNetwork) -> None:
         """Raises OSError."""
         if network.missing is not None:
-            self._note(
-                f"sandyard: programs reach the network by the proxy alone: {network.missing}"
-            )
+            self._note(f"sandyard: only the HTTP proxy leads to the network: {network.missing}")
         packet = await agent.ask("listen", {"port": EGRESS_PORT})
         if "result" not in packet.message:
             raise OSError(f"the egress proxy can't listen: {packet.message.get('message')}")
