@@ -6,8 +6,8 @@ from typing import Any
 from sandyard.runtime.local.agent import processes
 from sandyard.runtime.local.agent.network import OpenedNetwork
 from sandyard.runtime.local.ipc.packets import Packet
-from sandyard.runtime.local.supervisor.commands import Group
 from sandyard.runtime.local.supervisor.machine_egress import MachineEgress
+from sandyard.runtime.local.supervisor.process_groups import Group
 from tests.support.servers.connections import connected
 from tests.unit.runtime.local.storage.test_shared_files import add_run
 
