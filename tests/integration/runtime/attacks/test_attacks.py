@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 import sandyard
-from tests.integration.runtime.attacks.all import ATTACKS
+from sandyard.runtime.local.server.options import LocalOptions
+from tests.integration.runtime.attacks.all import ATTACKS, WITH_OWN_KERNEL
 from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.programs import end_all
 
 _SOURCES = Path(sandyard.__file__).parent.parent
 _ROOT = Path(__file__).parents[4]
@@ -29,6 +31,26 @@ _SYSTEM_PYTHON = "/usr/bin/python3"
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_an_attack_fails(attack: str, runtime: LocalRuntime, tmp_path: Path) -> None:
     await ATTACKS[attack](runtime, tmp_path)
+
+
+_ALWAYS = {
+    "what_nobody_reads_from_pipes_is_counted",
+    "memory_that_is_shared_and_hidden_is_found",
+    "it_kills_no_process_of_the_host",
+}
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        pytest.param(name, marks=[] if name in _ALWAYS else [pytest.mark.torture])
+        for name in WITH_OWN_KERNEL
+    ],
+)
+async def test_an_attack_fails_in_a_kernel_of_its_own(attack: str, tmp_path: Path) -> None:
+    runtime = LocalRuntime(tmp_path / "runtime", LocalOptions(isolation="gvisor"))
+    await WITH_OWN_KERNEL[attack](runtime, tmp_path)
+    await end_all(runtime)
 
 
 @pytest.fixture(scope="module")
