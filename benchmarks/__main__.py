@@ -35,6 +35,7 @@ BENCHMARKS: Mapping[str, str] = {
     "sandboxes": "platform:measure",
     "sessions": "sessions:measure",
     "starts": "sessions:measure_starts",
+    "isolations": "isolations:measure",
     "store": "store:measure",
     "gateway": "gateway:measure",
     "network": "network:measure",

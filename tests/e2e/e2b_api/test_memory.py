@@ -1,6 +1,7 @@
 """E2B's pauses and forks keep memory and processes, where sandboxes have kernels of their own."""
 
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -29,3 +30,33 @@ def test_the_python_sdk_pauses_and_forks_with_memory(server: ServerProcess, ann:
         [sys.executable, str(SCRIPTS / "memory_calls.py")],
         {"E2B_API_KEY": e2b_key(ann), "E2B_API_URL": url, "E2B_SANDBOX_URL": url},
     )
+
+
+def test_a_sandbox_of_the_platform_keeps_its_processes_if_asked(ann: Person) -> None:
+    [template] = ann.call("GET", "/templates?visibility=official&q=base")["templates"]
+    body = {"name": "kept", "template_id": template["template_id"], "keeps_memory": True}
+    box = f"/sandboxes/{ann.call('POST', '/sandboxes', body, expect=201)['sandbox_id']}"
+    ann.call("POST", f"{box}/start")
+    wait = {"command": "sleep 1; echo $HELD; sleep 1000", "background": True}
+    held = {"env": {"HELD": "in memory"}}
+    command = ann.call("POST", f"{box}/commands", wait | held, expect=201)["command_id"]
+    stopped = ann.call("POST", f"{box}/stop")
+    assert (stopped["status"], stopped["snapshot_has_memory"]) == ("stopped", True)
+    ann.call("POST", f"{box}/start")
+    until_written(ann, f"{box}/commands/{command}")
+    assert ann.call("GET", f"{box}/commands/{command}")["exit_code"] is None
+    # Files that are read while it is stopped leave its processes; a start may do without them.
+    ann.call("POST", f"{box}/stop", {"memory": True})
+    ann.call("GET", f"{box}/files/list?path=.")
+    assert ann.call("GET", box)["snapshot_has_memory"]
+    ann.call("POST", f"{box}/start", {"memory": False})
+    ann.call("GET", f"{box}/commands/{command}", expect=404)
+    assert not ann.call("POST", f"{box}/stop", {"memory": False})["snapshot_has_memory"]
+    ann.call("DELETE", box)
+
+
+def until_written(ann: Person, path: str) -> None:
+    deadline = time.monotonic() + 30
+    while not (output := ann.call("GET", f"{path}/output?offset=0")["output"]):
+        assert time.monotonic() < deadline
+    assert output[0]["data"] == "in memory\n"
