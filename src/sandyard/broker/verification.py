@@ -19,12 +19,7 @@ from sandyard.broker.queue.model import Ticket
 from sandyard.broker.queue.ports import ticket_pages
 from sandyard.kit.changes.events import State
 from sandyard.kit.changes.transitions import Entity, subject_of
-from sandyard.kit.changes.verification import (
-    Problem,
-    seen_repeatedly,
-    verify_gone,
-    verify_history,
-)
+from sandyard.kit.changes.verification import Problem, seen_repeatedly, verify_gone, verify_history
 from sandyard.kit.paging import all_pages
 
 _PAGE = 100

@@ -23,12 +23,7 @@ from sandyard.settings.previews import PreviewSettings
 from sandyard.settings.references import references
 from sandyard.settings.secrets import Secrets
 from sandyard.settings.server import ServerSettings
-from sandyard.settings.services import (
-    DynamoSettings,
-    E2bSettings,
-    KubernetesSettings,
-    OtelSettings,
-)
+from sandyard.settings.services import DynamoSettings, E2bSettings, KubernetesSettings, OtelSettings
 from sandyard.settings.telemetry import TelemetrySettings
 
 __all__ = [

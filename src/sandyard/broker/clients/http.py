@@ -5,7 +5,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path
 from pydantic import AwareDatetime, BeforeValidator, Field, StrictInt
 
 from sandyard.broker.clients.model import Client, ClientScope, Limits, SentToken
@@ -152,10 +152,9 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
         return ClientAnswer.of(await clients.get(name))
 
     @routes.delete("/{name}", "Delete a client", 404, status_code=204)
-    async def delete_client(name: ClientName, operator: Operator) -> Response:
+    async def delete_client(name: ClientName, operator: Operator) -> None:
         """Its tokens are refused within half a minute; its leases stay until they end."""
         await clients.delete(name, by=operator)
-        return Response(status_code=204)
 
     @routes.post("/{name}/tokens", "Add a token to a client", 404, 409, status_code=201)
     async def add_client_token(
@@ -168,12 +167,9 @@ def create_client_router(clients: Clients, check: Check, *, prefix: str) -> APIR
         )
 
     @routes.delete("/{name}/tokens/{token_id}", "Revoke a client's token", 404, status_code=204)
-    async def revoke_client_token(
-        name: ClientName, token_id: TokenId, operator: Operator
-    ) -> Response:
+    async def revoke_client_token(name: ClientName, token_id: TokenId, operator: Operator) -> None:
         """Takes effect in every process within half a minute."""
         await clients.revoke_token(name, token_id, by=operator)
-        return Response(status_code=204)
 
     return routes.router
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path
 from pydantic import Field, StrictBool
 
 from sandyard.broker.delivery.model import Webhook
@@ -155,10 +155,9 @@ def create_webhook_router(webhooks: Webhooks, check: Check, *, prefix: str) -> A
         return WebhookAnswer.of(webhook)
 
     @routes.delete("/{webhook_id}", "Delete a webhook", 404, status_code=204)
-    async def delete_webhook(webhook_id: WebhookId, operator: Operator) -> Response:
+    async def delete_webhook(webhook_id: WebhookId, operator: Operator) -> None:
         """Deliveries stop within seconds."""
         await webhooks.delete(webhook_id, by=operator)
-        return Response(status_code=204)
 
     _add_secret_and_deliveries(routes, webhooks)
     return routes.router

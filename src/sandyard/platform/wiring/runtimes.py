@@ -27,12 +27,7 @@ from sandyard.runtime.store.layers import Layers, NoLayers, ReadOnlyLayers
 from sandyard.runtime.store.model import Kind
 from sandyard.runtime.store.ports import ObjectStore
 from sandyard.runtime.store.s3 import S3Objects
-from sandyard.settings import (
-    E2bSettings,
-    KubernetesSettings,
-    SandboxSettings,
-    SettingsError,
-)
+from sandyard.settings import E2bSettings, KubernetesSettings, SandboxSettings, SettingsError
 from sandyard.settings.fields import words
 from sandyard.settings.platform import READ_ONLY
 from sandyard.wiring.addresses import PROGRAM_PORT

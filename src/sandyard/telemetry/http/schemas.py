@@ -5,13 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, Field, StrictBool, StrictStr
 
 from sandyard.kit.clock import rfc3339_from_ms
-from sandyard.kit.http.schemas import (
-    AttributesAnswer,
-    Documented,
-    PageAnswer,
-    StrictBody,
-    eg,
-)
+from sandyard.kit.http.schemas import AttributesAnswer, Documented, PageAnswer, StrictBody, eg
 from sandyard.kit.patterns import pattern
 from sandyard.telemetry import intake, model
 
