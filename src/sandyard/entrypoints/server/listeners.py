@@ -24,6 +24,8 @@ from sandyard.kit.wired import wired
 _STOP_SEC = 5
 _TAKE_OVER_SEC, _CLOSE_SEC = 1.0, 4.0
 _BACKLOG = 4096
+_IO_THREADS = 2
+"""With one, a claim's response waits while large ones are written to many others."""
 _UNLIMITED = 1_000_000
 """Granian counts idle connections too, and at the limit accepts no others until one ends. Limits
 that do not block others are in `connections`."""
@@ -159,6 +161,7 @@ class Listener:
             websockets=True,
             backlog=_BACKLOG,
             backpressure=_UNLIMITED,
+            runtime_threads=_IO_THREADS,
             log_enabled=False,
             ssl_cert=None if tls is None else tls.certificate,
             ssl_key=None if tls is None else tls.key,

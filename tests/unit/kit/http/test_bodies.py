@@ -1,12 +1,13 @@
 """Bodies of requests as they are read."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 
-from sandyard.kit.http.bodies import TooManyKeysError, parse_json, read_form
+from sandyard.kit.http.bodies import TooManyKeysError, parse, parse_json, read_form
 
 
 async def test_a_form_may_be_read_again() -> None:
@@ -29,3 +30,11 @@ def test_an_object_has_at_most_200_keys() -> None:
             parse_json(json.dumps(body).encode())
     del wide["unknown-200"]
     assert parse_json(json.dumps([wide, wide]).encode()) == [wide, wide]
+
+
+async def test_a_large_body_is_parsed_off_the_event_loop() -> None:
+    def parser(_body: bytes) -> int:
+        return threading.get_ident()
+
+    assert await parse(parser, b" " * 64 * 1024) == threading.get_ident()
+    assert await parse(parser, b" " * (64 * 1024 + 1)) != threading.get_ident()
