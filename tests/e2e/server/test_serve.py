@@ -71,7 +71,11 @@ def test_the_first_start_makes_tokens_and_prints_lines_that_work_when_pasted(
     )
     try:
         text = _read_until(process, "/docs\n")
-        assert "simulated (25 sandboxes); with the Broker's admin token" in text
+        [simulator] = re.findall(r"simulated \(25 .* admin token, .* (http\S+/_sim)", text)
+        admin = {"Authorization": f"Bearer {(data / 'secrets/broker_admin_token').read_text()}"}
+        for headers, status in (({}, 401), (admin, 200)):
+            control = httpx.patch(simulator, json={"latency": 0}, headers=headers, timeout=60)
+            assert control.status_code == status
         lines = re.findall(r"^\s+(curl .*)$", text, re.MULTILINE)
         assert len(lines) == 6
         answers = [
