@@ -4,7 +4,7 @@ token of this run."""
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -14,16 +14,18 @@ from typing import Any
 
 from sandyard.kit.lines import LineReader
 from sandyard.kit.sizes import MESSAGE_BYTES
-from sandyard.runtime.errors import PortClosedError, RuntimeUnavailableError
+from sandyard.runtime.errors import PortClosedError, RuntimeUnavailableError, refusal_of
 from sandyard.runtime.kubernetes.manifest import GUEST_MODULE, Keys, command
 from sandyard.runtime.model import RunId
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.remote.connection import Connection
 from sandyard.runtime.remote.envd import PORT, Envd
 from sandyard.runtime.remote.errors import CallError
+from sandyard.runtime.remote.files import RemoteFiles
 from sandyard.runtime.remote.guest import GuestProcess, Message
 from sandyard.runtime.remote.http import HttpCaller, HttpPool, parsing
 from sandyard.runtime.remote.session import RemoteSession
+from sandyard.runtime.sessions.model import absolute_path
 from sandyard.runtime.sessions.ports import PortConnection
 
 _CONNECT_SEC = 10
@@ -84,8 +86,8 @@ class AgentGuest(GuestProcess):
     async def messages(
         self, operation: str, arguments: Message, *, stays: bool = False, stdin: bool = False
     ) -> AsyncGenerator[Message]:
-        if stays or operation == "read_tar":  # which changes its folder
-            found = GuestProcess.messages(self, operation, arguments, stays=stays, stdin=stdin)
+        if stays:
+            found = GuestProcess.messages(self, operation, arguments, stays=True, stdin=stdin)
             async with aclosing(found):
                 async for message in found:
                     yield message
@@ -126,9 +128,25 @@ class PodPorts:
         return PortConnection(reader, writer)
 
 
+class PodFiles(RemoteFiles):
+    def __init__(self, agent: "Agent", connection: Connection) -> None:
+        super().__init__(connection)
+        self._agent = agent
+
+    async def read_tar(self, path: str) -> AsyncIterator[bytes]:
+        async with aclosing(self._agent.read_tar(absolute_path(path))) as pieces:
+            while True:
+                async with self._connection.reaching(None):
+                    piece = await anext(pieces, None)
+                if piece is None:
+                    return
+                yield piece
+
+
 class PodSession(RemoteSession):
     def __init__(self, agent: "Agent", connection: Connection) -> None:
         super().__init__(connection, str, proxy_url=None)
+        self.files = PodFiles(agent, connection)
         self.ports = PodPorts(agent, connection)
 
     async def prepare(self) -> None:
@@ -202,6 +220,18 @@ class Agent:
 
     async def exit(self) -> None:
         await self._ask("POST", "/machine/exit")
+
+    async def read_tar(self, path: str) -> AsyncGenerator[bytes]:
+        """Raises CallError, and the errors of reading the folder."""
+        params = {"path": path}
+        pieces = self._caller.stream("GET", "/machine/tar", within_sec=None, params=params)
+        async with aclosing(pieces):
+            try:
+                async for piece in pieces:
+                    yield piece
+            except CallError as error:
+                number = int(error.code) if error.code.isdigit() else None
+                raise refusal_of({"errno": number, "message": error.reason}) or error from error
 
     async def open_port(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, int]:
         reader, writer = await asyncio.open_connection(self._address, PORT, ssl=self._tls)

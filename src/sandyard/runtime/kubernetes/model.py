@@ -11,7 +11,6 @@ from sandyard.runtime.model import EndReason
 from sandyard.runtime.programs.lifecycle import end_message
 
 Pod = Mapping[str, Any]
-_SKEW_SEC = 5
 _IMAGE_TROUBLES = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
 )
@@ -83,11 +82,6 @@ def unscheduled_reason(pod: Pod) -> str | None:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return f"No node has room for it now ({condition.get('message', '')})."
     return None
-
-
-def is_overdue(deadline_at: float, *, now: float) -> bool:
-    """Whether its own agent must have ended it by now."""
-    return now > deadline_at + _SKEW_SEC
 
 
 def _recorded_end(terminated: Mapping[str, Any], at: float) -> PodEnd | None:

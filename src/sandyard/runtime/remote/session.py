@@ -21,7 +21,7 @@ from sandyard.runtime.remote.guest import HOME, STATE
 from sandyard.runtime.remote.http import parsing
 from sandyard.runtime.remote.processes import RemoteProcesses
 from sandyard.runtime.sessions.model import WORKSPACE
-from sandyard.runtime.sessions.ports import PortConnection, Ports
+from sandyard.runtime.sessions.ports import Files, PortConnection, Ports
 
 _CONNECT_SEC = 10
 _END_SEC = 10
@@ -78,7 +78,7 @@ class RemoteSession:
     ) -> None:
         """`host_of` is the host name of a port; `proxy_url` is connected to instead, if set."""
         self._connection = connection
-        self.files = RemoteFiles(connection)
+        self.files: Files = RemoteFiles(connection)
         self.processes = RemoteProcesses(connection)
         self.ports: Ports = RemotePorts(connection, host_of, proxy_url=proxy_url)
 

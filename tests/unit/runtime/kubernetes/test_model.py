@@ -7,7 +7,6 @@ import pytest
 
 from sandyard.runtime.kubernetes.model import (
     end_of,
-    is_overdue,
     is_up,
     start_trouble,
     unscheduled_reason,
@@ -91,8 +90,3 @@ def test_it_is_up_with_an_address_and_a_running_container() -> None:
     assert is_up(pod(podIP="10.0.0.1", containerStatuses=running))
     assert not is_up(pod(podIP="10.0.0.1"))
     assert not is_up(pod(containerStatuses=running))
-
-
-def test_an_agent_gets_a_moment_to_end_at_its_deadline() -> None:
-    assert not is_overdue(NOW, now=NOW + 5)
-    assert is_overdue(NOW, now=NOW + 5.1)

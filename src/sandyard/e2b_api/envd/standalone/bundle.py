@@ -14,6 +14,7 @@ import sysconfig
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 _PACKAGES = ("anyio", "h11", "idna", "python_multipart", "sniffio", "starlette")
 _MODULES = ("typing_extensions",)
@@ -63,10 +64,12 @@ def _zip(target: Path, draft: Path, standard: Path) -> None:
         else:
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, to)
-    compileall.compile_dir(draft, quiet=2, legacy=True, stripdir=str(draft), workers=1)
+    mode = PycInvalidationMode.UNCHECKED_HASH  # two builds are the same
+    compileall.compile_dir(draft, quiet=2, legacy=True, stripdir=str(draft), invalidation_mode=mode)
     with zipfile.ZipFile(target, "w") as archive:
         for path in sorted(draft.rglob("*.pyc")):
-            archive.write(path, path.relative_to(draft))
+            name = str(path.relative_to(draft))
+            archive.writestr(zipfile.ZipInfo(name), path.read_bytes())
     shutil.rmtree(draft)
 
 
