@@ -43,15 +43,20 @@ class EgressRules:
     def denies_all(self) -> bool:
         return not EVERYTHING.isdisjoint(self.deny)
 
+    @property
+    def are_by_name(self) -> bool:
+        """Whether a name may be reached at an address that other names may not."""
+        return bool(self.deny) and not all(_is_network(each) for each in self.allow)
+
     def refusal_of_name(self, host: str) -> str | None:
         """By name only: a name that can't be allowed is not resolved either."""
         if not self.denies_all or is_address(host) or self._allows_name(host):
             return None
-        has_networks = any(is_address(each.partition("/")[0]) for each in self.allow)
+        has_networks = any(map(_is_network, self.allow))
         return None if has_networks else DENIED
 
     def refusal_of_address(self, host: str, address: str) -> str | None:
-        allowed = [each for each in self.allow if is_address(each.partition("/")[0])]
+        allowed = [each for each in self.allow if _is_network(each)]
         if self._allows_name(host) or is_allowed(address, networks_of(allowed)):
             return None
         denied = [each for each in self.deny if each not in EVERYTHING]
@@ -79,7 +84,7 @@ class EgressPolicy:
     def is_by_name(self) -> bool:
         """Whether some names are reached and others are not, which may share an address: then a
         connection must show which name it is for."""
-        return self.network == "packages" or self.rules.denies_all
+        return self.network == "packages" or self.rules.are_by_name
 
     def refusal_of_name(self, host: str) -> str | None:
         """Why this host must not be reached at any port; None if it may."""
@@ -202,6 +207,10 @@ def _is_refusal(found: Refusal) -> bool:
 def refusal_line(host: str, reason: str) -> str:
     """The line shown in the log and to the owner."""
     return f"blocked: {host} ({reason})"
+
+
+def _is_network(text: str) -> bool:
+    return is_address(text.partition("/")[0])
 
 
 def is_address(text: str) -> bool:

@@ -11,7 +11,7 @@ from sandyard.runtime.local.egress.http_heads import MOST_HEAD_BYTES, names_host
 _MORE_SEC = 2.0
 _READ_BYTES = 64 * 1024
 _HANDSHAKE = 0x16
-_HTTP = re.compile(rb"[^\r\n]* HTTP/\d")
+_HTTP = re.compile(rb".*HTTP/\d", re.IGNORECASE)
 _MAY_BE_HTTP = re.compile(rb"([A-Z]{1,20}( [!-~]*( [HTP/\d.]*\r?)?)?)?")
 _TEXT = re.compile(rb"[\t\r -~]*")
 

@@ -126,10 +126,6 @@ class EgressProxy:
             if is_ruled or policy.refusal(request.host, request.port) is not None:
                 task.cancel()
 
-    def close(self) -> None:
-        for task in self._open:
-            task.cancel()
-
     async def _serve_client(self, near: Streams, task: "asyncio.Task[None]") -> None:
         try:
             request = self._open[task] = await self._read(near[0])

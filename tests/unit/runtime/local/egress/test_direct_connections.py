@@ -123,6 +123,31 @@ async def test_a_second_request_on_a_connection_is_checked_too() -> None:
         assert (await asked(proxy, port, preface)).startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        EgressRules((NAME,), ("0.0.0.0/0",)),
+        EgressRules((NAME,), ("127.0.0.0/8",)),
+        EgressRules(("192.0.2.1", f"*.{NAME.split('.')[1]}"), ("127.0.0.1",)),
+    ],
+)
+async def test_a_name_allowed_at_a_denied_address_opens_it_for_no_other(
+    rules: EgressRules,
+) -> None:
+    async with echo() as port:
+        policy = replace(OPEN, rules=rules)
+        proxy = EgressProxy(policy, SystemClock(), resolver=Host())
+        first = f"GET /1 HTTP/1.1\r\nHost: {NAME}\r\n\r\n".encode()
+        second = b"GET /2 HTTP/1.1\r\nHost: other.example\r\n\r\n"
+        answer = await asked(proxy, port, first + second)
+        assert b"/1" in answer
+        assert b"/2" not in answer
+        tabs = b"GET\t/\thttp/1.1\r\nHost: other.example\r\n\r\n"
+        assert (await asked(proxy, port, tabs)).startswith(b"HTTP/1.1 400")
+        with pytest.raises(ConnectionResetError):
+            await asked(proxy, port, b"\0", host="127.0.0.1")
+
+
 async def test_a_request_in_pieces_arrives_unchanged_on_an_open_network() -> None:
     async with echo() as port:
         proxy = EgressProxy(OPEN, SystemClock(), resolver=Host())
