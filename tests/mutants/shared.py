@@ -45,6 +45,20 @@ SHARED = (
         ),
     ),
     Mutant(
+        "a-moved-lease-is-not-used",
+        "A client's lease, moved to DynamoDB, is a slot that was taken and never used.",
+        "broker/wiring/contents.py",
+        """            await self._pool.clients.use_slot(client, lease_key)
+""",
+        "",
+        (
+            (
+                "tests/integration/move/test_move.py"
+                "::test_a_clients_leases_go_along_and_count_for_no_budget"
+            ),
+        ),
+    ),
+    Mutant(
         "a-move-opens-the-target-first",
         "Both engines are open for a moment, or for as long as the command is dead.",
         "entrypoints/move/service.py",
