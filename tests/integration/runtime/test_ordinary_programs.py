@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.local.server.options import LocalOptions
-from sandyard.runtime.model import Files, IsolationMode, Limits, Program, RunId
+from sandyard.runtime.model import FileChanges, Files, IsolationMode, Limits, Program, RunId
+from sandyard.runtime.repositories import builtin_files
 from sandyard.runtime.sessions.ports import Session
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import end_all
@@ -51,10 +52,13 @@ async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
 
 @asynccontextmanager
 async def machine(
-    runtime: LocalRuntime, isolation: IsolationMode, program: Program | None = None
+    runtime: LocalRuntime,
+    isolation: IsolationMode,
+    program: Program | None = None,
+    limits: Limits = LIMITS,
 ) -> AsyncIterator[Session]:
     program = program or Program(None)
-    await runtime.start(RUN, replace(program, isolation=isolation), LIMITS)
+    await runtime.start(RUN, replace(program, isolation=isolation), limits)
     yield await runtime.session(RUN)
 
 
@@ -113,3 +117,30 @@ async def test_a_wheel_with_native_code_is_installed(
         await shell(session, f"{install} --find-links wheels markupsafe")
         native = "import markupsafe._speedups as native; print(native.__file__)"
         assert b".so" in await shell(session, f'/usr/bin/python3 -c "{native}"')
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize(
+    ("name", "script", "wanted"),
+    [
+        ("browser", "print(app.text_of(app.HELLO))", b"Hello from a browser"),
+        ("analysis", "import sys; sys.stdout.buffer.write(app.chart())", b"PNG"),
+    ],
+)
+async def test_what_a_template_is_for_works(
+    runtime: LocalRuntime, isolation: IsolationMode, name: str, script: str, wanted: bytes
+) -> None:
+    files = builtin_files(f"builtin:{name}")
+    limits = replace(LIMITS, storage_bytes=3 << 30)
+    async with machine(runtime, isolation, limits=limits) as session:
+        await session.files.apply(FileChanges(written=files))
+        for wheel, content in downloaded_wheels(
+            *files["requirements.txt"].decode().split()
+        ).items():
+            await session.files.write(f"wheels/{wheel}", pieces(content))
+        install = "/usr/bin/python3 -m pip install -q --user --break-system-packages --no-index"
+        await shell(session, f"{install} --find-links wheels -r requirements.txt")
+        async with asyncio.timeout(180):
+            made = await shell(session, f"/usr/bin/python3 -c 'import app; {script}' 2>/dev/null")
+        assert wanted in made

@@ -24,6 +24,8 @@ BUILTIN: Mapping[str, tuple[str, str]] = {
     "flask": ("python", "A Flask application that is loaded anew when its files change."),
     "fastapi": ("python", "A FastAPI application that is loaded anew when its files change."),
     "vite": ("javascript", "A page built by Vite, which shows changes at once."),
+    "browser": ("python", "Chromium driven by Playwright: what a browser makes of a page."),
+    "analysis": ("python", "pandas, matplotlib and the usual packages for data, pinned."),
     "python": ("python", "A machine with Python that waits for commands."),
     "node": ("javascript", "A machine with Node.js that waits for commands."),
     "base": ("any", "A machine without files that waits for commands."),
