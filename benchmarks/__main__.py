@@ -37,6 +37,7 @@ BENCHMARKS: Mapping[str, str] = {
     "starts": "sessions:measure_starts",
     "isolations": "isolations:measure",
     "store": "store:measure",
+    "images": "images:measure",
     "gateway": "gateway:measure",
     "network": "network:measure",
     "hop": "bulkhead:measure",

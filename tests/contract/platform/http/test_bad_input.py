@@ -220,7 +220,7 @@ async def test_missing_fields_and_no_json_are_told(api: PlatformApi) -> None:
         there = path.format(**ids)
         if method == "POST" and field not in (
             *("full_name", "description", "type", "tags"),
-            *("min_cpu_required", "min_memory_required"),
+            *("min_cpu_required", "min_memory_required", "repository_url"),
         ):
             body = {name: value for name, value in base.items() if name != field}
             answer = await api.call(method, there, admin, json=body)
