@@ -189,7 +189,7 @@ def _two_live(told: dict[str, _Told], skew_sec: float) -> Iterator[str]:
 
 
 def _lost(told: dict[str, _Told], stock: Stock, history: History, read_at: float) -> Iterator[str]:
-    given_up = {end.sandbox_id for end in history.of(*ENDING) if end.status == 200}
+    given_up = {end.sandbox_id: end.sent_at for end in history.of(*ENDING) if end.status == 200}
     ended = {sandbox_id for _, sandbox_id in _ends(history)}
     last = max((attempt.answered_at for attempt in history.attempts), default=0.0)
     last = max(last, read_at)
@@ -209,7 +209,7 @@ def _lost(told: dict[str, _Told], stock: Stock, history: History, read_at: float
             yield from _wrongly_held(row, lease, history)
         elif row.status is not Status.ALLOCATED:
             yield f"lost: {what} is {row.status}"
-        elif sandbox_id in given_up:
+        elif given_up.get(sandbox_id, -inf) >= lease.body["allocated_at"]:  # not a hold before it
             yield f"lost: the end of {what} was answered, and it is still allocated"
         else:
             yield from _disagreeing(row, lease)

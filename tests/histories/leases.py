@@ -84,6 +84,8 @@ class LeaseModel:
                 yield state
         elif call.kind in CLAIMS:
             yield from self._claimed(state, call, latest)
+        elif call.code == "SANDBOX_NOT_FOUND" and call.sandbox_id in state.past:
+            yield state  # one that was replaced, released and deleted leads to no other
         else:
             about = _ABOUT[call.kind]
             yield from about(self, state, call, latest)

@@ -7,6 +7,7 @@ from tests.mutants.model import Mutant
 from tests.mutants.platform import PLATFORM
 from tests.mutants.previews import PREVIEWS
 from tests.mutants.shared import SHARED
+from tests.mutants.simulated import SIMULATED
 from tests.mutants.telemetry import TELEMETRY
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -16,5 +17,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *TELEMETRY,
     *PLATFORM,
     *PREVIEWS,
+    *SIMULATED,
     *E2B_API,
 )

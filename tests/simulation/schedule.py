@@ -1,7 +1,8 @@
 """What a run is made of besides its seed, and the smallest of it that still fails."""
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tests.simulation.network import Faults
@@ -13,6 +14,8 @@ TROUBLES: frozenset[Trouble] = frozenset(
     ("request_lost", "answer_lost", "throttled", "doubled", "late", "kills", "outages", "skew")
 )
 MOST_RUNS = 40
+_MOST_SEC = 30.0
+"""After this a smaller schedule is no longer looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Schedule:
 
 def shrink(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
     """A schedule of the same seed that fails too: with as few operations and kinds of trouble as
-    are found in `MOST_RUNS` runs."""
+    are found in `MOST_RUNS` runs, or in half a minute."""
     search = _Shrinking(schedule, fails)
     search.try_fewer_operations()
     for trouble in sorted(schedule.troubles):
@@ -51,10 +54,12 @@ class _Shrinking:
     smallest: Schedule
     fails: Callable[[Schedule], bool]
     runs: int = 0
+    began: float = field(default_factory=time.monotonic)
 
     def try_one(self, candidate: Schedule) -> bool:
         self.runs += 1
-        is_smaller = self.runs <= MOST_RUNS and self.fails(candidate)
+        is_in_time = self.runs <= MOST_RUNS and time.monotonic() - self.began < _MOST_SEC
+        is_smaller = is_in_time and self.fails(candidate)
         if is_smaller:
             self.smallest = candidate
         return is_smaller

@@ -11,7 +11,7 @@ from tests.simulation.long_run import PER_SEED, require_none, seeds
 from tests.simulation.platform_run import simulate_platform
 from tests.simulation.schedule import Schedule
 
-FIXED = [Schedule(1, 300), Schedule(3, 600), Schedule(7, 600), Schedule(2000, 1000)]
+FIXED = [Schedule(1, 300), Schedule(3, 600), Schedule(12, 600), Schedule(2000, 1000)]
 """A seed that failed joins them."""
 
 

@@ -93,8 +93,9 @@ class SandboxAssigner:
         """Read, decide and apply; retries on conflicts, each time with the current time. Returns
         the row and whether it changed. Raises RowBusyError."""
         async for _ in ConflictRetries():
+            cause = Cause.by(by, self._clock)  # read first: a row that is read later is as new
             row = await self.find(sandbox_id)
-            transition = decide(row, Cause.by(by, self._clock))
+            transition = decide(row, cause)
             if transition is None:
                 assert row is not None  # noqa: S101 - an unknown id is an error in every decision
                 return row, False
