@@ -148,12 +148,11 @@ def _ends(history: History) -> Iterator[tuple[Attempt, str]]:
 
 
 def _replaced_by(history: History) -> dict[str, str]:
-    """The next one; a later repeat is answered with the last one."""
-    found: dict[str, str] = {}
-    for each in history.of("replace"):
-        if each.status == 200:
-            found.setdefault(each.sandbox_id, each.body["sandbox_id"])
-    return found
+    return {
+        each.sandbox_id: each.body["sandbox_id"]
+        for each in history.of("replace")
+        if each.status == 200
+    }
 
 
 def _followers(sandbox_id: str, replaced_by: Mapping[str, str]) -> Iterator[str]:
@@ -210,7 +209,7 @@ def _lost(told: dict[str, _Told], stock: Stock, history: History, read_at: float
             yield from _wrongly_held(row, lease, history)
         elif row.status is not Status.ALLOCATED:
             yield f"lost: {what} is {row.status}"
-        elif given_up.get(sandbox_id, -inf) >= lease.known_from:  # not a hold before it
+        elif given_up.get(sandbox_id, -inf) >= lease.body["allocated_at"]:  # not a hold before it
             yield f"lost: the end of {what} was answered, and it is still allocated"
         else:
             yield from _disagreeing(row, lease)

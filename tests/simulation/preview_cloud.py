@@ -3,7 +3,7 @@ not."""
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -16,7 +16,7 @@ from sandyard.previews.errors import (
     ProviderTroubleError,
     SandboxGoneError,
 )
-from sandyard.previews.ports import PreviewSandbox
+from sandyard.previews.ports import Application, PreviewSandbox
 from tests.simulation.loop import EPOCH, Process
 from tests.simulation.network import Network
 
@@ -129,6 +129,14 @@ class SimulatedPreviewProvider:
     ) -> None:
         del written, deleted
         await self._call(lambda: self._cloud.get(sandbox_id))
+
+    async def application(self, sandbox_id: str) -> Application | None:
+        await self._call(lambda: self._cloud.get(sandbox_id))
+        return Application("running", "static")
+
+    async def log(self, sandbox_id: str, *, lines: int) -> Sequence[str]:
+        await self._call(lambda: self._cloud.get(sandbox_id))
+        return ["running"][:lines]
 
     async def kill(self, sandbox_id: str) -> None:
         await self._call(lambda: self._cloud.kill(sandbox_id), may_double=True)

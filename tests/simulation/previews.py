@@ -238,4 +238,6 @@ class PreviewNode:
             _LIMITS,
             node=self.name,
             url_of=lambda running: f"https://{running.run_id.id}.invalid",
+            network="packages",
+            hosts=".invalid",
         )

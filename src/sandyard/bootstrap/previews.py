@@ -16,6 +16,7 @@ from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock, utc_time
 from sandyard.kit.jobs import Job
 from sandyard.kit.observability.metrics import Gauges
+from sandyard.kit.sizes import GIGABYTE
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import SqlEventLog
 from sandyard.platform.access.guard import ACCOUNT_SECURITY
@@ -49,8 +50,7 @@ from sandyard.wiring.job_specs import PreviewsJobSpecs as Specs
 from sandyard.wiring.part import Part
 from sandyard.wiring.spec import Counting, Verification
 
-_MEMORY_BYTES = 256 * 2**20
-_PROCESSES = 32
+_PROCESSES = 256
 _REMOVAL_INTERVAL_SEC = 1800
 """Data of a deleted project is removed within the hour; running previews are checked far more
 often."""
@@ -234,9 +234,9 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
         return open_e2b_provider(settings.e2b, platform.wired.e2b_pool)
     limits = Limits(
         cpu=1,
-        memory_bytes=_MEMORY_BYTES,
+        memory_bytes=int(chosen.preview_memory_gb * GIGABYTE),
         processes=_PROCESSES,
-        storage_bytes=4 * chosen.preview_max_bytes + 64 * 2**20,
+        storage_bytes=int(chosen.preview_storage_gb * GIGABYTE) + 4 * chosen.preview_max_bytes,
         max_running_sec=chosen.preview_ttl_minutes * 60,
     )
     runtime, domain = platform.wired.local_runtime, sandbox_domain(settings)
@@ -245,6 +245,8 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
         limits,
         node=platform.wired.node,
         url_of=lambda running: domain.url_of(running.run_id.id, running.port),
+        network=chosen.preview_network,
+        hosts=f".{domain.name}",
     )
 
 
@@ -264,6 +266,7 @@ def open_e2b_provider(e2b: E2bSettings, pool: HttpPool) -> RemotePreviewProvider
         port=e2b.e2b_port,
         scheme="http" if (e2b.e2b_sandbox_url or "").startswith("http://") else "https",
         files_sec=control.timeouts.files_sec,
+        hosts=f".{e2b.e2b_domain}",
     )
 
 

@@ -3,11 +3,11 @@
 A decision returns the transition of a preview, or None if nothing changes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, created, removed
 from sandyard.previews.errors import (
@@ -278,6 +278,24 @@ def _changed(
     if before.sequence:
         return changed(before, after, kind, cause, preconditions=preconditions)
     return created(after, kind, cause, first=cause.at_ms // 1000, preconditions=preconditions)
+
+
+SyncOutcome = Literal["created", "updated", "installed", "restarted", "unchanged"]
+"""What a sync has done: made a sandbox, sent files to it, sent what packages are installed from
+or what it is started by, or nothing."""
+_MANIFESTS = frozenset(
+    {"package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc"}
+    | {"requirements.txt", "pyproject.toml"}
+)
+
+
+def sync_outcome(paths: Collection[str]) -> SyncOutcome:
+    """Of files that were written to a running sandbox or deleted there."""
+    if _MANIFESTS.intersection(paths):
+        return "installed"
+    if "Procfile" in paths:
+        return "restarted"
+    return "updated" if paths else "unchanged"
 
 
 def may_be_running(info: SandboxInfo | None, *, now: datetime) -> bool:

@@ -122,6 +122,22 @@ class PreviewSandbox:
     attempt: str
 
 
+PHASES = ("installing", "starting", "running", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What runs in a preview, as its launcher reports it."""
+
+    phase: str
+    """One of PHASES."""
+    kind: str
+    """What the project is: `static`, `vite`, `next`, …"""
+    exit_code: int | None = None
+    last_lines: Sequence[str] = ()
+    """Of its log, if it has failed."""
+
+
 class PreviewProvider(Protocol):
     """Creates and looks up sandboxes for previews.
 
@@ -160,6 +176,12 @@ class PreviewProvider(Protocol):
 
         A missing file counts as deleted. Raises SandboxGoneError.
         """
+
+    async def application(self, sandbox_id: str) -> Application | None:
+        """None if it has not reported yet. Raises SandboxGoneError."""
+
+    async def log(self, sandbox_id: str, *, lines: int) -> Sequence[str]:
+        """The last lines of its log. Raises SandboxGoneError."""
 
     async def kill(self, sandbox_id: str) -> None:
         """Return when the sandbox is gone, by this call or an earlier one."""

@@ -20,9 +20,10 @@ from sandyard.previews.files import (
     different_files,
     erased_files,
 )
-from sandyard.previews.model import Attempt, FileQuota, Preview, Quota, SandboxInfo
+from sandyard.previews.model import Attempt, FileQuota, Preview, Quota, SandboxInfo, SyncOutcome
 from sandyard.previews.ports import (
     AccountLookup,
+    Application,
     PreviewProvider,
     PreviewStore,
     Project,
@@ -52,7 +53,7 @@ class Synced:
     info: SandboxInfo
     files_count: int
     version: int
-    was_made: bool
+    outcome: SyncOutcome
 
 
 class Previews:
@@ -92,6 +93,22 @@ class Previews:
             if recorded is not None:
                 return report
         raise errors.PreviewBusyError
+
+    async def application(self, report: StatusReport) -> Application | None:
+        """What runs in the preview of this report; None if that can't be said at once."""
+        if report.status is not PreviewStatus.RUNNING or report.info is None or report.is_stale:
+            return None
+        return await self._checks.application(report.info.sandbox_id)
+
+    async def log(self, project_id: str, *, account_id: str, lines: int) -> Sequence[str]:
+        """The last lines of the running preview's log; none if it does not run."""
+        preview = await self._get(project_id, account_id)
+        if preview.info is None or not model.may_be_running(preview.info, now=self._now()):
+            return []
+        try:
+            return await self._provider.log(preview.info.sandbox_id, lines=lines)
+        except errors.SandboxGoneError:
+            return []
 
     async def sync(self, project_id: str, *, account_id: str, actor: str) -> Synced:
         """Update the running sandbox to the newest files, or create one if there is none.
@@ -251,7 +268,7 @@ class Previews:
             raise
         info = info_of(made, attempt, files_version=version)
         if await self._attempts.record(begun, info, self._cause(actor)):
-            return Synced(seen.project_id, info, len(written), version, was_made=True)
+            return Synced(seen.project_id, info, len(written), version, "created")
         await self._attempts.kill_unless_recorded(seen.project_id, made)
         return None
 
@@ -310,7 +327,8 @@ class Previews:
             lambda it: model.record_files(it, info.sandbox_id, version=version, cause=cause),
         )
         count = await self._store.count_files(project_id)
-        return Synced(project_id, info, count, version, was_made=False)
+        outcome = model.sync_outcome([*written, *deleted])
+        return Synced(project_id, info, count, version, outcome)
 
     async def _get(self, project_id: str, account_id: str, *, writable: bool = False) -> Preview:
         project = await self._get_project(project_id, account_id, writable=writable)

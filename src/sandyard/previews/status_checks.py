@@ -5,13 +5,15 @@ from datetime import datetime
 
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.concurrency.tasks import SingleFlight
 from sandyard.previews import status_model
 from sandyard.previews.errors import ProviderTimeoutError, ProviderTroubleError, SandboxGoneError
 from sandyard.previews.model import Preview, may_be_running, to_milliseconds
-from sandyard.previews.ports import PreviewProvider, PreviewStore
+from sandyard.previews.ports import Application, PreviewProvider, PreviewStore
 from sandyard.previews.status_model import ProviderAnswer, StatusReport
 
-ANSWER_WITHIN_SEC = 0.8
+ANSWER_WITHIN_SEC = 0.35
+_APPLICATION_WITHIN_SEC = 0.1
 _SYSTEM = "system"
 """The actor for changes that the provider reports."""
 
@@ -24,12 +26,14 @@ class StatusChecks:
         self._provider = provider
         self._clock = clock
         self._running: set[asyncio.Task[Checked]] = set()
+        self._applications: SingleFlight[Application | None] = SingleFlight()
         self._questions: dict[str, asyncio.Task[ProviderAnswer]] = {}
 
     async def stop(self) -> None:
         for check in self._running:
             check.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        await self._applications.stop()
 
     async def check_in_time(self, preview: Preview) -> Checked:
         """A check that takes longer continues and records its result."""
@@ -37,11 +41,16 @@ class StatusChecks:
         check = asyncio.create_task(self.check(preview))
         self._running.add(check)
         check.add_done_callback(self._checked)
-        if known.is_stale:
-            await asyncio.wait({check}, timeout=ANSWER_WITHIN_SEC)
-            if not check.done():
-                return known, preview
-        return await asyncio.shield(check)
+        await asyncio.wait({check}, timeout=ANSWER_WITHIN_SEC)
+        return check.result() if check.done() else (known, preview)
+
+    async def application(self, sandbox_id: str) -> Application | None:
+        """None if it is not known in time; the question continues, once for all callers."""
+        asking = self._applications.run(sandbox_id, lambda: self._provider.application(sandbox_id))
+        try:
+            return await asyncio.wait_for(asking, _APPLICATION_WITHIN_SEC)
+        except (TimeoutError, SandboxGoneError, ProviderTroubleError):
+            return None
 
     def _checked(self, check: "asyncio.Task[Checked]") -> None:
         self._running.discard(check)

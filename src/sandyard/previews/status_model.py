@@ -10,6 +10,7 @@ from sandyard.previews.model import Preview, SandboxInfo, to_milliseconds
 
 LAST_KNOWN_FOR = timedelta(minutes=5)
 """How long the last response is returned while the provider does not respond."""
+RETRY_AFTER_SEC = 5
 RECHECK_AFTER = timedelta(seconds=30)
 """A response equal to the last one is recorded only after this time."""
 
@@ -44,6 +45,14 @@ class StatusReport:
     """When the provider last reported it."""
     error: UnavailableError | None = None
     """Why the provider did not respond."""
+
+    @property
+    def retry_after(self) -> int | None:
+        """Seconds, if the caller should ask again."""
+        if self.action is not ActionRequired.RETRY_LATER:
+            return None
+        known = None if self.error is None else self.error.retry_after
+        return known or RETRY_AFTER_SEC
 
     @property
     def is_stale(self) -> bool:

@@ -24,6 +24,12 @@ class PreviewSettings(Section):
     """Quota of the total size of an account's project files."""
     preview_attempt_sec: Seconds = 180
     """Timeout of one attempt to create a preview."""
+    preview_network: Literal["none", "packages", "internet"] = "packages"
+    """What a preview on this machine can reach: by default what packages are installed from."""
+    preview_memory_gb: float = Field(1, ge=0.25, le=16)
+    """Memory of a preview on this machine."""
+    preview_storage_gb: float = Field(1, ge=0.25, le=100)
+    """Storage of a preview on this machine: its files and its packages."""
     preview_reads: Literal["new", "old"] = "new"
     """Read `sandbox_info`, or the old columns that it replaces."""
     preview_sweep_interval_sec: Seconds = 30

@@ -112,7 +112,7 @@ async def test_a_found_sandbox_whose_attempt_stands_no_more_is_killed(
     provider.meanwhile = abandon
     previews = another_replica(api, provider)
     synced = await previews.sync(project, account_id=caller.account_id, actor="system")
-    assert synced.was_made
+    assert synced.outcome == "created"
     assert [box.sandbox_id for box in double.boxes] == [synced.info.sandbox_id]
     assert synced.info.sandbox_id != found.sandbox_id
     await previews.close()

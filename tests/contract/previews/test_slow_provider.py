@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.previews.status_checks import ANSWER_WITHIN_SEC
+from sandyard.previews.status_model import RETRY_AFTER_SEC
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.runtime.e2b.control import E2bTimeouts
 from tests.support.e2b.double import E2bDouble
@@ -69,7 +70,7 @@ async def test_an_answer_that_comes_late_is_recorded_all_the_same(
     assert (await api.status(caller, project))["stale"], "fresh by the answer that came late"
 
 
-async def test_where_nothing_fresh_is_known_the_answer_is_waited_for(
+async def test_where_nothing_fresh_is_known_it_is_unknown_for_now(
     api: PreviewApi, double: E2bDouble
 ) -> None:
     caller = await api.account()
@@ -78,4 +79,8 @@ async def test_where_nothing_fresh_is_known_the_answer_is_waited_for(
     double.inject("slow", "get", seconds=1.2)
     api.clock.advance(minutes(6))
     answer = await api.status(caller, project)
-    assert (answer["status"], answer["stale"]) == ("running", False)
+    assert (answer["status"], answer["action_required"]) == ("unknown", "retry_later")
+    assert answer["retry_after"] == RETRY_AFTER_SEC
+    await asyncio.sleep(2)
+    answer = await api.status(caller, project)
+    assert (answer["status"], answer["retry_after"]) == ("running", None), "asked meanwhile"

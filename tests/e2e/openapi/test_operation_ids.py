@@ -82,6 +82,7 @@ OPERATION_IDS = {
     "make_project_default": "POST /api/v1/projects/{project_id}/make-default",
     "stop_preview": "DELETE /api/v1/projects/{project_id}/sandbox",
     "create_project_token": "POST /api/v1/projects/{project_id}/tokens",
+    "get_preview_log": "GET /api/v1/projects/{project_id}/sandbox/logs",
     "get_preview_history": "GET /api/v1/projects/{project_id}/sandbox/history",
     "get_preview_status": "GET /api/v1/projects/{project_id}/sandbox/status",
     "sync_preview": "POST /api/v1/projects/{project_id}/sync",

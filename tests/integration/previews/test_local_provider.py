@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.previews.errors import ProviderTroubleError
+from sandyard.previews.ports import Application, PreviewSandbox
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.runtime.errors import FilesTooLargeError, UnsafePathError
 from sandyard.runtime.model import RunId
@@ -47,10 +48,40 @@ async def test_texts_are_utf_8_and_nothing_is_kept_by_a_browser(
     assert {page.headers["Cache-Control"] for page in pages} == {"no-store"}
 
 
-async def test_a_procfile_is_a_file_like_any_other(provider: LocalPreviewProvider) -> None:
-    made = await create(provider, files=PAGE | {"Procfile": b"web: exit 1\n"})
+async def phase_of(provider: LocalPreviewProvider, made: PreviewSandbox, phase: str) -> Application:
+    """Waits for it."""
+    async with asyncio.timeout(60):
+        while True:
+            found = await provider.application(made.sandbox_id)
+            if found is not None and found.phase == phase:
+                return found
+            await asyncio.sleep(0.05)
+
+
+async def test_an_application_that_fails_says_why_and_runs_once_it_is_mended(
+    provider: LocalPreviewProvider,
+) -> None:
+    broken = {"Procfile": b"web: echo broken; exit 3\n"}
+    made = await create(provider, files=PAGE | broken)
+    failed = await phase_of(provider, made, "failed")
+    assert (failed.kind, failed.exit_code) == ("procfile", 3)
+    assert "broken" in failed.last_lines
+    page = await page_of_preview(provider, made)
+    assert (page.status_code, page.headers["Retry-After"]) == (503, "1")
+    assert "does not run" in page.text
+    assert "broken" in page.text
+
+    serve = b"web: exec python3 -m http.server --bind 127.0.0.1 $PORT\n"
+    await provider.write_files(made.sandbox_id, written={"Procfile": serve}, deleted=[])
+    await phase_of(provider, made, "running")
     assert (await page_of_preview(provider, made)).content == b"<h1>one</h1>"
-    assert (await page_of_preview(provider, made, "/Procfile")).content == b"web: exit 1\n"
+    edited = {"index.html": b"<h1>two</h1>"}
+    await provider.write_files(made.sandbox_id, written=edited, deleted=["Procfile"])
+    assert (await phase_of(provider, made, "running")).kind in ("procfile", "static")
+    async with asyncio.timeout(20):
+        while (await page_of_preview(provider, made)).content != b"<h1>two</h1>":
+            await asyncio.sleep(0.05)
+    assert any("broken" in line for line in await provider.log(made.sandbox_id, lines=50))
 
 
 async def test_paths_that_lead_out_and_files_that_are_too_large_are_refused(

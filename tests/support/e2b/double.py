@@ -43,6 +43,7 @@ from tests.support.e2b.wire import (
 
 API_KEY = "e2b_the_key_of_the_tests"
 SITE = "/home/user/preview"
+LAUNCHER = "/home/user/.preview/"
 _HANG_SEC = 3600
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -275,7 +276,7 @@ class E2bDouble:
         for path in sent:
             if any(file.startswith(f"{path}/") for file in box.files):
                 return refusal(400, f"path is a directory: {path}")
-        box.files |= sent
+        box.files |= {path: each for path, each in sent.items() if not path.startswith(LAUNCHER)}
         written = [{"name": name_of(path), "path": path, "type": "file"} for path in sent]
         return answer(200, written)
 
@@ -299,13 +300,13 @@ class E2bDouble:
         return answer(200, {"entries": entries})
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
-        """Understands two commands: the web server, which can run once, and waiting for it."""
+        """Understands two commands: the launcher, which can run once, and waiting for it."""
         box = self._named(request)
         command = orjson.loads((await request.read())[5:])["process"]["args"][-1]
         response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
         await response.prepare(request)
         await response.write(envelope({"event": {"start": {"pid": 7}}}))
-        if "http.server" in command and not box.is_served:
+        if "launcher.py" in command and not box.is_served:
             box.is_served = True
             await asyncio.sleep(_HANG_SEC)
         code = 0 if box.is_served and "/dev/tcp/" in command else 1

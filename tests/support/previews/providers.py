@@ -61,7 +61,7 @@ def local_provider(
     kind: type[LocalPreviewProvider] = LocalPreviewProvider,
     limits: Limits = LIMITS,
 ) -> LocalPreviewProvider:
-    return kind(runtime, limits, node=node, url_of=_url_of)
+    return kind(runtime, limits, node=node, url_of=_url_of, network="packages", hosts=".localhost")
 
 
 def _url_of(running: Running) -> str:
@@ -168,7 +168,14 @@ def connect_to(
         timeouts=timeouts,
         repeats=REPEATS,
     )
-    return kind(control, template="base", port=8080, scheme="http", files_sec=timeouts.files_sec)
+    return kind(
+        control,
+        template="base",
+        port=8080,
+        scheme="http",
+        files_sec=timeouts.files_sec,
+        hosts=".localhost",
+    )
 
 
 async def create(

@@ -11,7 +11,8 @@ account.activated account.created account.deactivated account.deleted account.ro
 account.updated account.verification_requested account.verified bill.charged bill.corrected
 bill.created calendar.changed client.changed client.created client.deleted client.token_added
 client.token_revoked deletion.failed deletion.requested deletion.retried device.deleted
-device.registered device.renamed device.updated files.changed invitation.sent key.activated
+device.registered device.renamed device.updated files.changed image.deleted image.failed image.ready
+image.requested image.storage_counted invitation.sent key.activated
 key.created key.deactivated key.revoked key.updated lease.created lease.ended lease.extended
 lease.probed lease.replaced login.failed login.succeeded logins.ended notification.created
 notification.deleted notification.read password.changed password.rehashed password.reset

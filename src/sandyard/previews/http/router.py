@@ -3,12 +3,12 @@
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol, Self
 
 import orjson
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from sandyard.kit.changes.events import EventLog
@@ -19,7 +19,8 @@ from sandyard.kit.http.routes import GuardedRoutes, JsonResponse, caller_of, joi
 from sandyard.kit.http.schemas import Documented, Paging, eg, example, inline
 from sandyard.previews.errors import FileConflictError, WrongEncodingError
 from sandyard.previews.files import ChangeSet, ProjectFile
-from sandyard.previews.model import SandboxInfo, iso, remaining_minutes
+from sandyard.previews.model import SandboxInfo, SyncOutcome, iso, remaining_minutes
+from sandyard.previews.ports import PHASES, Application
 from sandyard.previews.service import Previews, Synced
 from sandyard.previews.status_model import ActionRequired, PreviewStatus, StatusReport
 
@@ -57,6 +58,17 @@ class CheckedPreviewAnswer(PreviewAnswer):
     last_checked: str = Field(description="When the provider last responded")
 
 
+class ApplicationAnswer(BaseModel):
+    phase: Annotated[str, Field(json_schema_extra={"enum": list(PHASES)})]
+    kind: str = Field(description="What the project is: `static`, `vite`, `next`, `flask`, …")
+    exit_code: int | None = Field(description="Of the installation or the server that has failed")
+    last_lines: Sequence[str] = Field(description="Of its log, if it has failed")
+
+
+class PreviewLogAnswer(Documented):
+    lines: Sequence[str] = eg(["VITE v6.4.1  ready in 312 ms"])
+
+
 class PreviewStatusAnswer(Documented):
     success: bool = eg(True, True)
     status: InlineStatus = eg("running")
@@ -68,9 +80,16 @@ class PreviewStatusAnswer(Documented):
     )
     action_required: ActionRequired = eg("none")
     message: str = eg("The preview is running.")
+    application: ApplicationAnswer | None = eg(
+        {"phase": "running", "kind": "vite", "exit_code": None, "last_lines": []},
+        description="What runs in it; null if it does not run, or that is not known yet",
+    )
+    retry_after: int | None = eg(None, description="Seconds, with `retry_later`")
 
     @classmethod
-    def of(cls, report: StatusReport, now: datetime) -> Self:
+    def of(
+        cls, report: StatusReport, now: datetime, application: Application | None = None
+    ) -> Self:
         info = None
         if report.info is not None and report.last_checked is not None:
             info = CheckedPreviewAnswer(
@@ -84,6 +103,8 @@ class PreviewStatusAnswer(Documented):
             sandbox_info=info,
             action_required=report.action,
             message=report.message,
+            application=None if application is None else ApplicationAnswer(**asdict(application)),
+            retry_after=report.retry_after,
         )
 
 
@@ -92,12 +113,17 @@ class PreviewSyncData(BaseModel):
     sandbox_info: PreviewAnswer
     filesCount: int  # noqa: N815
     version: int = Field(description="Version of the files in the sandbox")
+    outcome: SyncOutcome = Field(
+        description="What the sync did: `created` a sandbox; sent files (`updated`), among them "
+        "what packages are `installed` from or what it is `restarted` by; nothing (`unchanged`)"
+    )
 
 
 class PreviewSyncAnswer(Documented):
     success: bool = eg(True, True)
     data: PreviewSyncData = eg(
         {"projectId": _EXAMPLE_ID, "sandbox_info": _PREVIEW, "filesCount": 1, "version": 3}
+        | {"outcome": "updated"}
     )
     message: str = eg("The preview is running.")
 
@@ -109,8 +135,11 @@ class PreviewSyncAnswer(Documented):
                 sandbox_info=PreviewAnswer.of(synced.info),
                 filesCount=synced.files_count,
                 version=synced.version,
+                outcome=synced.outcome,
             ),
-            message="The preview is running.",
+            message="The preview is running."
+            if synced.outcome == "created"
+            else "The sandbox was already running.",
         )
 
 
@@ -272,8 +301,22 @@ def _add_status(routes: GuardedRoutes, previews: Previews, clock: Clock) -> None
         end. Also accepts an access token with the scope `status`."""
         project_id, caller = request.path_params["project_id"], request.state.caller
         report = await previews.status(project_id, account_id=caller.account_id)
-        answer = PreviewStatusAnswer.of(report, utc_time(clock.now()))
-        return JsonResponse(answer.model_dump_json().encode())
+        application = await previews.application(report)
+        answer = PreviewStatusAnswer.of(report, utc_time(clock.now()), application)
+        response = JsonResponse(answer.model_dump_json().encode())
+        if answer.retry_after is not None:
+            response.headers["Retry-After"] = str(answer.retry_after)
+        return response
+
+    @routes.get("/sandbox/logs", "Get a preview's log")
+    async def get_preview_log(
+        caller: Caller,
+        project_id: ProjectId,
+        lines: Annotated[int, Query(ge=1, le=1000, description="How many of the last lines")] = 100,
+    ) -> PreviewLogAnswer:
+        """What the installation and the development server wrote; empty if it does not run."""
+        found = await previews.log(project_id, account_id=caller.account_id, lines=lines)
+        return PreviewLogAnswer(lines=found)
 
 
 def _add_sync(routes: GuardedRoutes, previews: Previews) -> None:

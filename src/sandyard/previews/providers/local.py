@@ -12,10 +12,11 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.kit.ids import holder_id
 from sandyard.kit.node import require_here
 from sandyard.previews import errors
-from sandyard.previews.ports import PreviewSandbox
-from sandyard.previews.providers.site_server import SITE_SERVER
+from sandyard.previews.ports import Application, PreviewSandbox
+from sandyard.previews.providers.program import LAUNCHER, STATE_BYTES, application_of
 from sandyard.runtime.errors import (
     AttemptEndedError,
+    FileMissingError,
     InvalidRunIdError,
     IsolationMissingError,
     NotRunningError,
@@ -32,12 +33,14 @@ from sandyard.runtime.model import (
     Running,
     Starting,
 )
+from sandyard.runtime.network_model import Network
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.sessions.ports import Ports
 
 _SITE = "site"
-_SERVER = "server.py"
-_SERVE_SITE = f'web: exec python3 -I {_SERVER} 127.0.0.1 "$PORT" {_SITE}\n'
+_STATE = "state"
+_LAUNCHER = "launcher.py"
+_LAUNCH = f'web: exec python3 -I {_LAUNCHER} 127.0.0.1 "$PORT" {_SITE} {_STATE}\n'
 _START_TIMEOUT_SEC = 30.0
 _POLL_SEC = 0.02
 _ON_NODE = "_"
@@ -49,14 +52,16 @@ class LocalPreviewProvider:
     """`PreviewProvider` on this machine. A sandbox's id consists of its project's and its
     attempt's, and an attempt's names its node; an older one without a node is looked up here.
 
-    The project's files are served as they are, and none of them is run. `clear_ended` removes the
-    data of sandboxes that ended by themselves.
+    `clear_ended` removes the data of sandboxes that ended by themselves.
     """
 
     runtime: Runtime
     limits: Limits
     node: str
     url_of: Callable[[Running], str]
+    network: Network
+    hosts: str
+    """The hosts of previews, for development servers that check them: `.example.com`."""
 
     def make_attempt_id(self) -> str:
         return f"{holder_id()}{_ON_NODE}{self.node}"
@@ -69,7 +74,8 @@ class LocalPreviewProvider:
         with _translated():
             try:
                 await self.runtime.check()
-                return self._sandbox(await self.runtime.start(run_id, _program(files), limits))
+                program = self._program(files)
+                return self._sandbox(await self.runtime.start(run_id, program, limits))
             except AttemptEndedError as error:
                 raise errors.SandboxGoneError from error
             except StartFailedError as error:
@@ -129,6 +135,31 @@ class LocalPreviewProvider:
         with _translated():
             runs = await self.runtime.list_runs("preview")
         return [self._sandbox(each) for each in runs if isinstance(each, Running)]
+
+    async def application(self, sandbox_id: str) -> Application | None:
+        with _translated():
+            session = await self.runtime.session(self._run_id(sandbox_id))
+            try:
+                found = session.files.read(f"{_STATE}/state.json", limit=STATE_BYTES)
+                content = b"".join([piece async for piece in found])
+            except FileMissingError:
+                return None
+        return application_of(content)
+
+    async def log(self, sandbox_id: str, *, lines: int) -> Sequence[str]:
+        with _translated():
+            return await self.runtime.tail_logs(self._run_id(sandbox_id), lines=lines)
+
+    def _program(self, files: Mapping[str, bytes]) -> Program:
+        """The site is a folder beside the launcher, so that a project's own Procfile is read by the
+        launcher alone."""
+        own = {"Procfile": _LAUNCH.encode(), _LAUNCHER: LAUNCHER}
+        return Program(
+            Files(own | _under_site(files)),
+            policy="ends_machine",
+            network=self.network,
+            environment={"PREVIEW_HOSTS": self.hosts},
+        )
 
     def _sandbox(self, running: Running) -> PreviewSandbox:
         return PreviewSandbox(
@@ -191,13 +222,6 @@ def _translated() -> Iterator[None]:
         raise errors.ProviderTroubleError(
             error.message, retry_after=error.retry_after, reason=error.reason
         ) from error
-
-
-def _program(files: Mapping[str, bytes]) -> Program:
-    """The site is a folder beside the Procfile, so that a project's own Procfile is an ordinary
-    file."""
-    own = {"Procfile": _SERVE_SITE.encode(), _SERVER: SITE_SERVER.encode()}
-    return Program(Files(own | _under_site(files)), policy="ends_machine")
 
 
 def _under_site(files: Mapping[str, bytes]) -> dict[str, bytes]:

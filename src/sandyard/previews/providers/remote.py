@@ -3,7 +3,7 @@
 import asyncio
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,8 +12,9 @@ from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import holder_id
 from sandyard.previews import errors
-from sandyard.previews.ports import PreviewSandbox
-from sandyard.previews.providers.site_server import SITE_SERVER
+from sandyard.previews.ports import Application, PreviewSandbox
+from sandyard.previews.providers.program import LAUNCHER, STATE_BYTES, application_of
+from sandyard.runtime.model import last_lines
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError, Trouble
 from sandyard.runtime.remote.http import repeated
@@ -22,6 +23,8 @@ from sandyard.runtime.remote.session import run
 
 SITE = "/home/user/preview"
 """The folder inside a machine that holds the project's files and is served."""
+_STATE = "/home/user/.preview"
+"""The folder of the launcher, its state and its log."""
 REPEATS = 2
 """How often a call is repeated after a 429 or 5xx, if it is idempotent."""
 
@@ -32,8 +35,8 @@ _DELETIONS_AT_ONCE = 8
 
 @dataclass(slots=True, eq=False)
 class RemotePreviewProvider:
-    """Each machine serves its folder with Python's own web server, which the template includes. A
-    template that already listens on the port must serve `SITE` there.
+    """Each machine runs the launcher with the template's python3. A template that already listens
+    on the port must serve `SITE` there.
 
     Any server finds a preview by its metadata, whichever server created it.
     """
@@ -45,6 +48,8 @@ class RemotePreviewProvider:
     scheme: str
     files_sec: float
     """The time to update the files of a preview."""
+    hosts: str
+    """The hosts of machines, for development servers that check them: `.e2b.app`."""
 
     def make_attempt_id(self) -> str:
         return holder_id()
@@ -88,6 +93,14 @@ class RemotePreviewProvider:
         _check_id(sandbox_id)
         await self._update(await self.machines.connect(sandbox_id), written, deleted)
 
+    async def application(self, sandbox_id: str) -> Application | None:
+        content = await self._read(sandbox_id, f"{_STATE}/state.json")
+        return None if content is None else application_of(content)
+
+    async def log(self, sandbox_id: str, *, lines: int) -> Sequence[str]:
+        content = await self._read(sandbox_id, f"{_STATE}/log")
+        return last_lines(content or b"", lines)
+
     async def kill(self, sandbox_id: str) -> None:
         try:
             _check_id(sandbox_id)
@@ -130,14 +143,32 @@ class RemotePreviewProvider:
                 await self.get(access.machine_id)
             raise translation(error) from error
 
-    async def _serve(self, envd: Envd) -> None:
-        """Start a web server and return when one listens.
+    async def _read(self, sandbox_id: str, path: str) -> bytes | None:
+        """The end of a file; None if there is none."""
+        _check_id(sandbox_id)
+        envd = self.machines.envd(await self.machines.connect(sandbox_id))
+        found = b""
+        try:
+            async with aclosing(envd.download(path, within_sec=self.files_sec)) as pieces:
+                async for piece in pieces:
+                    found = (found + piece)[-STATE_BYTES:]
+        except CallError as error:
+            if error.code == "not_found":
+                return None
+            raise translation(error) from error
+        return found
 
-        If one already listens, the new one finds its port taken and exits.
+    async def _serve(self, envd: Envd) -> None:
+        """Start the launcher and return when it, or what the template has, listens.
+
+        If something already listens, the launcher finds its port taken and exits.
         """
-        folder, port = shlex.quote(SITE), self.port
-        server = f"exec python3 -I -c {shlex.quote(SITE_SERVER)} 0.0.0.0 {port} {folder}"
-        start = {"process": _shell(f"mkdir -p {folder} && {server}")}
+        port, launcher = self.port, f"{_STATE}/launcher.py"
+        await envd.upload({launcher: LAUNCHER}, within_sec=self.files_sec)
+        hosts = f"PREVIEW_HOSTS={shlex.quote(self.hosts)}"
+        arguments = f"0.0.0.0 {port} {shlex.quote(SITE)} {_STATE}"
+        server = f"{hosts} exec python3 -I {launcher} {arguments} >>{_STATE}/log 2>&1"
+        start = {"process": _shell(server)}
         async with aclosing(envd.stream("process.Process/Start", start)) as events:
             await anext(events)  # it goes on by itself
         listens = f"(exec 3<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null"

@@ -1,0 +1,400 @@
+"""The program of a preview, inside its machine: finds out what the project is, installs what it
+needs, runs its development server, and shows a page for as long as that does not answer.
+
+`python3 -I launcher.py HOST PORT SITE STATE`, with the standard library alone. It passes every
+connection on to the development server, which listens on a port of its own. A change of what is
+installed from installs again; after a failure, any change of a file tries again.
+"""
+
+import asyncio
+import functools
+import hashlib
+import html
+import http.server
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import tomllib
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple, NoReturn
+
+INSTALL_SEC = 600
+_POLL_SEC = 0.2
+_STOP_SEC = 3
+_KEPT_LINES = 40
+_PIECE = 1 << 16
+_NODE = ("package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc")
+_PYTHON = ("requirements.txt", "pyproject.toml")
+_MANIFESTS = (*_NODE, *_PYTHON)
+_RESTARTS = (*_MANIFESTS, "Procfile")
+_UNWATCHED = {"node_modules", ".git", ".venv", ".next", "__pycache__", "dist"}
+_TEXTS = ("text/", "application/javascript", "application/json", "image/svg+xml")
+
+
+class Application(NamedTuple):
+    """What a project is. Lines are for the shell, and find `$PORT` in the environment."""
+
+    kind: str
+    install: str | None = None
+    start: str | None = None
+    """None: its files are served as they are."""
+
+
+def detect(site: str) -> Application:
+    """In this order: a Procfile; a package.json with a script `dev`; Python's requirements with a
+    framework that is known; files."""
+    web = re.search(r"^web:[ \t]*(\S.*)$", _read(site, "Procfile"), re.MULTILINE)
+    package, required = _package(site), _required(site)
+    scripts = package.get("scripts") or {}
+    if web:
+        install = " && ".join(each for each in (_node(package), _python(required)) if each)
+        return Application("procfile", install or None, web.group(1))
+    if "dev" in scripts:
+        named = {*(package.get("dependencies") or {}), *(package.get("devDependencies") or {})}
+        for kind, options in (
+            ("next", "-p $PORT -H 127.0.0.1"),
+            ("vite", "--port $PORT --strictPort --host 127.0.0.1"),
+        ):
+            if kind in named and kind in str(scripts["dev"]):
+                return Application(kind, _node(package), f"exec npm run dev -- {options}")
+        kind = "express" if "express" in named else "node"
+        return Application(kind, _node(package), "exec npm run dev")
+    for kind, line in _PYTHON_SERVERS:
+        if kind in required:
+            start = line.format(entry=_entry(site, kind))
+            return Application(kind, _python(required), start)
+    return Application("static")
+
+
+_STREAMLIT = "--server.port $PORT --server.address 127.0.0.1 --server.headless true"
+_PYTHON_SERVERS = (
+    ("streamlit", f"exec streamlit run {{entry}}.py {_STREAMLIT}"),
+    ("fastapi", "exec uvicorn {entry}:app --reload --host 127.0.0.1 --port $PORT"),
+    ("flask", "exec flask --app {entry} run --debug --host 127.0.0.1 --port $PORT"),
+)
+
+
+def _entry(site: str, kind: str) -> str:
+    names = ("streamlit_app", "app", "main") if kind == "streamlit" else ("main", "app", "wsgi")
+    found = [name for name in names if os.path.exists(os.path.join(site, f"{name}.py"))]
+    return found[0] if found else names[1]
+
+
+def _node(package: dict[str, Any]) -> str | None:
+    return "npm install --no-audit --no-fund --prefer-offline" if package else None
+
+
+def _python(required: dict[str, str]) -> str | None:
+    if not required:
+        return None
+    lines = [*required.values(), *(["uvicorn"] if "fastapi" in required else [])]
+    chosen = " ".join("'" + line.replace("'", "") + "'" for line in lines)
+    return (
+        f"python3 -m venv ../venv && ../venv/bin/pip install --disable-pip-version-check {chosen}"
+    )
+
+
+def _package(site: str) -> dict[str, Any]:
+    try:
+        found = json.loads(_read(site, "package.json") or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _required(site: str) -> dict[str, str]:
+    """The requirements by the names of their packages."""
+    lines = _read(site, "requirements.txt").splitlines()
+    if not lines:
+        try:
+            lines = tomllib.loads(_read(site, "pyproject.toml"))["project"]["dependencies"]
+        except (KeyError, ValueError):
+            lines = []
+    wanted = [line.split(" #")[0].strip() for line in lines]
+    named = (re.match(r"[A-Za-z0-9._-]+", line) for line in wanted)
+    pairs = zip(named, wanted, strict=True)
+    return {name.group().lower(): line for name, line in pairs if name and line[:1] not in "#-"}
+
+
+def _read(site: str, name: str) -> str:
+    try:
+        with open(os.path.join(site, name), encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def digest_of(site: str) -> str:
+    """Of the content of all manifests."""
+    return hashlib.sha256("\0".join(_read(site, name) for name in _MANIFESTS).encode()).hexdigest()
+
+
+def _times(folder: str, names: tuple[str, ...] = ()) -> Iterator[tuple[str, int]]:
+    """Of these files in the folder; of all below it, if none are named."""
+    with os.scandir(folder) as entries:
+        for each in entries:
+            if each.is_dir(follow_symlinks=False):
+                if not names and each.name not in _UNWATCHED:
+                    yield from _times(each.path)
+            elif not names or each.name in names:
+                yield each.path, each.stat(follow_symlinks=False).st_mtime_ns
+
+
+class FailedError(Exception):
+    """Its message says what failed; `code` is the exit code, if a program ended."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Preview:
+    def __init__(self, site: str, state: str) -> None:
+        self.site = site
+        self.state = state
+        self.port = free_port()
+        self.lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self.phase = "starting"
+        self.kind = "static"
+        self.has_begun = asyncio.Event()
+        self.seen: set[tuple[str, int]] = set()
+        """The files that the last program was started with."""
+
+    async def run(self) -> NoReturn:
+        while True:
+            application = detect(self.site)
+            self.kind, seen = application.kind, self.restarts()
+            try:
+                await self.serve(application, seen)
+            except (FailedError, OSError) as error:
+                self.say(f"preview: {error}")
+                self.tell("failed", getattr(error, "code", None))
+                await self.until_changed()
+
+    async def serve(self, application: Application, seen: set[tuple[str, int]]) -> None:
+        """Return when what it is started from has changed."""
+        if application.start is None:
+            server = serve_files(self.port, self.site)
+            self.tell("running")
+            while self.restarts() == seen:
+                await asyncio.sleep(_POLL_SEC)
+            await asyncio.to_thread(server.shutdown)
+            server.server_close()
+            return
+        if application.install is not None:
+            await self.install(application.install)
+        self.tell("starting")
+        process = await self.spawn(application.start)
+        reading = asyncio.ensure_future(self.read_lines(process))
+        try:
+            while self.restarts() == seen:
+                if process.returncode is not None:
+                    await asyncio.wait({reading}, timeout=1)
+                    code = process.returncode
+                    raise FailedError(f"the development server has ended with {code}", code)
+                if self.phase == "starting" and await listens(self.port):
+                    self.tell("running")
+                await asyncio.sleep(_POLL_SEC)
+        finally:
+            await self.end(process)
+
+    async def install(self, line: str) -> None:
+        """Nothing if it was installed from the same manifests."""
+        if _read(self.state, "installed") == digest_of(self.site):
+            return
+        self.tell("installing")
+        self.say(f"preview: {line}")
+        process = await self.spawn(line)
+        reading = asyncio.ensure_future(self.read_lines(process))
+        try:
+            await asyncio.wait_for(process.wait(), INSTALL_SEC)
+            await asyncio.wait({reading}, timeout=1)
+        except TimeoutError:
+            raise FailedError(f"the installation took longer than {INSTALL_SEC} s") from None
+        finally:
+            await self.end(process)
+        if process.returncode:
+            raise FailedError(
+                f"the installation has ended with {process.returncode}", process.returncode
+            )
+        with open(os.path.join(self.state, "installed"), "w") as file:
+            file.write(digest_of(self.site))  # a lock file may have been written
+
+    async def spawn(self, line: str) -> asyncio.subprocess.Process:
+        self.seen = set(_times(self.site))
+        own = [os.path.join(self.site, "node_modules/.bin"), os.path.abspath("venv/bin")]
+        hosts = os.environ.get("PREVIEW_HOSTS", "")
+        return await asyncio.create_subprocess_shell(
+            line,
+            cwd=self.site,
+            start_new_session=True,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={
+                **os.environ,
+                "PATH": os.pathsep.join([*own, os.environ.get("PATH", os.defpath)]),
+                "PORT": str(self.port),
+                "HOST": "127.0.0.1",
+                "BROWSER": "none",
+                "PYTHONUNBUFFERED": "1",
+                "NEXT_TELEMETRY_DISABLED": "1",
+                **({"__VITE_ADDITIONAL_SERVER_ALLOWED_HOSTS": hosts} if hosts else {}),
+            },
+        )
+
+    async def read_lines(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        while piece := await process.stdout.read(_PIECE):
+            for line in piece.decode(errors="replace").splitlines():
+                self.say(line)
+
+    async def end(self, process: asyncio.subprocess.Process) -> None:
+        """With all that it has started."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, number)
+            except OSError:
+                return
+            try:
+                await asyncio.wait_for(process.wait(), _STOP_SEC)
+            except TimeoutError:
+                continue
+
+    async def until_changed(self) -> None:
+        await asyncio.sleep(1)  # if what failed changes files itself, it is tried again slowly
+        while set(_times(self.site)) == self.seen:
+            await asyncio.sleep(2 * _POLL_SEC)
+
+    def restarts(self) -> set[tuple[str, int]]:
+        return set(_times(self.site, _RESTARTS))
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+        print(line, flush=True)
+
+    def tell(self, phase: str, exit_code: int | None = None) -> None:
+        """For the server, which reads the file."""
+        self.phase = phase
+        draft = os.path.join(self.state, "state.part")
+        with open(draft, "w") as file:
+            lines = list(self.lines)[-_KEPT_LINES:] if phase == "failed" else []
+            told = {"phase": phase, "kind": self.kind, "exit_code": exit_code, "lines": lines}
+            json.dump(told, file)
+        os.replace(draft, os.path.join(self.state, "state.json"))
+        self.has_begun.set()
+
+    async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if self.phase == "failed":
+                raise ConnectionRefusedError
+            inner, outer = await open_connection(self.port)
+        except OSError:
+            await self.show_page(reader, writer)
+            return
+        await asyncio.gather(_pump(reader, outer), _pump(inner, writer), return_exceptions=True)
+        for each in (outer, writer):
+            each.close()
+
+    async def show_page(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+            body = page(self.phase, self.kind, self.lines).encode()
+            head = (
+                "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html; charset=utf-8\r\n"
+                f"Content-Length: {len(body)}\r\nRetry-After: 1\r\nCache-Control: no-store\r\n"
+                "Connection: close\r\n\r\n"
+            )
+            writer.write(head.encode() + body)
+            await writer.drain()
+        except (
+            OSError,
+            TimeoutError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ):
+            pass
+        finally:
+            writer.close()
+
+
+_TITLES = {"installing": "Installing packages", "failed": "This preview does not run"}
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
+<meta http-equiv="refresh" content="1"><title>{title}</title>
+<style>body {{ font: 16px system-ui; margin: 3rem }} pre {{ overflow: auto }}</style>
+<h1 data-phase="{phase}">{title}</h1><p>{kind}</p><pre>{lines}</pre>"""
+"""Reloads itself each second."""
+
+
+def page(phase: str, kind: str, lines: deque[str]) -> str:
+    title = _TITLES.get(phase, "Starting")
+    return _PAGE.format(title=title, phase=phase, kind=kind, lines=html.escape("\n".join(lines)))
+
+
+def serve_files(port: int, site: str) -> http.server.ThreadingHTTPServer:
+    """As they are; browsers must not cache them, as they may change with the next sync."""
+
+    class Site(http.server.SimpleHTTPRequestHandler):
+        def guess_type(self, path: Any) -> str:
+            kind = super().guess_type(path)
+            return kind + "; charset=utf-8" if kind.startswith(_TEXTS) else kind
+
+        def end_headers(self) -> None:
+            self.send_header("Cache-Control", "no-store")
+            super().end_headers()
+
+    serve = functools.partial(Site, directory=site)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), serve)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    return server
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(_PIECE):
+        writer.write(piece)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+
+
+async def open_connection(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Some servers listen on IPv6's loopback alone."""
+    try:
+        return await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionRefusedError:
+        return await asyncio.open_connection("::1", port)
+
+
+async def listens(port: int) -> bool:
+    try:
+        _, writer = await open_connection(port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        return int(bound.getsockname()[1])
+
+
+async def main(host: str, port: str, site: str, state: str) -> None:
+    os.makedirs(site, exist_ok=True)
+    os.makedirs(state, exist_ok=True)
+    preview = Preview(os.path.abspath(site), os.path.abspath(state))
+    running = asyncio.create_task(preview.run())
+    await preview.has_begun.wait()
+    server = await asyncio.start_server(preview.pass_on, host, int(port))
+    async with server:
+        await running
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

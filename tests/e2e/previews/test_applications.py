@@ -1,0 +1,128 @@
+"""A preview runs the project's development server: seen in a browser, through the gateway."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from tests.e2e.previews.tab import ARGUMENTS
+from tests.support.servers.processes import ServerProcess, sandyard_serve
+from tests.support.servers.users import Person, signed_up, until
+from tests.support.services.package_indexes import (
+    NETWORK,
+    PackageIndex,
+    installed_packages,
+    package_index,
+)
+
+PACKAGE = {
+    "name": "app",
+    "private": True,
+    "type": "module",
+    "scripts": {"dev": "vite"},
+    "devDependencies": {"vite": "^6"},
+}
+FILES = {
+    "index.html": '<body><b id="shown"></b><script type="module" src="/main.js"></script></body>',
+    "main.js": 'import { text } from "./text.js";\n'
+    "const show = (text) => { document.getElementById('shown').textContent = text; };\n"
+    "show(text);\nwindow.loadedAt ??= performance.timeOrigin;\n"
+    'if (import.meta.hot) import.meta.hot.accept("./text.js", (module) => show(module.text));\n',
+    "text.js": 'export const text = "one";\n',
+    "package.json": json.dumps(PACKAGE),
+}
+
+
+@pytest.fixture(scope="module")
+def index() -> Iterator[PackageIndex]:
+    with package_index(wheels={}, packages=installed_packages("vite@6")) as index:
+        yield index
+
+
+@pytest.fixture(scope="module")
+def server(
+    tmp_path_factory: pytest.TempPathFactory, index: PackageIndex
+) -> Iterator[ServerProcess]:
+    environment = {
+        "SANDBOX_EGRESS_NETWORKS": NETWORK,
+        "SANDBOX_NPM_REGISTRY": index.npm_registry,
+        "PREVIEW_NETWORK": "packages",
+        "PREVIEW_MEMORY_GB": "1.5",
+        "PREVIEW_STORAGE_GB": "0.5",
+    }
+    with sandyard_serve(tmp_path_factory.mktemp("apps") / "data", environment=environment) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def ann(server: ServerProcess) -> Person:
+    return signed_up(server, "ann", mail=1)
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    expect.set_options(timeout=60_000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=ARGUMENTS
+        )
+        yield browser.new_page()
+        browser.close()
+
+
+def project_of(ann: Person) -> str:
+    [project] = ann.call("GET", "/projects")["projects"]
+    return f"/projects/{project['project_id']}"
+
+
+def push(ann: Person, project: str, files: dict[str, str]) -> str:
+    """Sends them, and returns what the sync did."""
+    body = {"files": [{"path": path, "content": text} for path, text in files.items()]}
+    ann.call("PUT", f"{project}/files", body)
+    return str(ann.call("POST", f"{project}/sync")["data"]["outcome"])
+
+
+def phase(ann: Person, project: str, wanted: str) -> Callable[[], Any]:
+    """What runs, once it is in this phase."""
+
+    def ask() -> Any:
+        found = ann.call("GET", f"{project}/sandbox/status")["application"]
+        return found if found and found["phase"] == wanted else None
+
+    return ask
+
+
+def test_a_vite_project_is_edited_broken_and_mended(ann: Person, page: Page) -> None:
+    project = project_of(ann)
+    assert push(ann, project, FILES) == "created"
+    link = ann.call("POST", f"{project}/tokens", {}, expect=201)["url"]
+    page.goto(link)
+    expect(page.locator("#shown")).to_have_text("one")  # the page before it reloads itself
+    assert until(phase(ann, project, "running"))["kind"] == "vite"
+    loaded_at = page.evaluate("window.loadedAt")
+
+    began = time.monotonic()
+    assert push(ann, project, {"text.js": 'export const text = "two";\n'}) == "updated"
+    expect(page.locator("#shown")).to_have_text("two")
+    assert page.evaluate("window.loadedAt") == loaded_at, "seen without a reload"
+    assert time.monotonic() - began < 30
+
+    broken = PACKAGE | {"scripts": {"dev": "vite --config missing.js"}}
+    assert push(ann, project, {"package.json": json.dumps(broken)}) == "installed"
+    failed = until(phase(ann, project, "failed"))
+    assert failed["exit_code"] == 1
+    assert any("missing.js" in line for line in failed["last_lines"])
+    page.goto(link)
+    expect(page.locator("h1")).to_have_text("This preview does not run")
+    expect(page.locator("pre")).to_contain_text("missing.js")
+    log = ann.call("GET", f"{project}/sandbox/logs?lines=200")["lines"]
+    assert any("missing.js" in line for line in log)
+
+    assert push(ann, project, {"package.json": json.dumps(PACKAGE)}) == "installed"
+    expect(page.locator("#shown")).to_have_text("two")
+    assert ann.call("POST", f"{project}/sync")["data"]["outcome"] == "unchanged"
+    ann.call("DELETE", f"{project}/sandbox")

@@ -1,0 +1,99 @@
+"""What a project is, by its files; and what the launcher shows and reports."""
+
+import json
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+from sandyard.previews.providers.launcher import Application, detect, digest_of, page
+from sandyard.previews.providers.program import application_of
+
+VITE = {"scripts": {"dev": "vite"}, "devDependencies": {"vite": "^6"}}
+NEXT = {"scripts": {"dev": "next dev"}, "dependencies": {"next": "15"}}
+EXPRESS = {"scripts": {"dev": "node --watch app.js"}, "dependencies": {"express": "5"}}
+
+
+def detected(folder: Path, **files: object) -> Application:
+    for name, content in files.items():
+        written = content if isinstance(content, str) else json.dumps(content)
+        (folder / name.replace("__", ".")).write_text(written)
+    return detect(str(folder))
+
+
+def test_files_alone_are_served_as_they_are(tmp_path: Path) -> None:
+    assert detected(tmp_path, index__html="<h1>one</h1>") == Application("static")
+    assert detected(tmp_path, package__json={"name": "no script"}).kind == "static"
+
+
+@pytest.mark.parametrize(
+    ("package", "kind", "start"),
+    [
+        (VITE, "vite", "exec npm run dev -- --port $PORT --strictPort --host 127.0.0.1"),
+        (NEXT, "next", "exec npm run dev -- -p $PORT -H 127.0.0.1"),
+        (EXPRESS, "express", "exec npm run dev"),
+    ],
+)
+def test_a_package_with_a_script_dev(
+    tmp_path: Path, package: dict[str, object], kind: str, start: str
+) -> None:
+    found = detected(tmp_path, package__json=package, requirements__txt="flask\n")
+    assert (found.kind, found.start) == (kind, start)
+    assert (found.install or "").startswith("npm install")
+
+
+@pytest.mark.parametrize("kind", ["flask", "fastapi", "streamlit"])
+def test_a_framework_of_python_starts_the_module_that_is_there(tmp_path: Path, kind: str) -> None:
+    found = detected(tmp_path, requirements__txt=f"# web\n{kind.title()}>=1 # it\n", app__py="")
+    assert found.kind == kind
+    assert " app" in (found.start or "")
+    assert f"'{kind.title()}>=1'" in (found.install or "")
+
+
+def test_dependencies_of_a_pyproject(tmp_path: Path) -> None:
+    project = '[project]\nname = "x"\ndependencies = ["fastapi[standard]>=0.1", "httpx"]\n'
+    found = detected(tmp_path, pyproject__toml=project, main__py="")
+    assert found.kind == "fastapi"
+    assert "'fastapi[standard]>=0.1' 'httpx' 'uvicorn'" in (found.install or "")
+
+
+def test_a_procfile_comes_first_and_installs_what_all_manifests_name(tmp_path: Path) -> None:
+    found = detected(
+        tmp_path, Procfile="web: make run\n", package__json=VITE, requirements__txt="flask\n"
+    )
+    assert (found.kind, found.start) == ("procfile", "make run")
+    assert "npm install" in (found.install or "")
+    assert "pip install" in (found.install or "")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "3"])
+def test_a_package_that_is_no_object_is_none(tmp_path: Path, content: str) -> None:
+    assert detected(tmp_path, package__json=content).kind == "static"
+
+
+def test_a_changed_manifest_is_another_digest_and_a_changed_page_is_not(tmp_path: Path) -> None:
+    detected(tmp_path, package__json=VITE)
+    before = digest_of(str(tmp_path))
+    detected(tmp_path, index__html="<h1>one</h1>")
+    assert digest_of(str(tmp_path)) == before
+    detected(tmp_path, package__json=NEXT)
+    assert digest_of(str(tmp_path)) != before
+
+
+def test_the_page_escapes_what_the_project_wrote() -> None:
+    shown = page("failed", "vite", deque(["<script>alert(1)</script>"]))
+    assert "<script>" not in shown
+    assert 'http-equiv="refresh"' in shown
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"phase": 1, "kind": 2, "lines": 3}'])
+def test_a_state_that_a_program_has_spoilt_is_none(content: bytes) -> None:
+    assert application_of(content) is None
+
+
+def test_a_state_is_bounded() -> None:
+    told = {"phase": "odd", "kind": "k" * 99, "exit_code": 1, "lines": ["x" * 9999] * 99}
+    found = application_of(json.dumps(told).encode())
+    assert found is not None
+    assert (found.phase, len(found.kind), found.exit_code) == ("failed", 32, 1)
+    assert (len(found.last_lines), len(found.last_lines[0])) == (40, 2000)
