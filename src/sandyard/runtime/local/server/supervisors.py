@@ -26,7 +26,8 @@ def kill_orphans(folder: Path) -> None:
 
     In a jail the kernel has done that; without one the relay has, unless it was killed too. A
     process that was just being started may be left in both cases: bubblewrap, killed with its
-    parent, leaves a child that waits for it forever, and with it the mounts of the supervisor.
+    parent, leaves a child that waits for it forever, and with it the mounts of the supervisor. A
+    kernel of its own, gVisor's, does not end with its supervisor either.
     """
     for pid in _working_in(folder):
         processes.kill_descendants(pid)
@@ -34,13 +35,15 @@ def kill_orphans(folder: Path) -> None:
 
 
 def _working_in(folder: Path) -> Iterator[int]:
+    kernel = f"--root={folder}/".encode()
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:
                 here = (process / "cwd").readlink()
+                words = (process / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if here.is_relative_to(folder):
+            if here.is_relative_to(folder) or any(each.startswith(kernel) for each in words[:3]):
                 yield int(process.name)
 
 
