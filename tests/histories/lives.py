@@ -37,7 +37,7 @@ def run_step(
     is_gone = state.phase == _PHASES.index("recycled")
     if call.outcome == "ok" and call.status:
         told = RunState(call.number, _phase_of(call.status))
-        if told >= state and not (is_gone and told != state):
+        if told >= state and not (is_gone and told.phase != state.phase):
             possible = sum(begin <= latest for begin in starts)
             if told.attempt <= possible:
                 yield told
