@@ -43,7 +43,7 @@ def _working_in(folder: Path) -> Iterator[int]:
                 words = (process / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if here.is_relative_to(folder) or any(each.startswith(kernel) for each in words[:3]):
+            if here.is_relative_to(folder) or any(each.startswith(kernel) for each in words):
                 yield int(process.name)
 
 
