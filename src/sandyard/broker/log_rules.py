@@ -58,7 +58,9 @@ class PoolRules:
     def across(self) -> Iterator[Problem]:
         """What is wrong between subjects."""
         for (track, key), spans in self._leases.items():
-            for one, other in pairwise(sorted(spans, key=lambda each: each.begin_ms)):
+            for one, other in pairwise(
+                sorted(spans, key=lambda each: (each.begin_ms, each.end_ms))
+            ):
                 if one.end_ms > other.begin_ms + self.margin_ms:
                     message = f"{track} had {other.subject} for the same key {key} before its end"
                     yield Problem(one.subject, message)
