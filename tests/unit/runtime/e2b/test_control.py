@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -21,14 +22,16 @@ SANDBOX = {
 }
 
 
+class Content(BytesIO):
+    async def read(self, size: int) -> bytes:  # type: ignore[override]
+        return super().read(size)
+
+
 @dataclass
 class Response:
     status: int
-    content: bytes
+    content: Content
     headers: Mapping[str, str] = field(default_factory=dict)
-
-    async def read(self) -> bytes:
-        return self.content
 
     async def __aenter__(self) -> "Response":
         return self
@@ -43,7 +46,7 @@ class RecordedPool(HttpPool):
     def __init__(self, status: int, content: bytes) -> None:
         super().__init__(Backoff())
         self.urls: list[str] = []
-        self._response = Response(status, content)
+        self._status, self._content = status, content
 
     @property
     def session(self) -> Any:
@@ -51,7 +54,9 @@ class RecordedPool(HttpPool):
 
     async def request(self, _method: str, url: str, **_: Any) -> Response:
         self.urls.append(url)
-        return Response(401, b"{}") if url.endswith("/files") else self._response
+        if url.endswith("/files"):
+            return Response(401, Content(b"{}"))
+        return Response(self._status, Content(self._content))
 
 
 @pytest.mark.parametrize(
