@@ -1,6 +1,8 @@
 """Memory and processes of a machine with its own kernel, kept in its snapshot."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,10 +15,11 @@ from sandyard.runtime.errors import InputClosedError, MemoryNotKeptError
 from sandyard.runtime.local.gvisor.memory_images import find_memory
 from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.local.server.options import LocalOptions
-from sandyard.runtime.model import Ended, Limits, MachineSpec, RunId, Snapshot
+from sandyard.runtime.model import Ended, Limits, MachineSpec, Program, RunId, Snapshot
 from sandyard.runtime.sessions.model import Command, Process, TerminalSize
 from sandyard.runtime.sessions.ports import Session
-from tests.support.runtime.sessions import shell
+from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.sessions import pieces, shell
 
 LIMITS = Limits(
     cpu=1, memory_bytes=256 << 20, processes=64, storage_bytes=64 << 20, max_running_sec=600
@@ -218,3 +221,34 @@ def damage(path: Path, *, at: int) -> None:
     with path.open("r+b") as file:
         file.seek(at)
         file.write(bytes(4096))
+
+
+@pytest.mark.parametrize(
+    "after_sec",
+    [0.3, *(pytest.param(each, marks=pytest.mark.torture) for each in (0.05, 0.6, 1.0, 1.5, 2.5))],
+)
+async def test_a_supervisor_killed_while_it_pauses_leaves_a_complete_snapshot(
+    after_sec: float, tmp_path: Path
+) -> None:
+    """With the processes or without them; never a part of it."""
+    runtime = LocalRuntime(tmp_path / "runtime", LocalOptions(isolation="gvisor"))
+    await runtime.start(run_id(1), Program(None), LIMITS)
+    session = await runtime.session(run_id(1))
+    await session.files.write("kept", pieces(b"content"))
+    await session.processes.start(python(COUNT))
+    stopping = asyncio.ensure_future(runtime.stop(run_id(1), has_memory=True))
+    await asyncio.sleep(after_sec)
+    if (pid := runtime.folder_of(run_id(1)).supervisor_pid()) is not None:
+        os.kill(pid, signal.SIGKILL)
+    await asyncio.wait([stopping])
+    async with asyncio.timeout(60):
+        while not isinstance(over := await runtime.refresh(run_id(1)), Ended):
+            await asyncio.sleep(0.05)
+    assert over.snapshot is not None, over
+    await runtime.start(run_id(2), Program(None, over.snapshot.id), LIMITS)
+    again = await runtime.session(run_id(2))
+    assert await shell(again, "cat kept") == b"content"
+    assert len(await again.processes.list()) == 1 + over.snapshot.has_memory
+    await runtime.stop(run_id(2))
+    if stopping.exception() is None:  # else its caller was told that nothing is known
+        assert stopping.result().snapshot == over.snapshot
