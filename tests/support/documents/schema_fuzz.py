@@ -13,6 +13,7 @@ import schemathesis
 from schemathesis.engine import events, from_schema
 
 SEED = 20
+schemathesis.serializer.alias("application/x-tar", "application/octet-stream")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ The real SDK talks to it. What goes wrong is switched on over HTTP too:
 """
 
 import asyncio
+import re
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -44,6 +45,8 @@ from tests.support.e2b.wire import (
 API_KEY = "e2b_the_key_of_the_tests"
 SITE = "/home/user/preview"
 LAUNCHER = "/home/user/.preview/"
+STARTS = re.compile(r"launcher\.py|http\.server")
+"""The launcher, or the web server of 0.2.0."""
 _HANG_SEC = 3600
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -306,7 +309,7 @@ class E2bDouble:
         response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
         await response.prepare(request)
         await response.write(envelope({"event": {"start": {"pid": 7}}}))
-        if "launcher.py" in command and not box.is_served:
+        if STARTS.search(command) and not box.is_served:
             box.is_served = True
             await asyncio.sleep(_HANG_SEC)
         code = 0 if box.is_served and "/dev/tcp/" in command else 1

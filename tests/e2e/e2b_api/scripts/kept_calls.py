@@ -204,7 +204,7 @@ def root_builds() -> None:
 def refused_builds() -> None:
     for recipe, told in (
         (Template().from_base_image().run_cmd("exit 3"), "exit status 3"),
-        (Template().from_image("ubuntu:22.04"), "does not pull images"),
+        (Template().from_image("registry.invalid/none:1"), "could not be reached"),
         (Template().from_base_image().set_start_cmd("exit 7", "false"), "exit status 7"),
         (Template().from_base_image().run_cmd("true", user="guest"), "no user 'guest'"),
     ):
