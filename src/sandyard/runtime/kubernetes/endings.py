@@ -74,8 +74,9 @@ class Endings:
     async def record_end(self, record: KubernetesRunRecord, end: PodEnd) -> Ended:
         """The end of a Pod that has already ended, with what was in it."""
         ended = Ended(record.run_id, end.reason, end.at, message=end.message)
-        if record.running() is not None:
-            ended = replace(ended, snapshot_error="Its files ended with its Pod.")
+        if (running := record.running()) is not None:  # the cluster's times are whole seconds
+            at = max(end.at, running.started_at)
+            ended = replace(ended, ended_at=at, snapshot_error="Its files ended with its Pod.")
         await record.put_ended(ended, final=False)
         return await self.finish(record)
 

@@ -29,6 +29,7 @@ async def test_it_follows_what_runs_and_what_is_kept(api: PlatformApi) -> None:
         "snapshot_bytes": (0, None),
         "projects_total": (1, 1000),
         "templates_total": (0, 1000),
+        "images_total": (0, 100),
         "sandboxes_total": (0, 1000),
         "variables_total": (0, 1000),
     }
@@ -46,6 +47,7 @@ async def test_it_follows_what_runs_and_what_is_kept(api: PlatformApi) -> None:
         "snapshot_bytes": (2**53 - 1, None),
         "projects_total": (1, 1000),
         "templates_total": (0, 1000),
+        "images_total": (0, 100),
         "sandboxes_total": (3, 1000),
         "variables_total": (0, 1000),
     }
