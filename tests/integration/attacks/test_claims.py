@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.integration.attacks.attacks import ATTACKS
@@ -37,6 +38,10 @@ def server(tmp_path_factory: pytest.TempPathFactory, provider: str) -> Iterator[
     with sandyard_serve(data_dir, environment=environment) as server:
         wait_for_pool(server)
         yield server
+    for process in psutil.process_iter(["cmdline"]):  # machines outlive their server
+        if any(str(data_dir) in each for each in process.info["cmdline"] or ()):
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
 
 
 @pytest.fixture(scope="module")

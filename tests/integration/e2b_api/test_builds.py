@@ -64,7 +64,7 @@ async def test_a_failed_step_is_named_and_leaves_no_template(e2b: E2b) -> None:
 @pytest.mark.parametrize(
     ("recipe", "status"),
     [
-        ({"fromImage": "no-such-image"}, 400),
+        ({"fromImage": "no such image"}, 400),
         ({"fromTemplate": "no-such-template"}, 404),
         ({"steps": [{"type": "ADD", "args": []}]}, 400),
     ],
@@ -78,7 +78,7 @@ async def test_a_recipe_that_can_t_be_built(e2b: E2b, recipe: Any, status: int) 
 
 async def test_refused_builds_do_not_use_up_the_limit_of_open_ones(e2b: E2b) -> None:
     for _ in range(21):
-        _, started = await begin(e2b, "mine", {"fromImage": "no-such-image"})
+        _, started = await begin(e2b, "mine", {"fromImage": "no such image"})
         assert started.status_code == 400
     assert (await build(e2b, "mine"))["status"] == "ready"
 
