@@ -10,6 +10,7 @@ import select
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -26,7 +27,7 @@ def in_thread(work: Callable[..., None], *arguments: Any) -> threading.Thread:
     return thread
 
 
-class Stream:
+class Stream(ABC):
     """One direction of a process's pipe or terminal, which it closes at its end."""
 
     def __init__(self, inner: int) -> None:
@@ -52,7 +53,7 @@ class Stream:
         if self._thread is not None:
             self._thread.join(_DETACH_SEC)
 
-    def drain(self) -> None:
+    def drain(self) -> None:  # noqa: B027 - input has nothing to send
         """Return when all output that was written by now has been sent."""
 
     @property
@@ -68,9 +69,9 @@ class Stream:
                 os.close(self._inner)
                 _shut_down(outer)
 
+    @abstractmethod
     def _copy(self, outer: socket.socket) -> None:
         """Return at the end of the stream, or when it was detached. Raises OSError."""
-        raise NotImplementedError
 
 
 def detach(streams: Sequence[Stream]) -> None:

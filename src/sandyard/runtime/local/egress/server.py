@@ -4,6 +4,7 @@ import asyncio
 import socket
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -105,7 +106,7 @@ class _Reporter:
             send_now(self._channel, message)
 
 
-class _Server:
+class _Server(ABC):
     """Takes what arrives at a socket. A flood has to wait."""
 
     def __init__(self, source: socket.socket, *, per_sec: int) -> None:
@@ -128,9 +129,9 @@ class _Server:
         loop.remove_reader(self._source)
         loop.call_later(max(taken, 1) / self._per_sec, self._listen)
 
+    @abstractmethod
     def _take(self) -> None:
         """Raises OSError if nothing waits."""
-        raise NotImplementedError
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
