@@ -6,6 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from sandyard.console.screens import account
 from tests.e2e.console.conftest import confirm, log_in
 from tests.e2e.console.people import BOB, open_account
 from tests.e2e.console.readings import send_reading
@@ -88,6 +89,9 @@ def test_quota_month_and_notifications_are_an_accounts_own(ann: Page) -> None:
     ann.get_by_role("link", name="Account").click()
     expect(ann.get_by_role("heading", name="This month")).to_be_visible()
     expect(ann.locator("meter").first).to_be_visible()
+    assert set(ann.locator(".quota span:first-child").all_inner_texts()) == set(
+        account.QUOTA_NAMES.values()
+    )
     expect(ann.locator("#notes")).to_contain_text("API key")
 
 
