@@ -18,7 +18,14 @@ from tests.support.platform.in_process import (
     platform_api,
 )
 from tests.support.platform.sandboxes import act, add_sandbox, look
+from tests.support.runtime.images import with_shell
+from tests.support.runtime.root_file_systems import docker_archive, image_config
 
+COUNT = """
+cd /workspace; new=$RANDOM-$RANDOM-$RANDOM
+[ -e kept ] || echo $new > kept
+while true; do echo $new > next; mv next process; sleep 0.1; done
+"""
 DAY = timedelta(days=1)
 
 
@@ -29,11 +36,12 @@ def clock() -> RunningClock:
 
 @pytest.fixture
 async def nodes(
-    migrated: MigratedEngines, clock: RunningClock, tmp_path: Path
+    migrated: MigratedEngines, clock: RunningClock, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[Sequence[PlatformApi]]:
     tmp_path.chmod(0o755)
     url = await migrated.copy("postgresql", tmp_path)
-    chosen = {"sandbox_volume": "folder", "snapshot_store": f"file:{tmp_path}/share"}
+    volume = getattr(request, "param", "folder")
+    chosen = {"sandbox_volume": volume, "snapshot_store": f"file:{tmp_path}/share"}
     async with (
         platform_api(url, tmp_path / "one", clock, sandboxes=chosen) as one,
         platform_api(url, tmp_path / "other", clock, sandboxes=chosen) as other,
@@ -75,6 +83,49 @@ async def test_a_stop_waits_for_the_store_and_any_node_starts_from_it(
     write_file(there, sandbox, "changed")
     await act(there, caller, sandbox, "stop")
     assert await file_of(here, caller, await act(here, caller, sandbox, "start")) == "changed"
+
+
+@pytest.mark.parametrize("nodes", ["auto"], indirect=True)
+@pytest.mark.parametrize(
+    "isolation", ["gvisor", pytest.param("bubblewrap", marks=pytest.mark.torture)]
+)
+async def test_an_image_and_what_was_made_of_it_start_on_another_node(
+    nodes: Sequence[PlatformApi], isolation: str
+) -> None:
+    """With its processes under gVisor, with its files under bubblewrap."""
+    here, there = nodes
+    caller = await here.account()
+    archive = docker_archive(with_shell(), config=image_config(Cmd=["sh", "-c", COUNT]))
+    imported = await here.call("POST", "/images/import?name=counter", caller, content=archive)
+    image_id = imported.json()["image_id"]
+    async with asyncio.timeout(60):
+        while (await here.get(f"/images/{image_id}", caller))["status"] == "pulling":
+            await asyncio.sleep(0.02)
+    body = {"name": "counter", "category": "web", "language": "any", "image": image_id}
+    template = await here.post("/templates", caller, body | {"isolation": isolation})
+    wanted = {"template_id": template["template_id"], "memory_spec": 1}
+    sandbox = await add_sandbox(here, caller, **wanted)
+    await act(here, caller, sandbox, "start")
+    before = await counted(here, caller, sandbox)
+    has_memory = isolation == "gvisor"
+    stop = f"/sandboxes/{sandbox['sandbox_id']}/stop"
+    stopped = await here.post(stop, caller, {"memory": has_memory})
+    assert stopped["snapshot_has_memory"] is has_memory
+    await act(there, caller, sandbox, "start")
+    after = await counted(there, caller, sandbox)
+    assert after["kept"] == before["kept"]
+    assert (after["process"] == before["process"]) is has_memory
+
+
+async def counted(api: PlatformApi, caller: Caller, sandbox: dict[str, Any]) -> dict[str, str]:
+    """What its program has written: once for all its starts, and once for this process."""
+    line = "cat /workspace/kept /workspace/process"
+    found = ""
+    async with asyncio.timeout(30):
+        while len(found.split()) < 2:
+            path = f"/sandboxes/{sandbox['sandbox_id']}/commands"
+            found = (await api.post(path, caller, {"command": line}))["result"]["stdout"]
+    return dict(zip(("kept", "process"), found.split(), strict=True))
 
 
 async def test_the_job_empties_store_and_disk_of_what_is_not_needed(

@@ -37,7 +37,21 @@ def distroless() -> bytes:
 
 def with_shell() -> bytes:
     """A layer with a shell and the usual commands, all of one static program, as in Alpine."""
-    names = ("sh", "cat", "ls", "id", "mkdir", "echo", "cp", "chown", "dirname", "printf", "env")
+    names = (
+        "sh",
+        "cat",
+        "ls",
+        "id",
+        "mkdir",
+        "echo",
+        "cp",
+        "chown",
+        "dirname",
+        "printf",
+        "env",
+        "mv",
+        "sleep",
+    )
     busybox = member("bin/busybox", BUSYBOX.read_bytes())
     return gzipped(tar(busybox, *(link(f"bin/{name}", "busybox") for name in names)))
 

@@ -77,7 +77,7 @@ class NodeRootFileSystems:
     async def names(self) -> AbstractSet[str]:
         if self._environments is None:
             return self._of_pods
-        return {each.name for each in self._environments.list() if each.digest is None}
+        return {each.name for each in self._environments.list() if not each.is_image}
 
     async def require_image(self, account_id: str, image_id: str) -> None:
         await self._images.require_usable(account_id, image_id)

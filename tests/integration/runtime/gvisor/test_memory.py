@@ -12,13 +12,26 @@ import pytest
 
 from sandyard.kit.clock import SystemClock
 from sandyard.runtime.errors import InputClosedError, MemoryNotKeptError
+from sandyard.runtime.images.library import ImageLibrary
+from sandyard.runtime.images.registry import Registries
 from sandyard.runtime.local.gvisor.memory_images import find_memory
+from sandyard.runtime.local.root_filesystems.images import IMAGES
+from sandyard.runtime.local.root_filesystems.store import RootFilesystems
 from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import Ended, Limits, MachineSpec, Program, RunId, Snapshot
 from sandyard.runtime.sessions.model import Command, Process, TerminalSize
 from sandyard.runtime.sessions.ports import Session
+from sandyard.runtime.store.archives import ArchiveFolder
 from tests.support.runtime.local_runtime import LocalRuntime
+from tests.support.runtime.root_file_systems import (
+    docker_archive,
+    gzipped,
+    image_config,
+    member,
+    small_root,
+    tar,
+)
 from tests.support.runtime.sessions import pieces, shell
 
 LIMITS = Limits(
@@ -45,6 +58,8 @@ while line := sys.stdin.readline():
     print(theirs.recv(100).decode(), end="", flush=True)
 sys.exit(7)
 """
+STORY = b"first\nsecond\n"
+READ = "exec 3</etc/story; read line <&3; echo $line; read go; read line <&3; echo $line"
 HOLD_DELETED = "import os, time; f = open('gone', 'w'); os.unlink('gone'); time.sleep(60)"
 
 
@@ -192,6 +207,59 @@ async def test_a_machine_that_can_not_be_kept_goes_on(machines: LocalMachines) -
     await session.processes.wait(process.id)
     await machines.stop(run_id(1), has_memory=True)
     assert (await ended(machines, run_id(1))).snapshot is not None
+
+
+async def suspended_reader(machines: LocalMachines, root: str) -> tuple[str, Process]:
+    """A machine that was stopped while a process held a file of its root open, half read."""
+    session = await start(machines, 1, root=root)
+    reader = await session.processes.start(Command(("/bin/sh", "-c", READ), has_input=True))
+    await until_said(session, reader, b"first\n")
+    await machines.stop(run_id(1), has_memory=True)
+    snapshot = (await ended(machines, run_id(1))).snapshot
+    assert isinstance(snapshot, Snapshot)
+    return snapshot.id, reader
+
+
+async def test_processes_go_on_after_their_image_was_removed_and_unpacked_again(
+    machines: LocalMachines, tmp_path: Path
+) -> None:
+    image_id = "img-" + "a" * 17
+    layer = gzipped(tar(*small_root(), member("etc/story", STORY)))
+    (tmp_path / "image.tar").write_bytes(docker_archive(layer, config=image_config()))
+    library = ImageLibrary(ArchiveFolder(tmp_path / "runtime" / IMAGES), Registries())
+    source = tmp_path / "image.tar"
+    await library.add(image_id, source, most_bytes=1 << 30, progress=lambda *_: None)
+    snapshot_id, reader = await suspended_reader(machines, image_id)
+    roots = RootFilesystems(tmp_path / "runtime")
+    before = roots.get(image_id)
+    roots.remove_images([image_id], unused_since=SystemClock().now() + 1)
+    assert list((tmp_path / "runtime/environments/roots").iterdir()) == []
+    session = await start(machines, 2, snapshot_id=snapshot_id, root=image_id)
+    assert roots.get(image_id).root == before.root
+    await session.processes.write_input(reader.id, b"go on\n")
+    await until_said(session, reader, b"second\n")
+
+
+async def test_processes_do_not_go_on_with_other_files_than_they_have_loaded(
+    machines: LocalMachines, tmp_path: Path
+) -> None:
+    roots, source = RootFilesystems(tmp_path / "runtime"), tmp_path / "root.tar"
+
+    def imported(story: bytes) -> None:
+        source.write_bytes(tar(*small_root(), member("etc/story", story)))
+        roots.add("own", source, now=1.0)
+
+    imported(STORY)
+    snapshot_id, reader = await suspended_reader(machines, "own")
+    imported(b"")
+    from_files = await start(machines, 2, snapshot_id=snapshot_id, root="own")
+    assert await from_files.processes.list() == []
+    log = await machines.read_log(run_id(2), None)
+    assert b"other versions of their programs" in log.content
+    imported(STORY)
+    session = await start(machines, 3, snapshot_id=snapshot_id, root="own")
+    await session.processes.write_input(reader.id, b"go on\n")
+    await until_said(session, reader, b"second\n")
 
 
 async def test_at_its_deadline_it_is_kept_and_one_that_can_not_go_on_starts_from_its_files(

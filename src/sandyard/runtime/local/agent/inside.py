@@ -40,6 +40,29 @@ _AGAIN_SEC = 0.05
 _CONNECT_SEC = 5
 
 
+class Wake:
+    """A wait of the main thread for a signal. The kernel may deliver it to another thread, which
+    would leave a wait for a lock as it is: so it is for the byte that Python's handler writes."""
+
+    def __init__(self) -> None:
+        self._reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.signal(WAKE, lambda *_: None)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def clear(self) -> None:
+        os.set_blocking(self._reader, False)
+        with suppress(BlockingIOError):
+            while os.read(self._reader, 4096):
+                pass
+        os.set_blocking(self._reader, True)
+
+    def wait(self) -> None:
+        """Return when the signal has come since the last `clear`."""
+        while WAKE not in os.read(self._reader, 4096):
+            pass
+
+
 class InsideAgent:
     def __init__(
         self,
@@ -56,7 +79,7 @@ class InsideAgent:
         self._sending = threading.Lock()
         self._starting = threading.Lock()
         self._is_connected = threading.Event()
-        self._is_woken = threading.Event()
+        self._wake = Wake()
         self._terminals: dict[int, int] = {}
         self._streams: dict[int, list[list[Stream]]] = {}
         """Of each process, by the order in which its sockets come."""
@@ -86,10 +109,6 @@ class InsideAgent:
             self._send({"ready": os.getpid()})
             name = self._serve()
 
-    def wake(self) -> None:
-        """After a checkpoint: the machine goes on, or was restored."""
-        self._is_woken.set()
-
     def _serve(self) -> str | None:
         """After a checkpoint, the socket to connect to next."""
         with suppress(OSError):
@@ -102,7 +121,7 @@ class InsideAgent:
 
     def _detach(self) -> None:
         """Close all sockets of the host, and wait until woken."""
-        self._is_woken.clear()
+        self._wake.clear()
         self._is_connected.clear()
         with self._starting:
             known = [each for streams in self._streams.values() for each in streams]
@@ -114,7 +133,7 @@ class InsideAgent:
             self._listeners = dict.fromkeys(self._listeners)
         with self._sending:
             self._channel.close()
-        self._is_woken.wait()
+        self._wake.wait()
 
     def _answer(self, packet: Packet) -> None:
         message = packet.message
@@ -275,7 +294,5 @@ def main(
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which its children would inherit
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    agent = InsideAgent(workspace, rlimits, environment, launcher)
-    signal.signal(WAKE, lambda *_: agent.wake())
-    agent.run()
+    InsideAgent(workspace, rlimits, environment, launcher).run()
     os._exit(0)

@@ -95,7 +95,7 @@ def _agent_files(folder: Path) -> dict[str, Path]:
     path inside."""
     files = {
         _PYTHON: Path(sys.base_prefix),
-        _LIBRARIES: Path("/usr/lib", str(sysconfig.get_config_var("MULTIARCH") or "")),
+        _LIBRARIES: agent_libraries(),
         _LOADER: Path(_LOADERS[platform.machine()]),
         _CODE: Path(sandyard.__file__).parent,
     }
@@ -104,6 +104,11 @@ def _agent_files(folder: Path) -> dict[str, Path]:
         files[LAUNCHER].write_bytes(program)
         files[LAUNCHER].chmod(0o555)
     return files
+
+
+def agent_libraries() -> Path:
+    """The folder of the server's libraries, which the agent inside uses."""
+    return Path("/usr/lib", str(sysconfig.get_config_var("MULTIARCH") or ""))
 
 
 def _assemble(jail: Jail) -> Path:

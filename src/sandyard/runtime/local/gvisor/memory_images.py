@@ -5,6 +5,7 @@ It is one frame that zstd skips, so that the archive is read as any other. The l
 that one begins; only the supervisor writes behind an archive.
 """
 
+import hashlib
 import json
 import os
 import platform
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import sandyard
+from sandyard.runtime.local.gvisor.bundle import agent_libraries
 from sandyard.runtime.local.gvisor.runsc import runsc_version
+from sandyard.runtime.local.jail.overlays import HOST_PACKAGES
 from sandyard.runtime.model import IsolationMode
 
 _FRAME = struct.Struct("<II")
@@ -39,13 +42,15 @@ class MemoryImage:
     state: dict[str, Any]
     """What the supervisor needs besides the files of the checkpoint."""
 
-    def require(self, isolation: IsolationMode) -> None:
-        """Raises OSError that says why it can't be restored here."""
+    def require(self, isolation: IsolationMode, root: str | None) -> None:
+        """Raises OSError that says why it can't be restored here, on this root file system."""
         if isolation != "gvisor":
             raise OSError("they ran in gVisor")
         made_by, here = self.state["version"], image_version()
         if made_by != here:
             raise OSError(f"they were kept by {made_by}; this server has {here}")
+        if self.state["files"] != files_version(root):
+            raise OSError("other versions of their programs and libraries are installed now")
 
     def extract(self, folder: Path) -> None:
         """Raises OSError."""
@@ -58,15 +63,33 @@ class MemoryImage:
 
 
 def image_version() -> str:
-    """Images are restored by equal versions only: of gVisor, and of the agent that runs inside."""
-    python = platform.python_version()
-    return f"gVisor {runsc_version()}, Sandyard {sandyard.__version__}, Python {python}"
+    """Images are restored by equal versions only: of gVisor, and of the agent that runs inside with
+    the server's libraries. A process has only the changes to what it has loaded in its image."""
+    libraries = _digest(agent_libraries() / "libc.so.6")[:12]
+    python = f"Python {platform.python_version()}, libraries {libraries}"
+    return f"gVisor {runsc_version()}, Sandyard {sandyard.__version__}, {python}"
 
 
-def append(archive: Path, folder: Path, state: dict[str, Any]) -> None:
-    """The files of a checkpoint, behind this archive. Raises OSError."""
+def files_version(root: str | None) -> str:
+    """Of what all other processes have loaded: the name of a root file system says its content; the
+    server's own changes with its packages."""
+    if root is not None:
+        return Path(root).name
+    packages = Path(HOST_PACKAGES, "status")
+    return _digest(packages) if packages.exists() else str(Path("/usr/bin").stat().st_mtime_ns)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def append(archive: Path, folder: Path, root: str | None, state: dict[str, Any]) -> None:
+    """The files of a checkpoint of a machine with this root file system, behind this archive.
+    Raises OSError."""
     sizes = [(folder / name).stat().st_size for name in _FILES]
-    head = json.dumps({**state, "version": image_version(), "sizes": sizes}).encode()
+    made_with = {"version": image_version(), "files": files_version(root), "sizes": sizes}
+    head = json.dumps({**state, **made_with}).encode()
     (folder / "head").write_bytes(_LENGTH.pack(len(head)) + head)
     names = [str(folder / name) for name in ("head", *_FILES)]
     with archive.open("r+b") as file:

@@ -18,7 +18,7 @@ from sandyard.runtime.local.jail.user_namespaces import UserNamespaces, root_of
 ARCHIVED = ".sandyard-system"
 """Its name in the archive of a workspace."""
 _UPPER, _WORK = "upper", "work"
-_PACKAGES = "/var/lib/dpkg"
+HOST_PACKAGES = "/var/lib/dpkg"
 _SUDO = Path("bin/sudo")
 _MOUNTED = ("/dev", "/proc", "/run/sandyard", "/tmp")  # noqa: S108 - inside
 
@@ -37,8 +37,8 @@ def layers_of(base_files: Path, root: Path | None) -> Sequence[Layer]:
     if root is not None:
         return [Layer("root", "/", (base_files, root))]
     own = [Layer("root", "/", (base_files,)), Layer("usr", "/usr", (Path("/usr"),))]
-    if Path(_PACKAGES).is_dir():
-        own.append(Layer("packages", _PACKAGES, (Path(_PACKAGES),)))
+    if Path(HOST_PACKAGES).is_dir():
+        own.append(Layer("packages", HOST_PACKAGES, (Path(HOST_PACKAGES),)))
     return own
 
 

@@ -2,6 +2,7 @@
 imported, and images of accounts, which are unpacked when they are first used."""
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -27,6 +28,7 @@ from sandyard.runtime.records.run_folder import entries, remove_folder, sync_fol
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 _RECORD = ".json"
 _DRAFT = "draft-"
+_GONE = "draft-0-"
 _FOLDERS = ("proc", "dev", "tmp", "run", "workspace", "home", "home/user", "opt", "opt/kernels")
 _SHELL = "bin/sh"
 _ROOT = "root"
@@ -37,15 +39,18 @@ _LOCK = ".lock"
 class RootFilesystem:
     name: str
     root: str
-    """The name of its folder."""
+    """The name of its folder: the same for the same content, here and on other nodes."""
     size_bytes: int
     created_at: float
     environment: Mapping[str, str] = field(default_factory=dict)
     """Default variables of its processes."""
     entry: Mapping[str, Any] | None = None
     """What its image runs, an `EntryPoint`."""
-    digest: str | None = None
-    """Of an account's image: images of the same parts share their root."""
+
+    @property
+    def is_image(self) -> bool:
+        """Of an account."""
+        return IMAGE_ID.fullmatch(self.name) is not None
 
     @property
     def entry_point(self) -> EntryPoint | None:
@@ -64,9 +69,11 @@ class RootFilesystems:
         if not _NAME.fullmatch(name):
             return None
         try:
-            return RootFilesystem(**json.loads((self._folder / (name + _RECORD)).read_bytes()))
+            record = json.loads((self._folder / (name + _RECORD)).read_bytes())
         except FileNotFoundError:
             return None
+        record.pop("digest", None)  # of earlier releases
+        return RootFilesystem(**record)
 
     def get(self, name: str) -> RootFilesystem:
         """Raises EnvironmentMissingError."""
@@ -93,9 +100,9 @@ class RootFilesystems:
         with self._draft() as draft:
             (scratch := draft / "image").mkdir()
             image = read_archive(source, scratch, most_bytes=MOST_BYTES)
-            new = RootFilesystem(name, _new_root(), 0, now)
-            made = self._unpack(new, Unpacker(draft / _ROOT), image, source)
-            return self._keep(made, draft)
+            root = _digest(source) if image is None else image.manifest.identity
+            new = RootFilesystem(name, root, 0, now)
+            return self._add(new, Unpacker(draft / _ROOT), image, source)
 
     def add_image(
         self,
@@ -108,21 +115,12 @@ class RootFilesystems:
     ) -> RootFilesystem:
         """Unpack an account's image, unless another one of the same parts is here. Raises
         ImageRefusedError, and the errors of `require_space`."""
-        digest = image.manifest.identity
+        new = RootFilesystem(image_id, image.manifest.identity, 0, now)
         with self._draft() as draft:
-            new = RootFilesystem(image_id, _new_root(), 0, now, digest=digest)
-            if self._find_same(new) is None:
-                unpacker = Unpacker(
-                    draft / _ROOT, most_bytes=most_bytes, require_space=require_space
-                )
-                new = self._unpack(new, unpacker, image)
-            return self._keep(new, draft)
+            unpacker = Unpacker(draft / _ROOT, most_bytes=most_bytes, require_space=require_space)
+            return self._add(new, unpacker, image)
 
-    def _find_same(self, new: RootFilesystem) -> RootFilesystem | None:
-        found = (each for each in self.list() if new.digest and each.digest == new.digest)
-        return next(found, None)
-
-    def _unpack(
+    def _add(
         self,
         new: RootFilesystem,
         unpacker: Unpacker,
@@ -130,6 +128,20 @@ class RootFilesystems:
         plain: Path | None = None,
     ) -> RootFilesystem:
         """The layers of an image, or a plain tar of a root file system."""
+        if self._find_same(new) is None:
+            new = self._unpack(new, unpacker, image, plain)
+        return self._keep(new, unpacker.root)
+
+    def _find_same(self, new: RootFilesystem) -> RootFilesystem | None:
+        return next((each for each in self.list() if each.root == new.root), None)
+
+    def _unpack(
+        self,
+        new: RootFilesystem,
+        unpacker: Unpacker,
+        image: ImageFiles | None,
+        plain: Path | None,
+    ) -> RootFilesystem:
         root = unpacker.root
         root.mkdir()
         for layer in image.layers if image is not None else filter(None, [plain]):
@@ -150,16 +162,16 @@ class RootFilesystems:
             entry=asdict(entry) if config.command else None,
         )
 
-    def _keep(self, made: RootFilesystem, draft: Path) -> RootFilesystem:
+    def _keep(self, made: RootFilesystem, unpacked: Path) -> RootFilesystem:
         os.sync()
         with self._locked():
             if (same := self._find_same(made)) is not None:
                 made = replace(same, name=made.name, created_at=made.created_at)
-            elif (draft / _ROOT).exists():
-                (draft / _ROOT).rename(self.root_of(made))
-                sync_folder(self._roots)
-            else:
+            elif not unpacked.exists():
                 raise EnvironmentMissingError  # removed meanwhile
+            elif not self.root_of(made).exists():  # else a machine still uses it
+                unpacked.rename(self.root_of(made))
+                sync_folder(self._roots)
             write_record(self._folder / (made.name + _RECORD), asdict(made))
             self._remove_unused()
         return made
@@ -181,7 +193,7 @@ class RootFilesystems:
         for each in self.list():
             used_at = (self._folder / (each.name + _RECORD)).stat().st_mtime
             is_needed = each.name in wanted and used_at >= unused_since
-            if each.digest is not None and not is_needed and each.root not in in_use:
+            if each.is_image and not is_needed and each.root not in in_use:
                 self._drop(each.name)
 
     def _drop(self, name: str) -> None:
@@ -209,20 +221,23 @@ class RootFilesystems:
             remove_folder(draft)
 
     def _remove_unused(self) -> None:
-        """Remove roots that no environment or machine uses, and remains of failed imports."""
+        """Remove roots that no environment or machine uses, and remains of failed imports. A root
+        is renamed first, so that it is never there in part."""
         in_use = {each.root for each in self.list()} | self._roots_in_use()
         for path in entries(self._roots):
             is_draft = path.name.startswith(_DRAFT)
             if path.name not in in_use and not (is_draft and _is_being_made(path)):
-                remove_folder(path)
+                gone = self._roots / f"{_GONE}{secrets.token_hex(4)}"
+                remove_folder(path.rename(gone))
 
     def _roots_in_use(self) -> set[str]:
         specs = specs_in_use(self._runtime_folder)
         return {Path(spec.root).name for spec in specs if spec.root}
 
 
-def _new_root() -> str:
-    return secrets.token_hex(8)
+def _digest(source: Path) -> str:
+    with source.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _is_being_made(draft: Path) -> bool:

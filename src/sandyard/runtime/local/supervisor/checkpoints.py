@@ -36,13 +36,14 @@ class Checkpoints:
         agent: GvisorAgent,
         commands: CommandTable,
         program: SupervisedProgram,
-        folder: Path,
+        root: str | None,
     ) -> None:
         self._kernel = kernel
         self._agent = agent
         self._commands = commands
         self._program = program
-        self._folder = folder / "image"
+        self._folder = Path("image").absolute()  # in the run's, which is the current one
+        self._root = root
 
     @asynccontextmanager
     async def paused(self, *, goes_on: bool, room_bytes: int) -> AsyncIterator[Complete]:
@@ -62,7 +63,9 @@ class Checkpoints:
                         for each in self._commands.running()
                     ],
                 }
-                yield partial(memory_images.append, folder=self._folder, state=state)
+                yield partial(
+                    memory_images.append, folder=self._folder, root=self._root, state=state
+                )
             except BaseException:
                 await self._go_on()
                 raise

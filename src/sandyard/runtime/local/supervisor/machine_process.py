@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import resource
+import shutil
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -256,8 +257,9 @@ def _bound(spec: Spec) -> Mapping[str, Path]:
 
 
 def _kernel_folder() -> Path:
-    """In the folder of the run, which is the current one."""
+    """In the folder of the run, which is the current one; empty, even after a failed restore."""
     folder = Path(_KERNEL_FOLDER).absolute()
+    shutil.rmtree(folder, ignore_errors=True)
     (folder / "sockets").mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)
     return folder

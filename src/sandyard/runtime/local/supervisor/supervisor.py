@@ -160,7 +160,7 @@ class Supervisor:
             self._watchdog.watch_kernel(machine.kernel.memory_bytes)
         if machine.kernel is not None and isinstance(machine.agent, GvisorAgent):
             self._snapshots.checkpoints = Checkpoints(
-                machine.kernel, machine.agent, self._commands, self._program, self._folder.path
+                machine.kernel, machine.agent, self._commands, self._program, self._spec.root
             )
         self._watchdog.watch_folders(machine.pid_inside)
         if not is_restored:
@@ -212,7 +212,7 @@ class Supervisor:
         folder = self._folder.path / "restored"
         folder.mkdir()
         try:
-            memory.require(self._spec.isolation)
+            memory.require(self._spec.isolation, self._spec.root)
             await asyncio.to_thread(memory.extract, folder)
             return await start(image=Image(folder, memory.state["control"])), memory.state
         except OSError as error:
