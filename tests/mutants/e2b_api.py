@@ -59,8 +59,8 @@ E2B_API = (
         "a-token-outlives-its-key",
         "Ours until 0.2.0: access tokens and signed links of a revoked key opened the sandbox.",
         "e2b_api/sandboxes/entrance.py",
-        "may_enter = key.holds_at(now) and key.scope.includes(Scope.RUN)",
-        "may_enter = key.scope.includes(Scope.RUN)",
+        "may_enter = is_own and key.holds_at(now) and key.scope.includes(Scope.RUN)",
+        "may_enter = is_own and key.scope.includes(Scope.RUN)",
         ("tests/unit/e2b_api/sandboxes/test_entrance.py",),
     ),
     Mutant(

@@ -34,6 +34,8 @@ class Holder:
     """The credential that a token for a sandbox is issued to, and ends with."""
 
     sandbox_id: str
+    access_version: int
+    """Of the sandbox: all its tokens end when it is stopped, but not when it is paused."""
     account_id: str
     token_version: int | None
     """Of the account: all its tokens end with its logins and its password."""
@@ -77,7 +79,7 @@ def _week(at: float) -> int:
 
 def _sandbox_token(secret: str, holder: Holder, week: int) -> str:
     owner = f"{holder.account_id} {holder.token_version} {holder.key_id}"
-    signed = f"{holder.sandbox_id} {owner} {week}"
+    signed = f"{holder.sandbox_id} {holder.access_version} {owner} {week}"
     return f"{holder.key_id or _LOGIN}.{_token(secret, _PURPOSE, signed)}"
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,39 @@ async def test_e2b_tokens_and_links_have_an_end(victim: Victim) -> None:
     assert (await victim.api.client.get(victim.link(FILE["path"]))).status_code == 401
 
 
+@pytest.mark.parametrize("end", [Victim.be_stopped, Victim.be_ended_by_an_admin])
+async def test_e2b_tokens_and_links_end_when_the_sandbox_is_stopped(
+    victim: Victim, end: Revoke
+) -> None:
+    await victim.inside("POST", "/files", params=FILE, content=b"x")
+    link = victim.link(FILE["path"])
+    await end(victim)
+    assert (await victim.inside("GET", "/health")).status_code == 401
+    renewed = replace(victim, sandbox=await victim.resume())
+    assert (await victim.api.client.get(link)).status_code == 401
+    assert (await victim.inside("GET", "/files", params=FILE)).status_code == 401
+    assert (await renewed.inside("GET", "/files", params=FILE)).content == b"x"
+
+
+async def test_e2b_tokens_outlast_a_pause_for_which_the_sdks_keep_them(victim: Victim) -> None:
+    await victim.inside("POST", "/files", params=FILE, content=b"x")
+    await victim.pause()
+    resumed = await victim.resume()
+    assert resumed["envdAccessToken"] == victim.sandbox["envdAccessToken"]
+    assert (await victim.inside("GET", "/files", params=FILE)).content == b"x"
+
+
+async def test_e2b_tokens_of_a_killed_sandbox_open_nothing(victim: Victim) -> None:
+    """Neither the sandbox, whose id never comes back, nor another one of the same account."""
+    other = await victim_of(victim.api, victim.owner, victim.admin, metadata={"is": "other"})
+    await victim.control("DELETE")
+    statuses = []
+    for sandbox_id in (victim.sandbox_id, other.sandbox_id):
+        headers = {"E2b-Sandbox-Id": sandbox_id}
+        statuses.append((await victim.inside("GET", "/health", headers=headers)).status_code)
+    assert statuses == [502, 401]
+
+
 @pytest.mark.parametrize(
     ("call", "message", "revoke"),
     [
@@ -87,7 +121,7 @@ async def test_health_does_not_wake_and_reveals_no_ids(api: PlatformApi) -> None
         await victim.inside("GET", "/health", headers={"X-Access-Token": "wrong"}),
         await victim.inside("GET", "/health", headers=unknown),
     ]
-    await act(api, victim.owner, {"sandbox_id": victim.sandbox_id}, "stop")
+    await victim.pause()
     assert (await victim.inside("GET", "/health")).status_code == 502
     assert await status_of(victim) == "stopped"
     answers.append(await victim.inside("GET", "/health", headers={"X-Access-Token": "wrong"}))
@@ -133,7 +167,7 @@ async def test_a_sandbox_that_an_admin_has_ended_is_not_woken_by_requests(
     assert (ended["status"], ended["wake_on_request"]) == ("stopped", False)
     host = {"Host": f"3000-{victim.sandbox_id}.localhost"}
     assert (await api.client.get("/", headers=host)).status_code == 502
-    assert (await victim.inside("POST", "/process.Process/List", json={})).status_code == 502
+    assert (await victim.inside("POST", "/process.Process/List", json={})).status_code == 401
     assert await status_of(victim) == "stopped"
     own = {"sandbox_id": victim.sandbox_id}
     await act(api, victim.owner, own, "start")

@@ -61,6 +61,28 @@ class Victim:
         answer = await self.api.call("POST", "/auth/password/change", self.owner, json=body)
         assert answer.is_success, answer.text
 
+    async def control(self, method: str, path: str = "", **options: Any) -> httpx.Response:
+        """A call of the SDK about the sandbox, with the key."""
+        headers = {"X-API-Key": self.key["api_key"]}
+        url = f"/e2b/sandboxes/{self.sandbox_id}{path}"
+        answer = await self.api.client.request(method, url, headers=headers, **options)
+        assert answer.is_success, answer.text
+        return answer
+
+    async def pause(self) -> None:
+        await self.control("POST", "/pause", json={})
+
+    async def resume(self) -> dict[str, Any]:
+        answer = await self.control("POST", "/connect", json={"timeout": 600})
+        return dict(answer.json())
+
+    async def be_stopped(self) -> None:
+        await self.api.post(f"/sandboxes/{self.sandbox_id}/stop", self.owner)
+
+    async def be_ended_by_an_admin(self) -> None:
+        path = f"/admin/sandboxes/{self.sandbox_id}/end"
+        await self.api.post(path, self.admin, {"reason": "abuse"})
+
     async def be_deactivated(self) -> None:
         await self.api.post(f"/admin/users/{self.owner.account_id}/deactivate", self.admin)
 

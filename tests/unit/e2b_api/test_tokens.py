@@ -11,7 +11,7 @@ from sandyard.e2b_api.tokens import FileLink, Holder, SandboxTokens, UploadToken
 TOKENS = SandboxTokens(["first", "second"])
 NOW = 1_000.0
 WEEK = 7 * 86_400
-HOLDER = Holder("sbx-1", "acc-1", token_version=3, key_id="key-1")
+HOLDER = Holder("sbx-1", 0, "acc-1", token_version=3, key_id="key-1")
 
 
 def link(token: str, *, expires_at: int | None = 1_000) -> FileLink:
@@ -33,6 +33,7 @@ def test_a_token_opens_its_sandbox_for_its_holder_and_nothing_else() -> None:
     "changes",
     [
         {"sandbox_id": "sbx-2"},
+        {"access_version": 1},
         {"account_id": "acc-2"},
         {"token_version": 4},
         {"key_id": "key-2"},

@@ -212,19 +212,17 @@ class Entrance:
 
     async def _of_token(self, sandbox_id: str, token: str, came_at: float) -> Sandbox | None:
         """The key is read beside the sandbox, and not after it."""
+        holder = None
         if (key_id := key_id_of(token)) is not None:
             sandbox, key = await asyncio.gather(
                 self.sandboxes.find(sandbox_id), self.credentials.find_key_by_id(key_id)
             )
-            holder = None if key is None else _of_key(sandbox_id, key, utc_time(self.clock.now()))
-        else:
-            sandbox = await self.sandboxes.find(sandbox_id)
-            owner_id = "" if sandbox is None else sandbox.owner_account_id
-            owner = await self.credentials.find_account(owner_id)
-            holder = None if owner is None else _of_login(sandbox_id, owner)
-        if sandbox is None or holder is None or holder.account_id != sandbox.owner_account_id:
-            return None
-        return sandbox if self.tokens.opens(token, holder, at=came_at) else None
+            if sandbox is not None and key is not None:
+                holder = _of_key(sandbox, key, utc_time(self.clock.now()))
+        elif (sandbox := await self.sandboxes.find(sandbox_id)) is not None:
+            owner = await self.credentials.find_account(sandbox.owner_account_id)
+            holder = None if owner is None else _of_login(sandbox, owner)
+        return sandbox if holder and self.tokens.opens(token, holder, at=came_at) else None
 
     async def _of_link(
         self, sandbox_id: str | None, link: FileLink, came_at: float
@@ -252,7 +250,7 @@ class Entrance:
 
         def first() -> str | None:
             for sandbox in sandboxes:
-                holders = self._holders(sandbox.sandbox_id, *known[sandbox.owner_account_id])
+                holders = self._holders(sandbox, *known[sandbox.owner_account_id])
                 if any(self.tokens.signs(link, each, at=came_at) for each in holders):
                     return sandbox.sandbox_id
             return None
@@ -260,10 +258,10 @@ class Entrance:
         return first() if len(sandboxes) == 1 else await asyncio.to_thread(first)
 
     def _holders(
-        self, sandbox_id: str, owner: AccountCredential, keys: Sequence[KeyCredential]
+        self, sandbox: Sandbox, owner: AccountCredential, keys: Sequence[KeyCredential]
     ) -> Sequence[Holder]:
         now = utc_time(self.clock.now())
-        holders = [_of_login(sandbox_id, owner), *(_of_key(sandbox_id, each, now) for each in keys)]
+        holders = [_of_login(sandbox, owner), *(_of_key(sandbox, each, now) for each in keys)]
         return [each for each in holders if each is not None]
 
     async def template_of(self, sandbox: Sandbox) -> Template | None:
@@ -283,14 +281,17 @@ class Entrance:
             raise SandboxGoneError from error
 
 
-def _of_login(sandbox_id: str, owner: AccountCredential) -> Holder | None:
-    version = owner.token_version
-    return Holder(sandbox_id, owner.account_id, version) if owner.is_active else None
+def _of_login(sandbox: Sandbox, owner: AccountCredential) -> Holder | None:
+    return _holder(sandbox, owner) if owner.is_active else None
 
 
-def _of_key(sandbox_id: str, key: KeyCredential, now: datetime) -> Holder | None:
-    """None if the key is not valid, or may not enter."""
-    may_enter = key.holds_at(now) and key.scope.includes(Scope.RUN)
-    owner = key.account
-    held = Holder(sandbox_id, owner.account_id, owner.token_version, key.key_id)
-    return held if may_enter else None
+def _of_key(sandbox: Sandbox, key: KeyCredential, now: datetime) -> Holder | None:
+    """None if the key is not valid, may not enter, or is another account's."""
+    is_own = key.account.account_id == sandbox.owner_account_id
+    may_enter = is_own and key.holds_at(now) and key.scope.includes(Scope.RUN)
+    return _holder(sandbox, key.account, key.key_id) if may_enter else None
+
+
+def _holder(sandbox: Sandbox, owner: AccountCredential, key_id: str | None = None) -> Holder:
+    run = (sandbox.sandbox_id, sandbox.access_version)
+    return Holder(*run, owner.account_id, owner.token_version, key_id)

@@ -39,6 +39,7 @@ from sandyard.e2b_api.tokens import Holder, SandboxTokens
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.errors import SandyardError
 from sandyard.platform.access.principal import Principal, Scope
+from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.templates.model import Template
 
 _MOST_LINES = 1000
@@ -63,7 +64,7 @@ class SandboxAccess:
             "sandboxID": sandbox.sandbox_id,
             "clientID": CLIENT_ID,
             "envdVersion": ENVD_VERSION,
-            "envdAccessToken": self._token(sandbox.sandbox_id, by),
+            "envdAccessToken": self._token(sandbox, by),
             "trafficAccessToken": traffic,
             "domain": self.domain,
         }
@@ -72,13 +73,14 @@ class SandboxAccess:
     def detailed(self, view: SandboxView, *, now: datetime, by: Principal) -> Mapping[str, Any]:
         """Callers with read access only get no token."""
         may_enter = by.scope.includes(Scope.RUN)
-        token = self._token(view.sandbox.sandbox_id, by) if may_enter else None
+        token = self._token(view.sandbox, by) if may_enter else None
         network = schemas.network_body(view.sandbox)
         return view.detailed(now, domain=self.domain, token=token, network=network)
 
-    def _token(self, sandbox_id: str, by: Principal) -> str:
-        """It ends with the caller's credential."""
-        holder = Holder(sandbox_id, by.account_id, by.token_version, by.key_id)
+    def _token(self, sandbox: Sandbox, by: Principal) -> str:
+        """It ends with the caller's credential, and when the sandbox is stopped."""
+        run = (sandbox.sandbox_id, sandbox.access_version)
+        holder = Holder(*run, by.account_id, by.token_version, by.key_id)
         return self.tokens.issue(holder, at=self.clock.now())
 
 

@@ -233,7 +233,7 @@ class E2bSandboxes:
         if not model.is_running(sandbox, self._now()):
             raise AlreadyPausedError
         is_kept = sandbox.can_keep_memory and has_memory is not False
-        await self.sandboxes.stop(sandbox.sandbox_id, has_memory=is_kept, by=by)
+        await self.sandboxes.stop(sandbox.sandbox_id, has_memory=is_kept, ends_access=False, by=by)
 
     async def connect(
         self,
@@ -311,7 +311,7 @@ class E2bSandboxes:
     ) -> None:
         sandbox_id = sandbox.sandbox_id
         if sandbox.is_active:  # its time is over, but that is not recorded yet
-            await self.sandboxes.stop(sandbox_id, by=by)
+            await self.sandboxes.stop(sandbox_id, ends_access=False, by=by)
         options = RunOptions(model.clamped_timeout(timeout_sec), restores_memory=restores_memory)
         started = await self.sandboxes.start(sandbox_id, by=by, options=options)
         template = await self.template_of(sandbox, by=by)

@@ -99,6 +99,8 @@ class Sandbox:
     status_reason: str | None = None
     attempt: int = 0
     """Counts its starts; part of the run id."""
+    access_version: int = 0
+    """Access tokens of another version are not valid: a stop raises it, a pause does not."""
     node: str | None = None
     """The node that runs it or ran it last, and may still have files of it."""
     preview_url: str | None = None
@@ -295,11 +297,16 @@ def update_sandbox(
     return changed(sandbox, after, "sandbox.updated", cause, preconditions=tuple(states))
 
 
-def stop_waking(sandbox: Sandbox, cause: Cause) -> Transition[Sandbox] | None:
-    """From now on, only its owner starts it. None if that is so already."""
-    if not sandbox.wake_on_request or sandbox.status is Status.RECYCLED:
+def end_access(
+    sandbox: Sandbox, cause: Cause, *, stops_waking: bool = False
+) -> Transition[Sandbox] | None:
+    """Its access tokens are no longer valid; with `stops_waking` only its owner starts it from now
+    on. None if it is recycled."""
+    if sandbox.status is Status.RECYCLED:
         return None
-    after = replace(sandbox, wake_on_request=False, updated_at=cause.at)
+    after = replace(sandbox, access_version=sandbox.access_version + 1, updated_at=cause.at)
+    if stops_waking:
+        after = replace(after, wake_on_request=False)
     return changed(sandbox, after, "sandbox.updated", cause)
 
 

@@ -194,24 +194,32 @@ class Sandboxes:
         return await self._until_started(sandbox)
 
     async def stop(
-        self, sandbox_id: str, *, by: Principal, has_memory: bool | None = None
+        self,
+        sandbox_id: str,
+        *,
+        by: Principal,
+        has_memory: bool | None = None,
+        ends_access: bool = True,
     ) -> Sandbox:
         """Stop it with a snapshot of its files, and of its processes if `has_memory`; by default if
-        it keeps them and its isolation can. No effect if it does not run. Raises
-        MemoryNotKeptError."""
+        it keeps them and its isolation can. Its access tokens end first, unless `ends_access` is
+        False. No effect if it does not run. Raises MemoryNotKeptError."""
         sandbox = await self.get(sandbox_id, account_id=by.account_id)
         if not sandbox.is_active:
             return sandbox
         self._node.require_here(sandbox)
+        if ends_access:
+            sandbox = await self._end_access(sandbox_id, by)
         is_kept = sandbox.has_memory_to_keep if has_memory is None else has_memory
         await self.end(sandbox, actor=by.actor, has_memory=is_kept)
         return await self.get(sandbox_id, account_id=by.account_id)
 
     async def end_for_admin(self, sandbox_id: str, *, reason: str, by: Principal) -> Sandbox:
-        """End any account's sandbox, for an admin; requests do not wake it again. On this node, it
-        is stopped and its files are stored. On a silent node, it counts as ended when it was last
-        seen, or at its deadline if that was before, and what that node may have of it is no longer
-        waited for. Raises SandboxElsewhereError if that node is not silent."""
+        """End any account's sandbox, for an admin; requests do not wake it again, and its access
+        tokens end. On this node, it is stopped and its files are stored. On a silent node, it
+        counts as ended when it was last seen, or at its deadline if that was before, and what that
+        node may have of it is no longer waited for. Raises SandboxElsewhereError if that node is
+        not silent."""
         sandbox = await self.get(sandbox_id, account_id=None)
         end_reason = f"ended by an admin: {reason}"
         if sandbox.node != self._node.name:
@@ -221,15 +229,18 @@ class Sandboxes:
                 reason=end_reason,
                 actor=by.actor,
             )
-        sandbox = await self._stop_waking(sandbox_id, by)
+        sandbox = await self._end_access(sandbox_id, by, stops_waking=True)
         if sandbox.is_active and sandbox.node == self._node.name:
             await self.end(sandbox, actor=by.actor, reason=end_reason)
         return await self.get(sandbox_id, account_id=None)
 
-    async def _stop_waking(self, sandbox_id: str, by: Principal) -> Sandbox:
+    async def _end_access(
+        self, sandbox_id: str, by: Principal, *, stops_waking: bool = False
+    ) -> Sandbox:
         async def decide() -> tuple[Sandbox, Transition[Sandbox] | None]:
             sandbox = await self.get(sandbox_id, account_id=None)
-            return sandbox, model.stop_waking(sandbox, self._node.cause(by.actor))
+            cause = self._node.cause(by.actor)
+            return sandbox, model.end_access(sandbox, cause, stops_waking=stops_waking)
 
         async with self._locks.of(sandbox_id):
             before, made = await apply_decision(decide, self._apply, busy=SandboxChangedError)

@@ -119,7 +119,7 @@ sandboxes = _table(
     "isolation folder archive_id status status_reason node preview_url latest_snapshot_id "
     "program_policy",
     boolean="is_public wake_on_request recycle_on_timeout keeps_memory snapshot_has_memory",
-    integer="max_running_seconds idle_stop_minutes attempt",
+    integer="max_running_seconds idle_stop_minutes attempt access_version",
     big="sequence snapshot_bytes",
     double="cpu_spec memory_spec",
     json="metadata traffic_rules program public_ports",

@@ -72,8 +72,8 @@ def entrance(key: KeyCredential = KEY) -> Entrance:
     )
 
 
-def token(sandbox_id: str, key_id: str | None = "key-1", version: int = 1) -> str:
-    return TOKENS.issue(Holder(sandbox_id, OWNER, version, key_id), at=AT)
+def token(sandbox_id: str, key_id: str | None = "key-1", version: int = 1, run: int = 0) -> str:
+    return TOKENS.issue(Holder(sandbox_id, run, OWNER, version, key_id), at=AT)
 
 
 def link(sandbox_id: str, expires_at: int | None = None) -> FileLink:
@@ -105,6 +105,8 @@ async def test_a_token_or_a_link_of_the_sandbox_gives_access(credentials: Creden
         Credentials("sbx-3"),
         Credentials("sbx-1", token("sbx-2")),
         Credentials("sbx-1", token("sbx-1", version=0)),
+        Credentials("sbx-1", token("sbx-1", run=1)),
+        Credentials("sbx-1", token("sbx-1", run=1, key_id=None)),
         Credentials("sbx-1", token("sbx-1", key_id="key-2")),
         Credentials("sbx-3", token("sbx-3")),
         Credentials("sbx-3", token("sbx-3", key_id=None)),
