@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 
 from sandyard import __version__
-from sandyard.runtime.kubernetes.manifest import EGRESS
 from sandyard.runtime.remote.envd import PORT
 from tests.support.servers.certificates import make_certificate
 from tests.support.servers.processes import sandyard_serve
@@ -110,32 +110,43 @@ def test_what_is_applied_to_kubernetes_fits_its_schema(folder: Path) -> None:
     assert all(
         (folder / each / "kustomization.yaml").exists() for each in {*applied["resources"]} - files
     )
-    for file in sorted(files):
-        run(BIN / "kubernetes-validate", "--strict", folder / file)
+    for found in (each for file in files for each in loaded(folder / file)):
+        kubernetes_validate.validate(found, "1.31", strict=True)
 
 
-def test_the_server_may_change_pods_and_secrets_of_one_namespace_alone() -> None:
-    rights = loaded(DEPLOY / "kubernetes" / "sandboxes" / "rights.yaml")
+@pytest.mark.parametrize(
+    ("file", "resources", "verbs"),
+    [
+        (
+            "rights.yaml",
+            {"pods", "secrets"},
+            {"create", "get", "list", "watch", "patch", "delete"},
+        ),
+        ("egress.yaml", {"pods"}, {"get", "list", "watch"}),
+    ],
+)
+def test_rights_are_for_objects_of_one_namespace_alone(
+    file: str, resources: set[str], verbs: set[str]
+) -> None:
+    rights = loaded(DEPLOY / "kubernetes" / "sandboxes" / file)
     assert "ClusterRole" not in {each["kind"] for each in rights}
     [role] = [each for each in rights if each["kind"] == "Role"]
     [rule] = role["rules"]
-    assert (role["metadata"]["namespace"], set(rule["resources"])) == (
-        "sandyard-sandboxes",
-        {"pods", "secrets"},
-    )
+    assert role["metadata"]["namespace"] == "sandyard-sandboxes"
+    assert (set(rule["resources"]), set(rule["verbs"])) == (resources, verbs)
 
 
-def test_a_sandbox_reaches_nothing_and_the_server_alone_reaches_it() -> None:
-    policies = loaded(DEPLOY / "kubernetes" / "sandboxes" / "policies.yaml")
-    everywhere, internet = (each["spec"] for each in policies)
-    assert (everywhere["podSelector"], everywhere["policyTypes"]) == ({}, ["Ingress", "Egress"])
-    assert "egress" not in everywhere
-    [ingress] = everywhere["ingress"]
-    assert ingress["ports"] == [{"protocol": "TCP", "port": PORT}]
-    assert internet["podSelector"] == {"matchLabels": {EGRESS: "internet"}}
-    public, _ = internet["egress"][1]["to"]
-    for network in ("10.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"):
-        assert network in public["ipBlock"]["except"]
+def test_a_sandbox_reaches_the_egress_proxy_alone_and_the_server_alone_reaches_it() -> None:
+    [policy] = loaded(DEPLOY / "kubernetes" / "sandboxes" / "policies.yaml")
+    spec = policy["spec"]
+    assert (spec["podSelector"], spec["policyTypes"]) == ({}, ["Ingress", "Egress"])
+    peers = {}
+    for direction, side in (("ingress", "from"), ("egress", "to")):
+        [rule] = spec[direction]
+        [peer] = rule[side]
+        [port] = rule["ports"]
+        peers[peer["podSelector"]["matchLabels"]["app"]] = (port["protocol"], port["port"])
+    assert peers == {"sandyard": ("TCP", PORT), "egress-proxy": ("TCP", 3128)}
 
 
 def test_pods_have_no_rights_and_are_probed() -> None:
@@ -196,6 +207,7 @@ def test_nginx_takes_the_configuration(tmp_path: Path, configuration: Callable[[
         ("uv.lock", 'name = "sandyard"\nversion = "{}"'),
         ("uv.lock", 'name = "sandyard-client"\nversion = "{}"'),
         ("deploy/kubernetes/base/deployment.yaml", "image: sandyard:v{}"),
+        ("deploy/kubernetes/sandboxes/egress.yaml", "image: sandyard:v{}"),
         ("deploy/kubernetes/sandboxes/server.yaml", 'value: "sandyard:v{}"'),
         ("deploy/aws/config.py", 'image_tag: str = "v{}"'),
     ],

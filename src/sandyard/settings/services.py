@@ -13,6 +13,7 @@ _TABLE = pattern(r"^[A-Za-z0-9_.-]{3,249}$", "must be 3 to 249 letters, digits, 
 _HOST = pattern(r"^[A-Za-z0-9.-]+(:[0-9]{1,5})?$", "must be a domain such as example.com")
 _REGION = pattern(r"^[A-Za-z0-9-]{1,63}$", "must be a region such as us-east-1")
 _LABEL = pattern(r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", "must be a name such as sandboxes")
+_SERVICE = pattern(r"^[A-Za-z0-9.-]+:[0-9]{1,5}$", "must be host:port")
 _Name = Annotated[str, Field(pattern=_NAME)]
 
 
@@ -52,6 +53,11 @@ class KubernetesSettings(Section):
     """More images, as environments for templates: `name=image`, comma-separated."""
     kubernetes_gvisor_class: str | None = None
     """RuntimeClass of the sandboxes that ask for gVisor. Unset: those can't start."""
+    kubernetes_egress_proxy: str | None = Field(None, pattern=_SERVICE)
+    """Service of the egress proxy, which sandboxes connect to: `host:port`. Unset: they reach
+    nothing."""
+    kubernetes_egress_replicas: str | None = Field(None, pattern=_SERVICE)
+    """Service with the address of each of its Pods, which the server asks. Unset: the same."""
     kubernetes_priority_class: str | None = None
     """PriorityClass of the sandboxes' Pods."""
     kubernetes_start_timeout_sec: Seconds = 120

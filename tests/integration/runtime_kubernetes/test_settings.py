@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from sandyard.kit.clock import SystemClock
-from sandyard.platform.wiring.runtimes import open_kubernetes_machines, open_layers
+from sandyard.platform.wiring.kubernetes import open_machines
+from sandyard.platform.wiring.runtimes import open_layers
 from sandyard.runtime.errors import EnvironmentMissingError, StartFailedError
 from sandyard.runtime.kubernetes.api import ApiUnavailableError
+from sandyard.runtime.kubernetes.egress import EgressUnavailableError
 from sandyard.runtime.kubernetes.machines import KubernetesMachines
 from sandyard.runtime.kubernetes.manifest import name_of
 from sandyard.runtime.model import MachineSpec
@@ -49,9 +51,7 @@ def machines_of(found: Cluster, folder: Path, **settings: str) -> KubernetesMach
     )
     layers = open_layers(sandboxes, folder / "data")
     kubernetes = KubernetesSettings.model_validate(chosen)
-    machines = open_kubernetes_machines(
-        sandboxes, kubernetes, folder / "data", SystemClock(), layers
-    )
+    machines = open_machines(sandboxes, kubernetes, folder / "data", SystemClock(), layers)
     found.opened.append(machines)
     return machines
 
@@ -68,6 +68,22 @@ async def test_a_pod_has_the_image_the_classes_and_the_priority(
     assert [each["image"] for each in pod["containers"]] == ["distroless"]
     with pytest.raises(EnvironmentMissingError):
         await machines.create(new_run_id(), MachineSpec(LIMITS, lifetime_sec=60, root="other"))
+
+
+async def test_a_pod_is_given_the_address_of_the_egress_proxy(
+    found: Cluster, tmp_path: Path
+) -> None:
+    proxy = {
+        "kubernetes_egress_proxy": "localhost:3128",
+        "kubernetes_egress_replicas": "away.invalid:3128",
+    }
+    machines, run_id = machines_of(found, tmp_path, **proxy), new_run_id()
+    await machines.create(run_id, MachineSpec(LIMITS, lifetime_sec=60))
+    url = machines.records.of(run_id).text("proxy") or ""
+    assert url.endswith("@127.0.0.1:3128")
+    with pytest.raises(EgressUnavailableError) as failed:
+        await machines.egress_report(run_id)
+    assert "away.invalid" in str(failed.value.reason)
 
 
 async def test_a_pod_that_finds_no_room_in_time_did_not_start(

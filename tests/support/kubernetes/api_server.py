@@ -18,6 +18,8 @@ from aiohttp import web
 
 NAMESPACE = "sandboxes"
 TOKEN = "the-token-of-the-service-account"
+EGRESS_TOKEN = "the-token-of-the-egress-proxy"
+"""It may read Pods, and nothing else."""
 _VERSION = "1.31"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
@@ -120,9 +122,12 @@ class ApiServer:
         if self.is_away:
             _abort(request)
             return web.Response(status=503)
-        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token not in (TOKEN, EGRESS_TOKEN):
             return _status(401, "Unauthorized", "Unauthorized")
         kind = request.match_info.get("kind", "")
+        if token == EGRESS_TOKEN and (request.method, kind) != ("GET", "pods"):
+            return _status(403, "Forbidden", f"the egress proxy cannot {request.method} {kind}")
         if "watch" not in request.query:
             self.calls.append((request.method, kind))
         try:

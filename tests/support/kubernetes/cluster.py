@@ -10,6 +10,7 @@ from pathlib import Path
 from sandyard.e2b_api.envd.standalone.bundle import build
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.runtime.kubernetes.api import ApiAddress, KubernetesApi
+from sandyard.runtime.kubernetes.egress import ProxyAddress
 from sandyard.runtime.kubernetes.machines import KubernetesMachines
 from sandyard.runtime.kubernetes.manifest import PodOptions
 from sandyard.runtime.programs.runner import ProgramRunner
@@ -66,7 +67,12 @@ class Cluster:
         return client
 
     def machines(
-        self, *, url: str | None = None, lost_sec: float = 600, clock: Clock | None = None
+        self,
+        *,
+        url: str | None = None,
+        lost_sec: float = 600,
+        clock: Clock | None = None,
+        proxy: ProxyAddress | None = None,
     ) -> tuple[KubernetesMachines, ArchiveFolder]:
         """Those of a server of its own, with a disk of its own."""
         self._servers += 1
@@ -82,6 +88,7 @@ class Cluster:
             clock=clock or SystemClock(),
             start_timeout_sec=60,
             lost_sec=lost_sec,
+            proxy=proxy,
         )
         self.opened.append(machines)
         return machines, ArchiveFolder(folders["archives"], layers=layers)
@@ -97,8 +104,9 @@ class Cluster:
         url: str | None = None,
         listen_timeout_sec: float = 20,
         lost_sec: float = 600,
+        proxy: ProxyAddress | None = None,
     ) -> ProgramRunner:
-        machines, archives = self.machines(url=url, lost_sec=lost_sec)
+        machines, archives = self.machines(url=url, lost_sec=lost_sec, proxy=proxy)
         timeouts = ProgramTimeouts(listen_timeout_sec=listen_timeout_sec)
         return ProgramRunner(machines, machines.records, archives, timeouts, SystemClock())
 

@@ -13,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
+
+import yaml
 
 from tests.support.e2b import network as pod_network
 from tests.support.kubernetes.api_server import ApiServer
@@ -24,6 +27,7 @@ AGENT_IMAGE, DEBIAN, DISTROLESS = "sandyard:test", "debian", "distroless"
 _LINKS = {"usr/bin": "/bin", "usr/sbin": "/sbin", "usr/lib": "/lib", "usr/lib64": "/lib64"}
 _AGENT_PORT = 49983
 _CHECK_SEC = 0.2
+_POLICIES = Path(__file__).parents[3] / "deploy/kubernetes/sandboxes/policies.yaml"
 
 
 @dataclass(slots=True)
@@ -43,6 +47,7 @@ class RunningPod:
     agent_pid: int = 0
     network: Process | None = None
     server: asyncio.Server | None = None
+    way_out: asyncio.Server | None = None
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
     end: Mapping[str, Any] | None = None
     """How it was killed, if that was done from here."""
@@ -56,6 +61,8 @@ class Nodes:
         self.pods: dict[str, RunningPod] = {}
         """By UID."""
         self.has_room = True
+        self.services: dict[str, tuple[str, int]] = {}
+        """By the label `app` of their Pods: what a NetworkPolicy may let Pods reach."""
         self._api = api
         self._agent = agent
         self._count = 0
@@ -254,6 +261,7 @@ class Nodes:
         pod.network = await asyncio.create_subprocess_exec(
             *("nsenter", "-t", str(pod.agent_pid), *user, "-n", "--"),
             *(sys.executable, "-S", "-E", pod_network.__file__, str(pod.folder)),
+            *(str(port) for port in self._ways_out()),
             stdout=PIPE,
         )
         assert pod.network.stdout is not None
@@ -275,7 +283,30 @@ class Nodes:
             finally:
                 pod.writers.discard(writer)
 
+        async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            pod.writers.add(writer)
+            try:
+                app = self._ways_out()[int(await reader.readline())]
+                far = await asyncio.open_connection(*self.services[app])
+                await pod_network.join((reader, writer), far)
+            except (OSError, ValueError):
+                writer.close()
+            finally:
+                pod.writers.discard(writer)
+
         pod.server = await asyncio.start_server(relay, pod.address, _AGENT_PORT)
+        pod.way_out = await asyncio.start_unix_server(leave, str(pod.folder / "out"))
+
+    def _ways_out(self) -> dict[int, str]:
+        """By their ports: the services that the deployed NetworkPolicies let a Pod reach. Inside it
+        they have the address 127.0.0.1."""
+        found: dict[int, str] = {}
+        for policy in yaml.safe_load_all(_POLICIES.read_text()):
+            for rule in policy["spec"].get("egress", ()):
+                for port, to in product(rule["ports"], rule["to"]):
+                    app = to["podSelector"]["matchLabels"]["app"]
+                    found |= {port["port"]: app} if app in self.services else {}
+        return found
 
     async def _ended(self, pod: RunningPod, log: Path) -> None:
         assert pod.process is not None
@@ -318,9 +349,10 @@ class Nodes:
                 with suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
-        if pod.server is not None:
-            pod.server.close()
-            pod.server = None
+        for server in (pod.server, pod.way_out):
+            if server is not None:
+                server.close()
+        pod.server = pod.way_out = None
         for writer in list(pod.writers):
             writer.transport.abort()
         await asyncio.to_thread(shutil.rmtree, pod.folder, ignore_errors=True)

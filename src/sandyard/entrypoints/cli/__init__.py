@@ -33,6 +33,7 @@ class _Commands(click.Group):
         "serve": "server.serve",
         "demo": "tools.demo",
         "jobs": "server.jobs",
+        "egress-proxy": "server.egress_proxy",
         "csp-sim": "tools.csp_sim",
         "gameday": "tools.gameday",
         "settings": "server.settings",

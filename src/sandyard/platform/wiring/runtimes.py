@@ -1,6 +1,5 @@
 """The runtime of sandboxes: this machine, E2B, or a Kubernetes cluster."""
 
-import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,9 +9,6 @@ from sandyard.platform.wiring import local_runtime
 from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.e2b.errors import translation
 from sandyard.runtime.e2b.machines import E2bMachines, E2bOptions
-from sandyard.runtime.kubernetes.api import ApiAddress, KubernetesApi
-from sandyard.runtime.kubernetes.machines import KubernetesMachines
-from sandyard.runtime.kubernetes.manifest import PodOptions
 from sandyard.runtime.local.root_filesystems.images import IMAGES, ImageRoots
 from sandyard.runtime.local.server.machines import LocalMachines
 from sandyard.runtime.ports import Runtime
@@ -27,10 +23,9 @@ from sandyard.runtime.store.layers import Layers, NoLayers, ReadOnlyLayers
 from sandyard.runtime.store.model import Kind
 from sandyard.runtime.store.ports import ObjectStore
 from sandyard.runtime.store.s3 import S3Objects
-from sandyard.settings import E2bSettings, KubernetesSettings, SandboxSettings, SettingsError
+from sandyard.settings import E2bSettings, SandboxSettings, SettingsError
 from sandyard.settings.fields import words
 from sandyard.settings.platform import READ_ONLY
-from sandyard.wiring.addresses import PROGRAM_PORT
 from sandyard.wiring.engines import e2b_key
 
 
@@ -120,75 +115,6 @@ def open_e2b_runtime(
     )
     archives = ArchiveFolder(folder / "archives", disk_reserve(settings, data_dir), layers)
     return ProgramRunner(machines, RunFolders(folder), archives, program_timeouts(settings), clock)
-
-
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
-
-def open_kubernetes_machines(
-    settings: SandboxSettings,
-    kubernetes: KubernetesSettings,
-    data_dir: Path,
-    clock: Clock,
-    layers: NoLayers,
-) -> KubernetesMachines:
-    """Raises SettingsError."""
-    if settings.snapshot_store is None:
-        raise SettingsError("SNAPSHOT_STORE: must be set for SANDBOX_RUNTIME=kubernetes")
-    folder = data_dir / "runtime-kubernetes"
-    reserve = disk_reserve(settings, data_dir)
-    return KubernetesMachines(
-        KubernetesApi(_api_address(kubernetes)),
-        _pod_options(kubernetes),
-        ArchiveFolder(folder / "snapshots", reserve, layers, "snapshots"),
-        clock=clock,
-        start_timeout_sec=kubernetes.kubernetes_start_timeout_sec,
-        lost_sec=kubernetes.kubernetes_lost_sec,
-    )
-
-
-def open_kubernetes_runtime(
-    machines: KubernetesMachines,
-    settings: SandboxSettings,
-    data_dir: Path,
-    clock: Clock,
-    layers: NoLayers,
-) -> Runtime:
-    folder, reserve = data_dir / "runtime-kubernetes", disk_reserve(settings, data_dir)
-    archives = ArchiveFolder(folder / "archives", reserve, layers)
-    return ProgramRunner(machines, machines.records, archives, program_timeouts(settings), clock)
-
-
-def _api_address(settings: KubernetesSettings) -> ApiAddress:
-    url, token_file = settings.kubernetes_url, settings.kubernetes_token_file
-    ca_file = settings.kubernetes_ca_file
-    if url is None:
-        host = os.environ.get("KUBERNETES_SERVICE_HOST")
-        if host is None:
-            raise SettingsError("KUBERNETES_URL: must be set outside a cluster")
-        port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-        url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
-        token_file = token_file or str(_SERVICE_ACCOUNT / "token")
-        ca_file = ca_file or str(_SERVICE_ACCOUNT / "ca.crt")
-    return ApiAddress(
-        url,
-        settings.kubernetes_namespace,
-        Path(token_file) if token_file else None,
-        Path(ca_file) if ca_file else None,
-    )
-
-
-def _pod_options(settings: KubernetesSettings) -> PodOptions:
-    if settings.kubernetes_agent_image is None:
-        raise SettingsError("KUBERNETES_AGENT_IMAGE: must be set for SANDBOX_RUNTIME=kubernetes")
-    return PodOptions(
-        settings.kubernetes_agent_image,
-        settings.kubernetes_image,
-        images=named(settings.kubernetes_images),
-        gvisor_class=settings.kubernetes_gvisor_class,
-        priority_class=settings.kubernetes_priority_class,
-        port=PROGRAM_PORT,
-    )
 
 
 def named(text: str) -> dict[str, str]:

@@ -54,7 +54,7 @@ from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.platform.variables.http import create_sandbox_env_router
 from sandyard.platform.variables.service import ParentSandboxes, Variables
-from sandyard.platform.wiring import PREFIX, runtimes
+from sandyard.platform.wiring import PREFIX, kubernetes, runtimes
 from sandyard.platform.wiring.images import build_images
 from sandyard.platform.wiring.local_runtime import runtime_folder
 from sandyard.platform.wiring.shared import Shared
@@ -122,13 +122,13 @@ def build_sandboxes(
             settings, e2b, data_dir, clock, node=name, pool=e2b_pool, layers=layers
         )
     if settings.sandbox_runtime == "kubernetes":
-        kubernetes = platform.settings.kubernetes
-        machines = runtimes.open_kubernetes_machines(settings, kubernetes, data_dir, clock, layers)
+        cluster = platform.settings.kubernetes
+        machines = kubernetes.open_machines(settings, cluster, data_dir, clock, layers)
         closers.append(machines.close)
-        runtime = local_runtime = runtimes.open_kubernetes_runtime(
+        runtime = local_runtime = kubernetes.open_runtime(
             machines, settings, data_dir, clock, layers
         )
-        name = f"kubernetes-{kubernetes.kubernetes_namespace}"  # one for all servers
+        name = f"kubernetes-{cluster.kubernetes_namespace}"  # one for all servers
     store = SqlSandboxStore(platform.database, platform.transitions)
     node = _node(platform, name, store, runtime)
     recorder, activity = RunRecorder(node), Activity(store, clock=clock)

@@ -3,6 +3,7 @@
 An end is recorded before anything is done, so that any server can complete it.
 """
 
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 
 from sandyard.kit.clock import Clock
@@ -10,6 +11,7 @@ from sandyard.runtime import errors
 from sandyard.runtime.kubernetes import manifest, model
 from sandyard.runtime.kubernetes.agent import Agent, AgentUnavailableError, PodSession
 from sandyard.runtime.kubernetes.api import KubernetesApi, Object
+from sandyard.runtime.kubernetes.egress import EgressUnavailableError, PodsEgress
 from sandyard.runtime.kubernetes.informer import Informer
 from sandyard.runtime.kubernetes.model import PodEnd
 from sandyard.runtime.kubernetes.records import KubernetesRunRecord
@@ -57,6 +59,7 @@ class Endings:
     api: KubernetesApi
     pods: Informer
     agents: Agents
+    egress: PodsEgress
     snapshots: ArchiveFolder
     _: KW_ONLY
     clock: Clock
@@ -92,6 +95,8 @@ class Endings:
         elif record.running() is not None and ended.snapshot is None:
             ended = replace(ended, snapshot_error="Its files ended with its Pod.")
         if pod is not None:
+            with suppress(EgressUnavailableError):
+                await self.egress.report(record)
             await self.api.delete("pods", record.name, uid=pod["metadata"]["uid"])
             self.agents.drop(pod["metadata"]["uid"])
         await record.put_ended(ended)

@@ -40,7 +40,7 @@ class Informer:
             self._failure = None
             self._task = asyncio.create_task(self._run())
         while not self._is_listed and self._failure is None:
-            await self._next_change()
+            await self.changed()
         if self._failure is not None:
             raise self._failure
 
@@ -73,8 +73,11 @@ class Informer:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_sec):
                 while not is_done(self.objects.get(name)):
-                    await self._next_change()
+                    await self.changed()
         return self.objects.get(name)
+
+    async def changed(self) -> None:
+        await self._changed.wait()
 
     async def close(self) -> None:
         if self._task is not None:
@@ -128,9 +131,6 @@ class Informer:
     def _tell(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-    async def _next_change(self) -> None:
-        await self._changed.wait()
 
 
 def _version(found: Object) -> int:

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
@@ -16,6 +15,8 @@ from sandyard.runtime.guest.program import ProgramState
 from sandyard.runtime.kubernetes import manifest, model
 from sandyard.runtime.kubernetes.agent import PodSession, make_keys
 from sandyard.runtime.kubernetes.api import KubernetesApi, Object
+from sandyard.runtime.kubernetes.egress import PodsEgress, ProxyAddress
+from sandyard.runtime.kubernetes.egress_policy import annotation, credentials_of
 from sandyard.runtime.kubernetes.endings import Agents, Endings
 from sandyard.runtime.kubernetes.informer import Informer
 from sandyard.runtime.kubernetes.manifest import PodOptions
@@ -60,6 +61,7 @@ class KubernetesMachines:
         clock: Clock,
         start_timeout_sec: float = 120,
         lost_sec: float = 600,
+        proxy: ProxyAddress | None = None,
     ) -> None:
         """`start_timeout_sec` is for the scheduler, the image and the agent; `lost_sec` for the
         files of a machine that has ended on a node that is cut off."""
@@ -70,8 +72,9 @@ class KubernetesMachines:
         self._pods, self._secrets = Informer(api, "pods"), Informer(api, "secrets")
         self.records = KubernetesRecords(api, self._secrets)
         self._agents = Agents(self._pods)
+        self._egress = PodsEgress(api, self._pods, self._agents.pool, proxy=proxy)
         self._endings = Endings(
-            api, self._pods, self._agents, snapshots, clock=clock, lost_sec=lost_sec
+            api, self._pods, self._agents, self._egress, snapshots, clock=clock, lost_sec=lost_sec
         )
         self._starts = PodStarts(
             api, self._pods, self._agents, clock=clock, timeout_sec=start_timeout_sec
@@ -99,10 +102,13 @@ class KubernetesMachines:
             if not is_ours or record.machine() is not None:
                 raise errors.AttemptEndedError
             created_at = self._clock.now()
-            egress = manifest.egress_of(spec.network, spec.rules)
-            machine = MachineRecord(created_at, created_at + spec.lifetime_sec, egress)
+            machine = MachineRecord(created_at, created_at + spec.lifetime_sec, spec.network)
             await record.put_machine(machine, durable=False)
-            await record.put_all(asdict(make_keys()))
+            keys, egress = asdict(make_keys()), None
+            if (url := await self._egress.url(record.name)) is not None:
+                keys["proxy"] = url
+                egress = annotation(credentials_of(url), spec.network, spec.rules)
+            await record.put_all(keys)
             pod = manifest.pod(
                 run_id,
                 spec.limits,
@@ -225,28 +231,16 @@ class KubernetesMachines:
 
     @asynccontextmanager
     async def egress(self, run_id: RunId) -> AsyncIterator[Egress]:
-        """Its NetworkPolicy is the wider one meanwhile."""
-        machine = self.records.of(run_id).machine()
-        label = "none" if machine is None else machine.egress
-        if label != "internet":
-            await self._label(run_id, "internet")
-        try:
-            yield Egress({}, _no_refusal)
-        finally:
-            if label != "internet":
-                await self._label(run_id, label)
+        async with self._egress.opened(self.records.of(run_id)) as opened:
+            yield opened
 
     async def set_network(
         self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
     ) -> None:
-        record, egress = await self._require_up(run_id), manifest.egress_of(network, rules)
-        await self._label(run_id, egress)
-        if (machine := record.machine()) is not None:
-            await record.put_machine(replace(machine, egress=egress))
+        await self._egress.set_network(await self._require_up(run_id), network, rules)
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
-        machine = (await self._record_of(run_id)).machine()
-        return EgressReport(manifest.network_of("none" if machine is None else machine.egress))
+        return await self._egress.report(await self._record_of(run_id))
 
     async def has_snapshot(self, snapshot_id: str) -> bool:
         return await self._snapshots.find(snapshot_id) is not None
@@ -376,19 +370,8 @@ class KubernetesMachines:
             return PodEnd("timeout", up.deadline_at, "It reached its time limit.")
         return PodEnd("killed", at, "It was killed, with its Pod, which is gone.")
 
-    async def _label(self, run_id: RunId, egress: manifest.Egress) -> None:
-        patch: dict[str, Any] = {"metadata": {"labels": {manifest.EGRESS: egress}}}
-        found = await self._api.patch("pods", manifest.name_of(run_id), patch)
-        if found is None:
-            raise errors.NotRunningError
-        self._pods.note(found)
-
 
 def _is_newer(record: KubernetesRunRecord, inside: ProgramState) -> bool:
     """What is recorded here, such as why there is nothing to start, is newer."""
     recorded = record.program()
     return recorded is not None and recorded.since_at > inside.since_at
-
-
-async def _no_refusal() -> str | None:
-    return None

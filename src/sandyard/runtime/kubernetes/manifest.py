@@ -1,23 +1,23 @@
 """The objects of a run in the cluster, as pure functions: a Secret with its records and keys, and a
 Pod."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
+from sandyard.runtime.kubernetes import egress_policy
 from sandyard.runtime.model import IsolationMode, Limits, RunId
-from sandyard.runtime.network_model import NO_RULES, EgressRules, Network
 from sandyard.runtime.remote.envd import PORT
 from sandyard.runtime.remote.guest import HOME
 
 Manifest = Mapping[str, Any]
-Egress = Literal["none", "packages", "internet", "rules"]
 
 PREFIX = "sandyard.dev"
 RUN, CREATION = f"{PREFIX}/run", f"{PREFIX}/creation"
-KIND, ATTEMPT, EGRESS = f"{PREFIX}/kind", f"{PREFIX}/attempt", f"{PREFIX}/egress"
+KIND, ATTEMPT = f"{PREFIX}/kind", f"{PREFIX}/attempt"
 SELECTOR = f"app.kubernetes.io/managed-by={PREFIX}"
 CONTAINER = "sandbox"
 AGENT_FOLDER = "/.sandyard"
@@ -97,13 +97,15 @@ def pod(
     *,
     image: str,
     isolation: IsolationMode | None,
-    egress: Egress,
+    egress: Mapping[str, Any] | None,
     deadline_at: float,
     creation: str,
 ) -> dict[str, Any]:
-    """It fits the restricted Pod Security Standard. `creation` identifies the call that made it."""
+    """It fits the restricted Pod Security Standard. `egress` is for the egress proxy, if there is
+    one. `creation` identifies the call that made it."""
     metadata = _metadata(run_id)
-    metadata["labels"][EGRESS] = egress
+    if egress is not None:
+        metadata["annotations"][egress_policy.OWN] = json.dumps(egress)
     metadata["annotations"][CREATION] = creation
     runtime_class = options.gvisor_class if isolation == "gvisor" else None
     spec = {
@@ -124,7 +126,18 @@ def pod(
             {"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _UNREACHABLE
         ],
         "initContainers": [_init_container(options)],
-        "containers": [_container(run_id, limits, image=image, deadline_at=deadline_at)],
+        "containers": [
+            _container(
+                run_id,
+                limits,
+                image=image,
+                deadline_at=deadline_at,
+                has_egress=egress is not None,
+            )
+        ],
+        # Names are resolved by the egress proxy: whatever asks for one here fails at once.
+        "dnsPolicy": "None",
+        "dnsConfig": {"nameservers": ["127.0.0.1"]},
         "volumes": [
             {"name": "agent", "emptyDir": {}},
             {"name": "home", "emptyDir": {"sizeLimit": str(limits.storage_bytes)}},
@@ -134,18 +147,6 @@ def pod(
         **({"priorityClassName": options.priority_class} if options.priority_class else {}),
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def egress_of(network: Network, rules: EgressRules = NO_RULES) -> Egress:
-    """By this label the cluster's NetworkPolicies know what it reaches. What they can't tell apart,
-    they refuse: hosts of packages, and rules."""
-    return "rules" if network == "internet" and rules != NO_RULES else network
-
-
-def network_of(egress: Egress) -> Network:
-    if egress == "packages":
-        return "packages"
-    return "internet" if egress in ("internet", "rules") else "none"
 
 
 def _metadata(run_id: RunId) -> dict[str, Any]:
@@ -174,7 +175,9 @@ def _init_container(options: PodOptions) -> dict[str, Any]:
     }
 
 
-def _container(run_id: RunId, limits: Limits, *, image: str, deadline_at: float) -> dict[str, Any]:
+def _container(
+    run_id: RunId, limits: Limits, *, image: str, deadline_at: float, has_egress: bool
+) -> dict[str, Any]:
     memory = str(limits.memory_bytes + _OVERHEAD_BYTES)
     cpu = f"{round(limits.cpu * 1000)}m"
     keys = {"TOKEN": "token", "CERTIFICATE": "certificate", "KEY": "key"}
@@ -188,12 +191,10 @@ def _container(run_id: RunId, limits: Limits, *, image: str, deadline_at: float)
             {"name": "SANDYARD_RUN", "value": str(run_id)},
             {"name": "SANDYARD_DEADLINE_AT", "value": str(deadline_at)},
             *(
-                {
-                    "name": f"SANDYARD_{name}",
-                    "valueFrom": {"secretKeyRef": {"name": name_of(run_id), "key": key}},
-                }
+                {"name": f"SANDYARD_{name}", **_from_secret(run_id, key)}
                 for name, key in keys.items()
             ),
+            *(egress_policy.environment(_from_secret(run_id, "proxy")) if has_egress else ()),
         ],
         "ports": [{"name": "agent", "containerPort": PORT}],
         "securityContext": _SECURITY,
@@ -212,3 +213,7 @@ def _container(run_id: RunId, limits: Limits, *, image: str, deadline_at: float)
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - its own
         ],
     }
+
+
+def _from_secret(run_id: RunId, key: str) -> dict[str, Any]:
+    return {"valueFrom": {"secretKeyRef": {"name": name_of(run_id), "key": key}}}

@@ -16,8 +16,8 @@ from sandyard.runtime.errors import RecordBrokenError, RunNotFoundError, Runtime
 from sandyard.runtime.kubernetes import manifest
 from sandyard.runtime.kubernetes.api import ConflictError, KubernetesApi, Object
 from sandyard.runtime.kubernetes.informer import Informer
-from sandyard.runtime.kubernetes.manifest import Egress
 from sandyard.runtime.model import Ended, Log, RunId
+from sandyard.runtime.network_model import EgressReport, Network, read_report
 from sandyard.runtime.records.recorded_run import RunRecord, to_record
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class MachineRecord:
 
     created_at: float
     deadline_at: float
-    egress: Egress
+    network: Network
 
 
 class KubernetesRecords:
@@ -86,6 +86,18 @@ class KubernetesRunRecord(RunRecord):
 
     async def put_machine(self, machine: MachineRecord, *, durable: bool = True) -> None:
         await self.put("machine", asdict(machine), durable=durable)
+
+    def egress(self, network: Network) -> dict[str, EgressReport]:
+        """What each egress proxy reported last, by the proxy's id."""
+
+        def parsed(found: dict[str, Any]) -> dict[str, EgressReport]:
+            return {proxy: read_report(each, network) for proxy, each in found.items()}
+
+        return self.read("egress", parsed) or {}
+
+    async def put_egress(self, reports: Mapping[str, EgressReport]) -> None:
+        found = {proxy: asdict(each) for proxy, each in reports.items()}
+        await self.put("egress", found, durable=False)
 
     async def put_stop(self) -> None:
         await self.put(_STOP, {})

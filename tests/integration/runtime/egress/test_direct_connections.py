@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 import typing_extensions
 
-from sandyard.runtime.local.egress.relay import Relay
+from sandyard.runtime.egress.relay import Relay
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import Files, IsolationMode, Program
 from sandyard.runtime.network_model import OTHER_HOST, EgressRules, Network

@@ -6,16 +6,13 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 
 from sandyard.runtime.kubernetes.manifest import (
-    EGRESS,
     PodOptions,
-    egress_of,
     name_of,
     pod,
     run_id_of,
     secret,
 )
 from sandyard.runtime.model import Limits, RunId
-from sandyard.runtime.network_model import EgressRules
 
 LIMITS = Limits(
     cpu=0.5, memory_bytes=512 << 20, processes=64, storage_bytes=1 << 30, max_running_sec=60
@@ -39,7 +36,7 @@ def test_objects_fit_the_schemas(run_id: RunId, isolation: str | None) -> None:
         OPTIONS,
         image="theirs:1",
         isolation=isolation,  # type: ignore[arg-type]
-        egress="none",
+        egress=None,
         deadline_at=1.5,
         creation="abc",
     )
@@ -61,7 +58,7 @@ def test_a_pod_has_limits_and_no_rights_and_no_secrets_in_its_manifest() -> None
         OPTIONS,
         image="theirs:1",
         isolation=None,
-        egress="none",
+        egress=None,
         deadline_at=1.5,
         creation="abc",
     )
@@ -71,10 +68,3 @@ def test_a_pod_has_limits_and_no_rights_and_no_secrets_in_its_manifest() -> None
     assert int(container["resources"]["limits"]["memory"]) > LIMITS.memory_bytes
     values = {each["name"] for each in container["env"] if "value" in each}
     assert values == {"HOME", "SANDYARD_RUN", "SANDYARD_DEADLINE_AT"}
-    assert made["metadata"]["labels"][EGRESS] == "none"
-
-
-def test_rules_are_never_widened() -> None:
-    assert egress_of("internet") == "internet"
-    assert egress_of("internet", EgressRules(deny=("192.0.2.0/24",))) == "rules"
-    assert egress_of("packages") == "packages"

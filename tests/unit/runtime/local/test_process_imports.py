@@ -15,7 +15,8 @@ _PACKAGES = ("sandyard", "sandyard.runtime", "sandyard.runtime.local")
 _ROOMS = {
     "agent.agent": (*_SHARED, _LOCAL + "agent", "sandyard.runtime.guest"),
     "egress.server": (
-        *(*_SHARED, _LOCAL + "egress", "sandyard.runtime.network_model"),
+        *(*_SHARED, _LOCAL + "egress"),
+        *("sandyard.runtime.egress", "sandyard.runtime.network_model"),
         *("sandyard.kit", "sandyard.kit.clock", "sandyard.kit.public_addresses"),
     ),
 }

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sandyard.kit.clock import SystemClock
+from sandyard.runtime.egress.http_heads import ProxyRequest
+from sandyard.runtime.egress.proxy import EgressProxy
 from sandyard.runtime.local.egress.dns import FAILED, UNKNOWN, Query, parse_query
-from sandyard.runtime.local.egress.http_heads import ProxyRequest
-from sandyard.runtime.local.egress.proxy import EgressProxy
 from sandyard.runtime.local.ipc.packets import receive_now, send_now
 from sandyard.runtime.network_model import EgressCounter, EgressPolicy, EgressReport, EgressRules
 

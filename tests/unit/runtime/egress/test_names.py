@@ -2,7 +2,7 @@
 
 import ipaddress
 
-from sandyard.runtime.local.egress.names import NameAddresses
+from sandyard.runtime.egress.names import NameAddresses
 
 
 def test_each_name_has_an_address_of_its_own() -> None:

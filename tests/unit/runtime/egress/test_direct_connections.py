@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from sandyard.kit.clock import SystemClock
-from sandyard.runtime.local.egress.http_heads import ProxyRequest
-from sandyard.runtime.local.egress.proxy import EgressProxy
+from sandyard.runtime.egress.http_heads import ProxyRequest
+from sandyard.runtime.egress.proxy import EgressProxy
 from sandyard.runtime.network_model import EgressPolicy, EgressRules
 from tests.support.servers.certificates import Certificate, make_certificate
 from tests.support.servers.connections import connected
-from tests.unit.runtime.local.egress.test_proxy import OPEN, ChangingName, echo, served
+from tests.unit.runtime.egress.test_proxy import OPEN, ChangingName, echo, served
 
 NAME = "allowed.test"
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sandyard.runtime.local.egress.http_heads import ProxyRequest, closing_answer
+from sandyard.runtime.egress.http_heads import ProxyRequest, closing_answer
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Other = TypeVar("Other")

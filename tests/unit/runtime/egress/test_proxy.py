@@ -8,8 +8,8 @@ from dataclasses import asdict, replace
 import pytest
 
 from sandyard.kit.clock import SystemClock
-from sandyard.runtime.local.egress import proxy as egress_proxy
-from sandyard.runtime.local.egress.proxy import EgressProxy
+from sandyard.runtime.egress import proxy as egress_proxy
+from sandyard.runtime.egress.proxy import EgressProxy
 from sandyard.runtime.network_model import EgressPolicy, EgressRules
 from tests.support.servers.connections import connected
 

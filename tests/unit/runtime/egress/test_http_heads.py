@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandyard.runtime.local.egress.http_heads import BadRequestError, ProxyRequest, parse_request
+from sandyard.runtime.egress.http_heads import BadRequestError, ProxyRequest, parse_request
 
 
 def head(first: str, *fields: str) -> bytes:

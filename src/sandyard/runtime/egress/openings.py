@@ -6,7 +6,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Literal
 
-from sandyard.runtime.local.egress.http_heads import MOST_HEAD_BYTES, names_host
+from sandyard.runtime.egress.http_heads import MOST_HEAD_BYTES, names_host
 
 _MORE_SEC = 2.0
 _READ_BYTES = 64 * 1024

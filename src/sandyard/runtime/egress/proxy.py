@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.public_addresses import may_connect, networks_of
-from sandyard.runtime.local.egress.http_heads import (
+from sandyard.runtime.egress.http_heads import (
     MOST_HEAD_BYTES,
     BadRequestError,
     OtherHostError,
@@ -24,10 +24,10 @@ from sandyard.runtime.local.egress.http_heads import (
     parse_direct_request,
     parse_request,
 )
-from sandyard.runtime.local.egress.names import NameAddresses
-from sandyard.runtime.local.egress.openings import Opening, read_opening
-from sandyard.runtime.local.egress.relay import Relay, Streams
-from sandyard.runtime.local.egress.resolver import NameResolver, Resolver
+from sandyard.runtime.egress.names import NameAddresses
+from sandyard.runtime.egress.openings import Opening, read_opening
+from sandyard.runtime.egress.relay import Relay, Streams
+from sandyard.runtime.egress.resolver import NameResolver, Resolver
 from sandyard.runtime.network_model import (
     DENIED,
     NO_RULES,
@@ -80,18 +80,21 @@ class EgressProxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         to: ProxyRequest | None = None,
+        *,
+        head: bytes | None = None,
     ) -> None:
+        """`head` is a client's request, if it was read already."""
         task = asyncio.current_task()
         if task is None or len(self._open) >= MOST_CONNECTIONS:
             if to is None:
-                _answer(writer, 503, "too many connections at once")
+                answer(writer, 503, "too many connections at once")
             else:
                 _reset(writer)
             return
         self._open[task] = to
         try:
             if to is None:
-                await self._serve_client((reader, writer), task)
+                await self._serve_client((reader, writer), task, head)
             else:
                 await self._serve_direct((reader, writer), to)
         except OSError:
@@ -126,12 +129,15 @@ class EgressProxy:
             if is_ruled or policy.refusal(request.host, request.port) is not None:
                 task.cancel()
 
-    async def _serve_client(self, near: Streams, task: "asyncio.Task[None]") -> None:
+    async def _serve_client(
+        self, near: Streams, task: "asyncio.Task[None]", head: bytes | None
+    ) -> None:
         try:
-            request = self._open[task] = await self._read(near[0])
+            head = head or await read_head(near[0], within_sec=self._head_sec)
+            request = self._open[task] = self._parsed(head)
             far = await self._connect(request)
         except BadRequestError as error:
-            _answer(near[1], error.status, str(error))
+            answer(near[1], error.status, str(error))
             return
         if request.head is None:
             near[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -150,12 +156,8 @@ class EgressProxy:
             return
         await self._relay(near, far, request)
 
-    async def _read(self, reader: asyncio.StreamReader) -> ProxyRequest:
-        try:
-            async with asyncio.timeout(self._head_sec):
-                request = await _read_request(reader)
-        except TimeoutError:
-            raise BadRequestError("the request did not arrive in time", 408) from None
+    def _parsed(self, head: bytes) -> ProxyRequest:
+        request = parse_request(head)
         if request.head is None:  # a client that has looked up the name itself
             return replace(request, host=self.names.name_of(request.host) or request.host)
         return request
@@ -238,16 +240,20 @@ class EgressProxy:
         self.counter.bytes_received += length
 
 
-async def _read_request(reader: asyncio.StreamReader) -> ProxyRequest:
+async def read_head(reader: asyncio.StreamReader, *, within_sec: float = _HEAD_SEC) -> bytes:
+    """The head of a request. Raises BadRequestError."""
     try:
-        head = await reader.readuntil(b"\r\n\r\n")
+        async with asyncio.timeout(within_sec):
+            head = await reader.readuntil(b"\r\n\r\n")
+    except TimeoutError:
+        raise BadRequestError("the request did not arrive in time", 408) from None
     except asyncio.IncompleteReadError:
         raise BadRequestError("the request was interrupted") from None
     except asyncio.LimitOverrunError:
         raise BadRequestError("the head of the request is too large", 431) from None
     if len(head) > MOST_HEAD_BYTES:
         raise BadRequestError("the head of the request is too large", 431)
-    return parse_request(head)
+    return head
 
 
 async def _connect_to_first(addresses: list[str], port: int) -> Streams:
@@ -265,7 +271,7 @@ async def _connect_to_first(addresses: list[str], port: int) -> Streams:
 def _show(writer: asyncio.StreamWriter, error: BadRequestError, opening: Opening) -> None:
     """Let a program that speaks to a server see that it was refused, as its protocol can say it."""
     if opening.protocol == "http":
-        _answer(writer, error.status, str(error))
+        answer(writer, error.status, str(error))
     elif opening.protocol == "tls":
         writer.write(_ACCESS_DENIED)
         writer.close()
@@ -279,12 +285,13 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-def _answer(writer: asyncio.StreamWriter, status: int, message: str) -> None:
-    """The reason is in the status line too, because pip, npm and curl show that."""
+def answer(writer: asyncio.StreamWriter, status: int, message: str, *, more: str = "") -> None:
+    """The reason is in the status line too, because pip, npm and curl show that. `more` are header
+    lines."""
     plain = "".join(letter if " " <= letter <= "~" else "?" for letter in message)
     body = f"{plain}\n".encode()
     head = (
-        f"HTTP/1.1 {status} {plain}\r\nContent-Type: text/plain\r\n"
+        f"HTTP/1.1 {status} {plain}\r\nContent-Type: text/plain\r\n{more}"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     writer.write(head.encode() + body)

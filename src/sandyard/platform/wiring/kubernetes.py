@@ -1,0 +1,122 @@
+"""The runtime of a Kubernetes cluster, and its egress proxy, by the settings."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sandyard.kit.clock import Clock, SystemClock
+from sandyard.platform.wiring.local_runtime import local_options
+from sandyard.platform.wiring.runtimes import disk_reserve, named, program_timeouts
+from sandyard.runtime.kubernetes.api import ApiAddress, KubernetesApi
+from sandyard.runtime.kubernetes.egress import ProxyAddress
+from sandyard.runtime.kubernetes.egress_policy import ProxySettings
+from sandyard.runtime.kubernetes.egress_proxy import PodsEgressProxy
+from sandyard.runtime.kubernetes.informer import Informer
+from sandyard.runtime.kubernetes.machines import KubernetesMachines
+from sandyard.runtime.kubernetes.manifest import PodOptions
+from sandyard.runtime.ports import Runtime
+from sandyard.runtime.programs.runner import ProgramRunner
+from sandyard.runtime.store.archives import ArchiveFolder
+from sandyard.runtime.store.layers import NoLayers
+from sandyard.settings import KubernetesSettings, SandboxSettings, SettingsError
+from sandyard.wiring.addresses import PROGRAM_PORT
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def open_machines(
+    settings: SandboxSettings,
+    kubernetes: KubernetesSettings,
+    data_dir: Path,
+    clock: Clock,
+    layers: NoLayers,
+) -> KubernetesMachines:
+    """Raises SettingsError."""
+    if settings.snapshot_store is None:
+        raise SettingsError("SNAPSHOT_STORE: must be set for SANDBOX_RUNTIME=kubernetes")
+    folder = data_dir / "runtime-kubernetes"
+    reserve = disk_reserve(settings, data_dir)
+    return KubernetesMachines(
+        KubernetesApi(_api_address(kubernetes)),
+        _pod_options(kubernetes),
+        ArchiveFolder(folder / "snapshots", reserve, layers, "snapshots"),
+        clock=clock,
+        start_timeout_sec=kubernetes.kubernetes_start_timeout_sec,
+        lost_sec=kubernetes.kubernetes_lost_sec,
+        proxy=_proxy_address(kubernetes),
+    )
+
+
+def open_runtime(
+    machines: KubernetesMachines,
+    settings: SandboxSettings,
+    data_dir: Path,
+    clock: Clock,
+    layers: NoLayers,
+) -> Runtime:
+    folder, reserve = data_dir / "runtime-kubernetes", disk_reserve(settings, data_dir)
+    archives = ArchiveFolder(folder / "archives", reserve, layers)
+    return ProgramRunner(machines, machines.records, archives, program_timeouts(settings), clock)
+
+
+def _api_address(settings: KubernetesSettings) -> ApiAddress:
+    url, token_file = settings.kubernetes_url, settings.kubernetes_token_file
+    ca_file = settings.kubernetes_ca_file
+    if url is None:
+        host = os.environ.get("KUBERNETES_SERVICE_HOST")
+        if host is None:
+            raise SettingsError("KUBERNETES_URL: must be set outside a cluster")
+        port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+        token_file = token_file or str(_SERVICE_ACCOUNT / "token")
+        ca_file = ca_file or str(_SERVICE_ACCOUNT / "ca.crt")
+    return ApiAddress(
+        url,
+        settings.kubernetes_namespace,
+        Path(token_file) if token_file else None,
+        Path(ca_file) if ca_file else None,
+    )
+
+
+def _proxy_address(settings: KubernetesSettings) -> ProxyAddress | None:
+    if (service := settings.kubernetes_egress_proxy) is None:
+        return None
+    return ProxyAddress(service, settings.kubernetes_egress_replicas or service)
+
+
+@asynccontextmanager
+async def serving_egress(
+    settings: SandboxSettings, kubernetes: KubernetesSettings, *, host: str, port: int
+) -> AsyncIterator[asyncio.Server]:
+    """The egress proxy of all Pods. Raises SettingsError."""
+    api = KubernetesApi(_api_address(kubernetes))
+    options = local_options(settings)
+    allowed = ProxySettings(
+        options.allowed_hosts, options.egress_networks, options.allowed_networks
+    )
+    pods = Informer(api, "pods")
+    proxy = PodsEgressProxy(pods, allowed, SystemClock())
+    following = asyncio.create_task(proxy.follow())
+    try:
+        await pods.synced()
+        async with await asyncio.start_server(proxy, host, port) as server:
+            yield server
+    finally:
+        following.cancel()
+        await pods.close()
+        await api.close()
+
+
+def _pod_options(settings: KubernetesSettings) -> PodOptions:
+    if settings.kubernetes_agent_image is None:
+        raise SettingsError("KUBERNETES_AGENT_IMAGE: must be set for SANDBOX_RUNTIME=kubernetes")
+    return PodOptions(
+        settings.kubernetes_agent_image,
+        settings.kubernetes_image,
+        images=named(settings.kubernetes_images),
+        gvisor_class=settings.kubernetes_gvisor_class,
+        priority_class=settings.kubernetes_priority_class,
+        port=PROGRAM_PORT,
+    )
