@@ -29,13 +29,13 @@ from e2b import Sandbox, Template
 host, folder = sys.argv[1:]
 login = {"username": "ann", "password": "registry-password"}
 steps = Template().from_image(f"{host}/base:1", **login)
-steps = steps.run_cmd("echo step > ~/made; id -u > ~/who")
+steps = steps.run_cmd("echo step > ~/made; id -u > ~/who").set_user("app")
 Template.build(steps, "from-image")
 with Sandbox.create("from-image") as box:
-    print(box.commands.run("cat ~/made ~/who").stdout)
+    print(box.commands.run("cat ~/made ~/who", user="user").stdout)
+    print("app:", box.commands.run("id -u; id -g; echo $HOME").stdout.split())
 docker = f"FROM {host}/open:1\nARG NAME=x\nENV GREETING=hello-$NAME\nWORKDIR /home/user\n"
 docker += "COPY given.txt copied.txt\nRUN echo $GREETING > greeting\nEXPOSE 80\n"
-docker += "CMD sleep 600\n"
 Template.build(Template(file_context_path=folder).from_dockerfile(docker), "from-dockerfile")
 with Sandbox.create("from-dockerfile") as box:
     print(box.commands.run("cat copied.txt greeting", cwd="/home/user").stdout)
@@ -224,8 +224,38 @@ def test_builds_of_the_sdk_start_from_images_and_dockerfiles(
     assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
     lines = [each for each in ran.stdout.splitlines() if each]
     assert lines[:2] == ["step", "1000"]
+    assert "app: ['101', '33', '/srv']" in lines
     assert "given" in lines
     assert "hello-x" in lines
     assert any(each.startswith("REFUSED") and "no such image" in each for each in lines)
     names = [each["reference"] for each in ann.call("GET", "/images?status=ready")["images"]]
     assert names.count(f"{registries[1].host}/base:1") == 1
+
+
+def test_the_command_builds_a_template_from_a_dockerfile(
+    server: ServerProcess, ann: Person, registries: tuple[Registry, Registry], tmp_path: Path
+) -> None:
+    key = ann.call("POST", "/api-keys", {"name": "builds"}, expect=201)["api_key"]
+    environment = {"SANDYARD_URL": server.url, "SANDYARD_API_KEY": key}
+    (tmp_path / "given.txt").write_text("given\n")
+    (tmp_path / "left-out.txt").write_text("")
+    (tmp_path / ".dockerignore").write_text("left-*\n")
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text(
+        f"FROM {registries[0].host}/open:1\nWORKDIR /srv\nCOPY --chown=app . .\n"
+        "USER app\nRUN id -u; ls; cat given.txt > made.txt\n"
+    )
+    built = run_command("template", "build", "docked", str(tmp_path), environment=environment)
+    assert built.returncode == 0, built.stdout + built.stderr
+    said = built.stdout.split()
+    assert {"101", "given.txt"} < set(said)
+    assert "left-out.txt" not in said
+    [template] = ann.call("GET", "/templates?q=docked")["templates"]
+    running = started(ann, template, "from docked")
+    command = {"command": ["cat", "/srv/made.txt"]}
+    done = ann.call("POST", f"/sandboxes/{running['sandbox_id']}/commands", command, expect=201)
+    assert done["result"]["stdout"] == "given\n"
+    dockerfile.write_text("FROM a\n\nHEALTHCHECK CMD true\n")
+    refused = run_command("template", "build", "no", str(tmp_path), environment=environment)
+    assert refused.returncode == 2
+    assert "line 3: HEALTHCHECK" in refused.stderr

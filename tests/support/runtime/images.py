@@ -62,6 +62,7 @@ def glibc() -> bytes:
 
 
 def with_bash() -> bytes:
-    """The same with bash and the commands that E2B's builds use."""
+    """The same with bash, the commands that E2B's builds use, and a user."""
     commands = ("cp", "mkdir", "chown", "chmod", "dirname", "id", "touch", "rm", "env", "true")
-    return gzipped(tar(*small_root("bash", *commands), member("tmp", mode=0o1777)))
+    users = member("etc/passwd", b"root:x:0:0::/root:/x\napp:x:101:33::/srv:/x\n")
+    return gzipped(tar(*small_root("bash", *commands), users, member("tmp", mode=0o1777)))

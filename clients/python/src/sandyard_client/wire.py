@@ -112,8 +112,10 @@ def _http_date(text: str) -> datetime | None:
 
 
 def _error_of(body: bytes) -> Mapping[str, Any]:
+    """Also that of E2B's API, which has a message and no code of its own."""
     try:
-        told = json.loads(body)["error"]
+        whole = json.loads(body)
+        told = whole["error"] if "error" in whole else {"message": whole["message"]}
     except (ValueError, KeyError, TypeError):
         return {}
     return told if isinstance(told, dict) else {}

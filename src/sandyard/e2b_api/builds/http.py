@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sandyard.e2b_api import errors
+from sandyard.e2b_api.builds.dockerfiles import with_dockerfile
 from sandyard.e2b_api.builds.recipes import RecipeBody, recipe_of
 from sandyard.e2b_api.builds.records import Build
 from sandyard.e2b_api.builds.service import Builds, build_request
@@ -83,7 +84,11 @@ class BuildCalls:
         """A refused build is over: it no longer counts as an open one."""
         build = self.builds.get(*_ids(request), by=by)
         try:
-            await self.builds.start(build, recipe_of(await body_of(request, RecipeBody)), by=by)
+            body = await body_of(request, RecipeBody)
+            recipe = recipe_of(body)
+            if body.dockerfile is not None:
+                recipe = with_dockerfile(recipe, body.dockerfile, body.context)
+            await self.builds.start(build, recipe, by=by)
         except (InvalidError, NotFoundError) as error:
             self.builds.refuse(build, error)
             raise

@@ -10,13 +10,14 @@ from typing import Literal, cast, get_args
 from pydantic import ConfigDict, Field
 
 from sandyard.e2b_api.control import Body, NoEffect
-from sandyard.e2b_api.envd.paths import HOME, ROOT, USER
+from sandyard.e2b_api.envd.paths import HOME
 from sandyard.e2b_api.errors import BuildRefusedError, InvalidRequestError
 from sandyard.runtime.images.model import Credentials
 
 Kind = Literal["COPY", "ENV", "RUN", "WORKDIR", "USER"]
 _MOST_STEPS = 500
-_USERS = frozenset({"", USER, ROOT})
+_USER = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?)?")
+"""A name or a number, with a group or without, or none."""
 _BASE_IMAGE = "e2bdev/base"
 _IMAGES = {_BASE_IMAGE: "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
 _KEPT = (HOME, "/workspace")
@@ -69,6 +70,10 @@ class RecipeBody(Body):
     steps: list[StepBody] | None = Field(default=None, max_length=_MOST_STEPS)
     start_cmd: str | None = None
     ready_cmd: str | None = None
+    dockerfile: str | None = Field(default=None, max_length=1 << 16)
+    """In place of an image and steps; it is not of E2B's API."""
+    context: str | None = None
+    """The hash of the uploaded files from which it copies."""
     force: NoEffect = None
 
 
@@ -117,8 +122,8 @@ def _check(step: Step) -> None:
         raise InvalidRequestError(f"A step {step.kind} needs more arguments.")
     user = {"RUN": 1, "COPY": 2, "USER": 0}.get(step.kind)
     named = step.arguments[user] if user is not None and user < len(step.arguments) else ""
-    if named not in _USERS:
-        raise BuildRefusedError(f"There is no user {named[:32]!r} here, only `user` and `root`.")
+    if not _USER.fullmatch(named):
+        raise BuildRefusedError(f"{named[:32]!r} can't be the name of a user.")
 
 
 def require_kept(path: str) -> None:
@@ -147,14 +152,16 @@ def copy_script(
 ) -> str:
     """A script that copies the files matching `source` from the unpacked folder to the target: the
     content of a single folder, a single file under the target's name unless that is a folder, or
-    each of several into it. Root gives them, and the folders that it creates, to `owner`."""
+    each of several into it. Root gives them, and the folders that it creates, to `owner`, a user
+    with a group, or with the own one."""
     into_folder = "1" if target.endswith("/") else ""
-    given = f'chown -h {owner}:{owner} "$1"' if owner else ":"
+    owner = f"{owner}:" if owner and ":" not in owner else owner
+    given = f'chown -h {owner} "$1"' if owner else ":"
     return f"""
 set -e; shopt -s nullglob dotglob globstar
 folder() {{ [ -d "$1" ] || {{ folder "$(dirname "$1")"; mkdir "$1"; {given}; }}; }}
 cd {shlex.quote(unpacked)}
-{f"chown -hR {owner}:{owner} ." if owner else ":"}
+{f"chown -hR {owner} ." if owner else ":"}
 pattern={shlex.quote(posixpath.normpath(source))}; target={shlex.quote(target.rstrip("/") or "/")}
 IFS=; found=($pattern); unset IFS
 [ ${{#found[@]}} -gt 0 ] || {{ echo "no file matches $pattern" >&2; exit 1; }}

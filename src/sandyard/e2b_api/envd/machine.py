@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from sandyard.e2b_api.envd.paths import ROOT
+from sandyard.e2b_api.envd.paths import ROOT, Account
 from sandyard.e2b_api.tokens import FileLink
 from sandyard.runtime.errors import FileRefusedError
 from sandyard.runtime.sessions.model import EVERYTHING, FileInfo, FileSelection
@@ -144,11 +144,15 @@ class Machines(Protocol):
 class UserSession:
     machine: Machine
     session: MachineSession
-    user: str
-    home: str
+    account: Account
     folder: str
     """The default working directory of commands."""
 
     @property
+    def home(self) -> str:
+        return self.account.home
+
+    @property
     def files(self) -> OwnFiles:
-        return OwnFiles(self.session, is_root=self.user == ROOT)
+        """Of `user` too where it is a user of the image."""
+        return OwnFiles(self.session, is_root=self.account.name == ROOT)

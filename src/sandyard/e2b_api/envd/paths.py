@@ -3,6 +3,7 @@
 import base64
 import binascii
 import posixpath
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.types import Scope
@@ -12,6 +13,16 @@ from sandyard.e2b_api.errors import NoSuchUserError
 HOME = "/home/user"
 ROOT_HOME = "/root"
 USER, ROOT = "user", "root"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of a machine."""
+
+    name: str
+    home: str
+    ids: str | None = None
+    """`uid:gid` of a user of the image, as commands take it."""
 
 
 _RPC = ("/process.Process/", "/filesystem.Filesystem/")

@@ -131,6 +131,7 @@ class ProcessService:
             arguments=(str(config.get("cmd", "")), *map(str, arguments)),
             environment=environment,
             folder=folder,
+            user=session.account.ids,
             terminal=_size(_part(message, "pty")) if has_terminal else None,
             has_input=not has_terminal and message.get("stdin") is not False,
             tag=str(message["tag"]) if message.get("tag") else None,

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, Protocol
 
 from sandyard.e2b_api.envd.machine import Credentials, UserSession
-from sandyard.e2b_api.envd.paths import HOME, ROOT, ROOT_HOME, USER, known_user
+from sandyard.e2b_api.envd.paths import ROOT
+from sandyard.e2b_api.envd.users import account_of
 from sandyard.e2b_api.errors import AccessTokenMissingError, LinkOverError, SandboxGoneError
 from sandyard.e2b_api.links import LinkSigners
 from sandyard.e2b_api.model import SandboxView, is_running, iso
@@ -121,20 +122,19 @@ class SandboxMachine:
         return self.sandbox.sandbox_id
 
     async def open(self, user: str | None) -> UserSession:
-        """Without root in the sandbox, root is the user."""
         template = await self._entrance.template_of(self.sandbox)
-        named = known_user(user or (None if template is None else template.default_user))
-        as_root = self._session.as_root() if named == ROOT else None
-        user, home = (USER, HOME) if as_root is None else (ROOT, ROOT_HOME)
-        folder = (None if template is None else template.working_folder) or home
-        return UserSession(self, as_root or self._session, user, home, folder)
+        default = None if template is None else template.default_user
+        account = await account_of(self._session, user or default)
+        as_root = self._session.as_root() if account.name == ROOT else None
+        folder = (None if template is None else template.working_folder) or account.home
+        return UserSession(self, as_root or self._session, account, folder)
 
     async def variables(self, session: UserSession) -> Mapping[str, str]:
         sandbox = self.sandbox
         own = {
             "HOME": session.home,
-            "USER": session.user,
-            "LOGNAME": session.user,
+            "USER": session.account.name,
+            "LOGNAME": session.account.name,
             "SHELL": "/bin/bash",
             "E2B_SANDBOX": "true",
             "E2B_SANDBOX_ID": sandbox.sandbox_id,

@@ -7,8 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import resources
 
-from sandyard.e2b_api.envd.paths import HOME, ROOT, ROOT_HOME, USER
+from sandyard.e2b_api.envd.paths import HOME, ROOT, USER
 from sandyard.e2b_api.envd.processes import OWN_TAG
+from sandyard.e2b_api.envd.users import account_of
 from sandyard.e2b_api.errors import NotOfferedError
 from sandyard.e2b_api.model import INTERPRETER_PORT
 from sandyard.e2b_api.sandboxes.entrance import Sessions
@@ -50,11 +51,17 @@ class Workplace:
     async def start(
         self, session: Session, script: str, *, tag: str | None = None
     ) -> tuple[Processes, Process]:
-        """Without root in the sandbox, root's scripts run as the user."""
-        as_root = session.as_root() if self.user == ROOT else None
-        user, home = (USER, HOME) if as_root is None else (ROOT, ROOT_HOME)
-        own = {"HOME": home, "USER": user, "LOGNAME": user, **self.variables}
-        command = Command(("/bin/bash", "-l", "-c", script), own, folder=self.folder, tag=tag)
+        """Raises NoSuchUserError."""
+        account = await account_of(session, self.user)
+        own = {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
+        command = Command(
+            ("/bin/bash", "-l", "-c", script),
+            own | dict(self.variables),
+            folder=self.folder,
+            user=account.ids,
+            tag=tag,
+        )
+        as_root = session.as_root() if account.name == ROOT else None
         processes = (as_root or session).processes
         return processes, await processes.start(command)
 

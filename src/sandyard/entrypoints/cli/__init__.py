@@ -43,6 +43,7 @@ class _Commands(click.Group):
         "lease": "leases.lease",
         "sandbox": "sandboxes.sandbox",
         "image": "sandboxes.image",
+        "template": "sandboxes.template",
         "device": "telemetry.device",
         "usage": "accounts.usage",
         "mcp": "accounts.mcp",

@@ -52,7 +52,7 @@ def test_an_image_is_an_official_template_or_an_environment() -> None:
         ({"steps": [{"type": "COPY", "args": ["a", "b"]}]}, InvalidRequestError),
         ({"steps": [{"type": "ADD", "args": []}]}, BuildRefusedError),
         ({"steps": ["RUN"]}, InvalidRequestError),
-        ({"steps": [{"type": "USER", "args": ["guest"]}]}, BuildRefusedError),
+        ({"steps": [{"type": "USER", "args": ["$(id)"]}]}, BuildRefusedError),
         ({"fromImageRegistry": {"type": "registry"}}, BuildRefusedError),
         ({"startCmd": 1}, InvalidRequestError),
     ],

@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Any
 
 from sandyard.e2b_api.envd.machine import Credentials, UserSession
-from sandyard.e2b_api.envd.paths import known_user
+from sandyard.e2b_api.envd.paths import Account, known_user
 from sandyard.e2b_api.errors import AccessTokenMissingError, LinkOverError
 from sandyard.e2b_api.tokens import signature_of
 from sandyard.kit.clock import SystemClock
@@ -185,10 +185,10 @@ class ThisMachine:
         """The token is valid for as long as this process runs."""
 
     async def open(self, user: str | None) -> UserSession:
-        return UserSession(self, self._session, known_user(user), self._home, self._home)
+        return UserSession(self, self._session, Account(known_user(user), self._home), self._home)
 
     async def variables(self, session: UserSession) -> Mapping[str, str]:
-        names = {"HOME": self._home, "USER": session.user, "LOGNAME": session.user}
+        names = {"HOME": self._home, "USER": session.account.name, "LOGNAME": session.account.name}
         return {**os.environ, **names, "SHELL": "/bin/bash", "E2B_SANDBOX": "true"}
 
     async def metrics(self) -> Mapping[str, Any]:
