@@ -10,6 +10,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 
 from sandyard.kit.errors import SandyardError
 from sandyard.previews.errors import SandboxGoneError
@@ -17,15 +18,16 @@ from sandyard.previews.ports import PreviewProvider, PreviewSandbox
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.remote import REPEATS, RemotePreviewProvider, translation
 from sandyard.runtime.e2b.control import E2bControl, E2bTimeouts
-from sandyard.runtime.model import Limits, RunId, Running
+from sandyard.runtime.model import Limits, RunId, Running, RunState
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.remote.backoff import Backoff
 from tests.support.e2b.double import API_KEY, E2bDouble, e2b_double
+from tests.support.kubernetes.cluster import Cluster, cluster
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import LIMITS, end_all
 from tests.support.runtime.runtimes import page_through
 
-PROVIDERS = ("local", "e2b")
+PROVIDERS = ("local", pytest.param("kubernetes", marks=pytest.mark.torture), "e2b")
 PAGE = {"index.html": b"<h1>one</h1>"}
 HOUR = timedelta(hours=1)
 
@@ -105,6 +107,42 @@ class LocalProviderHost:
         return await page_of_preview(self.connect(), sandbox, path)
 
 
+class KubernetesProviderHost:
+    """Every server has the same previews."""
+
+    def __init__(self, found: Cluster) -> None:
+        self._cluster = found
+        self._runtimes: list[Runtime] = []
+
+    def connect(self) -> LocalPreviewProvider:
+        self._runtimes.append(self._cluster.runtime())
+        return local_provider(self._runtimes[-1], node="kubernetes-default")
+
+    def connect_from_another_node(self) -> LocalPreviewProvider:
+        return self.connect()
+
+    @contextmanager
+    def outage(self) -> Iterator[LocalPreviewProvider]:
+        runtime = self._cluster.runtime(url="http://127.0.0.1:9")
+        yield local_provider(runtime, node="kubernetes-default")
+
+    async def end_in(self, sandbox: PreviewSandbox, ttl: timedelta) -> None:
+        run_id = RunId("preview", *sandbox.sandbox_id.split("."))
+        deadline_at = time.time() + ttl.total_seconds()
+        await self._cluster.shared.extend(run_id, deadline_at=deadline_at)
+        for server in self._runtimes:  # each hears of it from the cluster
+            async with asyncio.timeout(20):
+                while not _ends_at(await server.find(run_id), deadline_at):
+                    await asyncio.sleep(0.02)
+
+    async def page(self, sandbox: PreviewSandbox, path: str = "/") -> httpx.Response:
+        return await page_of_preview(self.connect(), sandbox, path)
+
+
+def _ends_at(run: RunState | None, deadline_at: float) -> bool:
+    return not isinstance(run, Running) or run.deadline_at == deadline_at
+
+
 class E2bProviderHost:
     def __init__(self, double: E2bDouble) -> None:
         self._double = double
@@ -143,6 +181,10 @@ async def provider_host(name: str, folder: Path) -> AsyncIterator[ProviderHost]:
             yield local
         finally:
             await end_all(local.runtime)
+        return
+    if name == "kubernetes":
+        async with cluster(folder) as found:
+            yield KubernetesProviderHost(found)
         return
     async with e2b_double() as double:
         yield E2bProviderHost(double)
