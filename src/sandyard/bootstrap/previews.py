@@ -31,6 +31,8 @@ from sandyard.previews.gateway_targets import PreviewTargets
 from sandyard.previews.http.router import PreviewChecks, create_previews_router
 from sandyard.previews.http.web import create_web_router
 from sandyard.previews.jobs import EndPreviews, SweepPreviews
+from sandyard.previews.look.chromium import Chromium
+from sandyard.previews.look.service import Looks
 from sandyard.previews.ports import PreviewProvider
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.remote import REPEATS, RemotePreviewProvider, translation
@@ -112,6 +114,11 @@ def build_previews(
         previews,
         log,
         _checks(settings, platform, clock),
+        Looks(
+            previews,
+            Chromium(settings.previews.chromium),
+            provider.connect if isinstance(provider, LocalPreviewProvider) else None,
+        ),
         security=ACCOUNT_SECURITY,
         clock=clock,
         prefix=PREFIX,

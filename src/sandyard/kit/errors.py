@@ -103,6 +103,10 @@ def with_reason(error: SandyardError) -> str:
     return error.message if reason is None else f"{error.message} ({reason})"
 
 
+class UnsupportedError(SandyardError):
+    """This server is not set up for this. Its operator can change that."""
+
+
 class BadGatewayError(SandyardError):
     """The program behind this address did not return a valid response."""
 

@@ -1,7 +1,10 @@
 """Tools: previews of projects, and leases of the Broker's sandboxes."""
 
+import base64
+import json
 from typing import Annotated, Any
 
+from mcp.server.mcpserver import Image
 from pydantic import Field
 
 from sandyard.mcp.api import Calls, segment
@@ -39,6 +42,18 @@ async def preview_status(calls: Calls, project_id: ProjectId) -> dict[str, Any]:
     return found
 
 
+async def preview_look(
+    calls: Calls, project_id: ProjectId, path: Annotated[str, Field(pattern="^/")] = "/"
+) -> list[Image | str]:
+    """See the project's running preview as its user does: a screenshot; and as JSON its title,
+    console messages and failed requests."""
+    call = f"platform/projects/{segment(project_id)}/sandbox/look"
+    seen: dict[str, Any] = await calls.json("POST", call, body={"path": path})
+    screenshot = seen.pop("screenshot")
+    shown = [Image(data=base64.b64decode(screenshot), format="png")] if screenshot else []
+    return [*shown, json.dumps(seen)]
+
+
 async def lease_sandbox(calls: Calls, track: Track, key: Key) -> dict[str, Any]:
     """Lease a cloud sandbox of the pool for a lab's track. The same key returns the same lease."""
     headers = {"X-Track-ID": track, "Idempotency-Key": key}
@@ -69,6 +84,6 @@ async def release_lease(calls: Calls, track: Track, key: Key) -> dict[str, Any]:
 
 
 TOOLS = (
-    *(write_project_files, preview_sync, preview_status),
+    *(write_project_files, preview_sync, preview_status, preview_look),
     *(lease_sandbox, extend_lease, release_lease),
 )

@@ -21,7 +21,7 @@ Repeat a call that failed with the same key: nothing is made twice."""
 _READS = frozenset(
     {
         *("list_sandboxes", "list_templates", "list_folder", "search_files"),
-        *("read_file", "read_output", "preview_status"),
+        *("read_file", "read_output", "preview_status", "preview_look"),
     }
 )
 _DESTROYS = frozenset(

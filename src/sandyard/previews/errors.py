@@ -1,6 +1,13 @@
 """What can go wrong with a preview, each with the code that callers rely on."""
 
-from sandyard.kit.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
+from sandyard.kit.errors import (
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    RateLimitedError,
+    UnavailableError,
+    UnsupportedError,
+)
 from sandyard.kit.node import ElsewhereError
 
 
@@ -123,3 +130,22 @@ class ProviderUnreachableError(ProviderTroubleError):
     """The preview provider can't be reached, or closed the connection. Try again shortly."""
 
     code = "PREVIEW_PROVIDER_UNREACHABLE"
+
+
+class PreviewNotRunningError(ConflictError):
+    """The preview does not run. Sync the project first."""
+
+
+class LooksLimitError(RateLimitedError):
+    """A browser already looks at a preview of yours. Wait until it has."""
+
+    code = "LOOKS_LIMIT_EXCEEDED"
+
+
+class BrowserMissingError(UnsupportedError):
+    """This server has no browser to look with. Its operator can install Chromium, or name it by
+    CHROMIUM."""
+
+
+class BrowserFailedError(UnavailableError):
+    """The browser did not start, or ended. Try again shortly."""

@@ -102,13 +102,16 @@ class Previews:
 
     async def log(self, project_id: str, *, account_id: str, lines: int) -> Sequence[str]:
         """The last lines of the running preview's log; none if it does not run."""
-        preview = await self._get(project_id, account_id)
-        if preview.info is None or not model.may_be_running(preview.info, now=self._now()):
-            return []
+        info = await self.running_sandbox(project_id, account_id=account_id)
         try:
-            return await self._provider.log(preview.info.sandbox_id, lines=lines)
+            return [] if info is None else await self._provider.log(info.sandbox_id, lines=lines)
         except errors.SandboxGoneError:
             return []
+
+    async def running_sandbox(self, project_id: str, *, account_id: str) -> SandboxInfo | None:
+        """The sandbox that runs by what is known; the provider is not asked."""
+        info = (await self._get(project_id, account_id)).info
+        return info if model.may_be_running(info, now=self._now()) else None
 
     async def sync(self, project_id: str, *, account_id: str, actor: str) -> Synced:
         """Update the running sandbox to the newest files, or create one if there is none.

@@ -30,6 +30,8 @@ class PreviewSettings(Section):
     """Memory of a preview on this machine."""
     preview_storage_gb: float = Field(1, ge=0.25, le=100)
     """Storage of a preview on this machine: its files and its packages."""
+    chromium: str | None = None
+    """The browser that looks at previews; default: an installed Chromium or Chrome."""
     preview_reads: Literal["new", "old"] = "new"
     """Read `sandbox_info`, or the old columns that it replaces."""
     preview_sweep_interval_sec: Seconds = 30

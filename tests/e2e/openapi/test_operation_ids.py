@@ -83,6 +83,7 @@ OPERATION_IDS = {
     "stop_preview": "DELETE /api/v1/projects/{project_id}/sandbox",
     "create_project_token": "POST /api/v1/projects/{project_id}/tokens",
     "get_preview_log": "GET /api/v1/projects/{project_id}/sandbox/logs",
+    "look_at_preview": "POST /api/v1/projects/{project_id}/sandbox/look",
     "get_preview_history": "GET /api/v1/projects/{project_id}/sandbox/history",
     "get_preview_status": "GET /api/v1/projects/{project_id}/sandbox/status",
     "sync_preview": "POST /api/v1/projects/{project_id}/sync",

@@ -20,6 +20,7 @@ STATUS: Mapping[type[errors.SandyardError], int] = {
     errors.RangeNotSatisfiableError: 416,
     errors.RateLimitedError: 429,
     errors.SandyardError: 500,
+    errors.UnsupportedError: 501,
     errors.BadGatewayError: 502,
     errors.UnavailableError: 503,
     errors.GatewayTimeoutError: 504,
@@ -36,6 +37,7 @@ MEANINGS: Mapping[int, str] = {
     416: "The range is outside the file",
     429: "Too many requests",
     500: "An internal error of the server",
+    501: "This server is not set up for it",
     503: "An engine or the provider is unavailable",
 }
 

@@ -19,6 +19,8 @@ from sandyard.kit.http.routes import GuardedRoutes, JsonResponse, caller_of, joi
 from sandyard.kit.http.schemas import Documented, Paging, eg, example, inline
 from sandyard.previews.errors import FileConflictError, WrongEncodingError
 from sandyard.previews.files import ChangeSet, ProjectFile
+from sandyard.previews.http.look import add_look
+from sandyard.previews.look.service import Looks
 from sandyard.previews.model import SandboxInfo, SyncOutcome, iso, remaining_minutes
 from sandyard.previews.ports import PHASES, Application
 from sandyard.previews.service import Previews, Synced
@@ -262,6 +264,7 @@ def create_previews_router(
     previews: Previews,
     log: EventLog,
     checks: PreviewChecks,
+    looks: Looks,
     *,
     security: dict[str, Any],
     clock: Clock,
@@ -283,6 +286,7 @@ def create_previews_router(
     _add_status(watching, previews, clock)
     _add_sync(syncing, previews)
     _add_stop(routes, previews, clock)
+    add_look(routes, looks)
     _add_history(routes, previews, log)
     _add_files(routes, previews)
     return joined(watching.router, syncing.router, routes.router)

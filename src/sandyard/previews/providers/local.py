@@ -35,7 +35,7 @@ from sandyard.runtime.model import (
 )
 from sandyard.runtime.network_model import Network
 from sandyard.runtime.ports import Runtime
-from sandyard.runtime.sessions.ports import Ports
+from sandyard.runtime.sessions.ports import PortConnection, Ports
 
 _SITE = "site"
 _STATE = "state"
@@ -96,6 +96,11 @@ class LocalPreviewProvider:
     async def ports(self, sandbox_id: str) -> Ports:
         with _translated():
             return (await self.runtime.session(self._run_id(sandbox_id))).ports
+
+    async def connect(self, sandbox_id: str) -> PortConnection:
+        """To the preview's page."""
+        running = await self._get_running(self._run_id(sandbox_id))
+        return await (await self.ports(sandbox_id)).connect(running.port)
 
     async def end_time(self, sandbox_id: str) -> datetime:
         return utc_time((await self._get_running(self._run_id(sandbox_id))).deadline_at)

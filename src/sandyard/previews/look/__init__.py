@@ -1,0 +1,1 @@
+"""What a headless browser shows of a preview."""
