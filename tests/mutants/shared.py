@@ -107,4 +107,26 @@ SHARED = (
         "MOST_KEYS = 10**9",
         ("tests/unit/kit/http/test_bodies.py",),
     ),
+    Mutant(
+        "passed-on-requests-fill-a-turn",
+        "Ours until 0.3.0: the steps of 1,980 followers took the claims' event loop for 100 ms.",
+        "entrypoints/server/bulkhead/turns.py",
+        """        if self._taken < self._steps:
+            self._take()
+            return
+""",
+        """        if self._taken < self._steps or self._waiting is not None:
+            self._take()
+            return
+""",
+        ("tests/unit/entrypoints/server/test_turns.py",),
+    ),
+    Mutant(
+        "the-last-to-come-is-the-first",
+        "Unfair turns: while new requests come, the first ones wait for ever.",
+        "entrypoints/server/bulkhead/turns.py",
+        "turn = self._waiting.popleft()",
+        "turn = self._waiting.pop()",
+        ("tests/unit/entrypoints/server/test_turns.py",),
+    ),
 )

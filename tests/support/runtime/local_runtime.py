@@ -1,5 +1,6 @@
 """The local runtime as the tests use it. Knows only the standard library, as `programs` does."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from sandyard.kit.clock import SystemClock
@@ -23,8 +24,9 @@ class LocalRuntime(ProgramRunner):
         listen_timeout_sec: float = 20,
         prepare_timeout_sec: float = 60,
     ) -> None:
-        clock = SystemClock()
-        self._local = LocalMachines(folder, options or LocalOptions(), clock)
+        clock, options = SystemClock(), options or LocalOptions()
+        self.has_own_kernel = options.isolation == "gvisor"
+        self._local = LocalMachines(folder, options, clock)
         timeouts = ProgramTimeouts(
             prepare_timeout_sec=prepare_timeout_sec, listen_timeout_sec=listen_timeout_sec
         )
@@ -39,6 +41,19 @@ class LocalRuntime(ProgramRunner):
         supervisor alone."""
         folder = self.folder_of(run_id)
         return Path(f"/proc/{folder.supervisor_pid()}/root") / folder.workspace.relative_to("/")
+
+    def processes_of(self, run_id: RunId) -> dict[int, str]:
+        """The names of the host's processes that are this machine, its supervisor left out."""
+        parents, names = {}, {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                pid, _, rest = stat.read_text().partition(" (")
+                name, _, rest = rest.rpartition(") ")
+                names[int(pid)], parents[int(pid)] = name, int(rest.split()[1])
+        found = {self.folder_of(run_id).supervisor_pid()}
+        while more := {pid for pid, parent in parents.items() if parent in found} - found:
+            found |= more
+        return {pid: names[pid] for pid in parents.keys() & found if parents[pid] in found}
 
     def volume_of(self, run_id: RunId) -> VolumeKind:
         spec = self.folder_of(run_id).spec()

@@ -112,7 +112,7 @@ ATTACKS: dict[str, Attack] = {
         what_it_kills_is_never_told_as_whole,
     )
 }
-"""With bubblewrap; each also with a kernel of its own, but for `OF_THE_HOST`."""
+"""With bubblewrap and a kernel of its own; where that answers otherwise, the attack says so."""
 HIDDEN_MEMORY: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
@@ -126,32 +126,4 @@ HIDDEN_MEMORY: dict[str, Attack] = {
     )
 }
 """Memory that only a kernel of its own counts: with bubblewrap the count is advisory."""
-OF_THE_HOST = frozenset(
-    attack.__name__
-    for attack in (
-        # What they expect is an answer of the host's kernel, its jail or its agent: a kernel of its
-        # own has files, terminals, namespaces and system calls of its own, and no agent outside
-        # that starts processes.
-        it_sees_no_file_of_the_host,
-        it_makes_no_namespace_and_gains_no_right,
-        it_finds_no_socket_to_swap,
-        it_takes_no_command_over_before_its_limits_hold,
-        a_child_of_the_agent_shows_nothing_of_the_host,
-        memory_of_nobody_is_not_given,
-        a_database_does_without_asynchronous_io,
-        its_terminals_are_bounded,
-        it_keeps_to_its_processors,
-        the_kernel_takes_it_before_the_server,
-        it_reaches_no_network,
-        # There these are memory or disk like any other.
-        it_forks_without_end_in_vain,
-        one_process_takes_no_more_memory_than_its_share,
-        folders_in_memory_are_bounded,
-        folders_in_memory_are_counted_behind_a_zombie,
-        names_in_memory_are_bounded,
-        buffers_grow_no_larger,
-    )
-)
-WITH_OWN_KERNEL = HIDDEN_MEMORY | {
-    name: attack for name, attack in ATTACKS.items() if name not in OF_THE_HOST
-}
+WITH_OWN_KERNEL = HIDDEN_MEMORY | ATTACKS

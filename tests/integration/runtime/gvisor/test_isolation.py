@@ -1,5 +1,5 @@
-"""What a machine with its own kernel sees and reaches of the host; where the answers differ from
-those of bubblewrap, these stand for the attacks in `OF_THE_HOST`."""
+"""What a machine with its own kernel sees and reaches of the host, in short: the attacks of
+`tests/integration/runtime/attacks` run in such machines too."""
 
 import os
 from collections.abc import AsyncIterator

@@ -129,7 +129,9 @@ def _host_shown(folder: Path, limits: Limits, mounts: MountNamespace) -> Iterato
 
 
 def _confine(cpu: float, cgroup: Cgroup | None) -> None:
-    """What runsc starts inherits it; and the machine counts the processors that it may use."""
+    """What runsc starts inherits it; and the machine counts the processors that it may use. If the
+    host's memory runs out, its kernel ends the machine before the server."""
+    Path("/proc/self/oom_score_adj").write_text("1000")
     pin([0], cpu)
     if cgroup is not None:
         cgroup.add(0)
