@@ -42,6 +42,7 @@ BENCHMARKS: Mapping[str, str] = {
     "network": "network:measure",
     "hop": "bulkhead:measure",
     "e2b": "e2b:measure",
+    "kubernetes": "kubernetes:measure",
     "console": "console:measure",
     "mcp": "mcp:measure",
 }
@@ -83,6 +84,7 @@ def main(names: Sequence[str], limit_sec: int, total_sec: int) -> None:
     store          100 MB into the store of files and back, beside plain copies
     gateway        10 MB through the gateway beside nginx as a proxy (needs wrk and nginx)
     network        100 MB into a sandbox, directly beside through the port of its proxy
+    kubernetes     commands in a Pod and files of it over TLS, and what a start adds
     e2b            sandboxes, commands and files by E2B's API beside the Platform's own
     previews       status of 200 previews asked at once, with a double of E2B behind
     console        every screen of a large site, and what 200 open consoles cost

@@ -34,10 +34,10 @@ def agent_folder() -> Path:
 
 
 class Cluster:
-    def __init__(self, folder: Path, nodes: int) -> None:
+    def __init__(self, folder: Path, nodes: int, *, has_networks: bool = True) -> None:
         self.api = ApiServer()
         names = [f"node-{number}" for number in range(1, nodes + 1)]
-        self.nodes = Nodes(self.api, agent_folder(), names)
+        self.nodes = Nodes(self.api, agent_folder(), names, has_networks=has_networks)
         self._folder = folder
         self._servers = 0
         self._clients: list[KubernetesApi] = []

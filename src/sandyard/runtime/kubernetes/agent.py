@@ -4,7 +4,7 @@ token of this run."""
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -24,8 +24,9 @@ from sandyard.runtime.remote.errors import CallError
 from sandyard.runtime.remote.files import RemoteFiles
 from sandyard.runtime.remote.guest import GuestProcess, Message
 from sandyard.runtime.remote.http import HttpCaller, HttpPool, parsing
+from sandyard.runtime.remote.processes import RemoteProcesses
 from sandyard.runtime.remote.session import RemoteSession
-from sandyard.runtime.sessions.model import absolute_path
+from sandyard.runtime.sessions.model import Command, Output, Process, absolute_path
 from sandyard.runtime.sessions.ports import PortConnection
 
 _CONNECT_SEC = 10
@@ -143,10 +144,31 @@ class PodFiles(RemoteFiles):
                 yield piece
 
 
+class PodProcesses(RemoteProcesses):
+    """The agent starts commands itself; the program has a shim, which starts it again."""
+
+    async def start(self, command: Command) -> Process:
+        if command.program:
+            return await super().start(command)
+        sent = self._message(command)
+        return self._process(await self._connection.ask("start_command", command=sent))
+
+    async def run(self, command: Command) -> AsyncGenerator[Process | Output]:
+        messages = self._connection.stream("run_command", command=self._message(command))
+        async with aclosing(messages):
+            async for each in messages:
+                yield self._output(each) if "stream" in each else self._process(each)
+
+    async def list(self) -> Sequence[Process]:
+        commands = [self._process(each) for each in await self._connection.ask("list_commands")]
+        return sorted([*await super().list(), *commands], key=lambda process: process.started_at)
+
+
 class PodSession(RemoteSession):
     def __init__(self, agent: "Agent", connection: Connection) -> None:
         super().__init__(connection, str, proxy_url=None)
         self.files = PodFiles(agent, connection)
+        self.processes = PodProcesses(connection)
         self.ports = PodPorts(agent, connection)
 
     async def prepare(self) -> None:

@@ -34,18 +34,21 @@ class RemoteProcesses:
         self._connection = connection
 
     async def start(self, command: Command) -> Process:
-        if command.user not in (None, _USER):
-            raise errors.CommandRefusedError(f"In this machine, commands run as {_USER!r}.")
         process_id = PROGRAM if command.program else token_hex(8)
-        try:
-            sent = json.dumps(command_message(command)).encode()
-        except errors.InvalidPathError as error:
-            raise errors.CommandRefusedError from error
+        sent = json.dumps(self._message(command)).encode()
         await self._connection.upload({f"{STATE}/processes/{process_id}/command.json": sent})
         has_input = command.has_input or command.terminal is not None
         return self._process(
             await self._connection.begin("start", has_input=has_input, process_id=process_id)
         )
+
+    def _message(self, command: Command) -> dict[str, Any]:
+        if command.user not in (None, _USER):
+            raise errors.CommandRefusedError(f"In this machine, commands run as {_USER!r}.")
+        try:
+            return command_message(command)
+        except errors.InvalidPathError as error:
+            raise errors.CommandRefusedError from error
 
     def run(self, command: Command) -> AsyncGenerator[Process | Output]:
         return run_in_steps(self, command)
@@ -127,6 +130,7 @@ class RemoteProcesses:
     def _process(self, answer: Any) -> Process:
         with self._connection.parsing():
             code, ended_at, tag = answer.get("exit_code"), answer.get("ended_at"), answer["tag"]
+            signal = answer.get("signal")
             return Process(
                 id=str(answer["id"]),
                 pid=int(answer["pid"]),
@@ -138,6 +142,7 @@ class RemoteProcesses:
                 is_program=answer["id"] == PROGRAM,
                 exit_code=None if code is None else int(code),
                 ended_at=None if ended_at is None else float(ended_at),
+                signal=None if signal is None else int(signal),
             )
 
     def _output(self, answer: Any) -> Output:

@@ -165,6 +165,7 @@ class ThisMachine:
         self.children = client.child_pids
         """The pids of the processes that were started and not yet waited for."""
         self._session = LocalSession(client)
+        self.processes = self._session.processes
 
     async def enter(self, credentials: Credentials) -> "ThisMachine":
         token, link = credentials.token, credentials.link

@@ -24,9 +24,11 @@ from starlette.types import Receive, Scope, Send
 
 from sandyard.e2b_api.envd.app import Envd
 from sandyard.e2b_api.envd.connect import ErrorBoundary
+from sandyard.e2b_api.envd.standalone.commands import PodCommands
 from sandyard.e2b_api.envd.standalone.lifetime import Lifetime, usage
 from sandyard.e2b_api.envd.standalone.machine import ThisMachine
 from sandyard.e2b_api.envd.standalone.server import serve
+from sandyard.kit.errors import SandyardError
 from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.guest import RefusedError
 from sandyard.runtime.guest.__main__ import find
@@ -48,6 +50,7 @@ class PodAgent:
         self._lifetime = lifetime
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="guest")
         self.machine = ThisMachine(token)
+        self._commands = PodCommands(self.machine.processes)
         self._envd = ErrorBoundary(
             Envd(
                 self.machine,
@@ -108,9 +111,12 @@ class PodAgent:
         return Response(status_code=204)
 
     async def _call(self, request: Request) -> Response:
-        call = find(request.path_params["operation"])
-        lines = self._lines(call, await request.json())
-        return StreamingResponse(lines, media_type="application/x-ndjson")
+        operation, arguments = request.path_params["operation"], await request.json()
+        if await self._commands.has(operation, arguments):
+            messages = self._commands.messages(operation, arguments)
+        else:
+            messages = self._messages(find(operation), arguments)
+        return StreamingResponse(_lines(messages), media_type="application/x-ndjson")
 
     async def _read_tar(self, request: Request) -> Response:
         """The folder as an archive, by a process of its own: packing changes its folder."""
@@ -140,10 +146,9 @@ class PodAgent:
                 await packing.wait()
             self.machine.children.discard(packing.pid)
 
-    async def _lines(
+    async def _messages(
         self, call: Callable[..., Any], arguments: dict[str, Any]
-    ) -> AsyncIterator[bytes]:
-        """As the guest writes them when it is a process of its own."""
+    ) -> AsyncIterator[dict[str, Any]]:
         run = asyncio.get_running_loop().run_in_executor
         result: Any = None
         try:
@@ -151,16 +156,23 @@ class PodAgent:
             if isinstance(result, Iterator):
                 while (item := await run(self._threads, next, result, _END)) is not _END:
                     if item is not None:
-                        yield _line({"item": item})
+                        yield {"item": item}
                 result = None
-            yield _line({"result": result})
-        except RefusedError as refused:
-            yield _line({"refused": refused.code, "message": str(refused)})
-        except OSError as error:
-            yield _line({"errno": error.errno or 0, "message": str(error)})
+            yield {"result": result}
         finally:
             if isinstance(result, Iterator):
                 result.close()  # type: ignore[attr-defined]
+
+
+async def _lines(messages: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    """As the guest writes them when it is a process of its own."""
+    try:
+        async for each in messages:
+            yield _line(each)
+    except (RefusedError, SandyardError) as refused:
+        yield _line({"refused": refused.code, "message": str(refused)})
+    except OSError as error:
+        yield _line({"errno": error.errno or 0, "message": str(error)})
 
 
 def _line(message: dict[str, Any]) -> bytes:
