@@ -7,7 +7,6 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import Depends, Header, Path, Query, Request
 
 from sandyard.broker.pool.errors import (
-    InvalidIdempotencyKeyError,
     InvalidLabMinutesError,
     InvalidNamePrefixError,
     InvalidTrackIdError,
@@ -19,10 +18,10 @@ from sandyard.kit.changes.events import actor
 from sandyard.kit.errors import InvalidError
 from sandyard.kit.http.routes import Check, GuardedRoutes, caller_of
 from sandyard.kit.http.security import RawHeaders, SecurityScheme, secured_by, values_of
+from sandyard.kit.idempotency import KEY_FORM, InvalidIdempotencyKeyError
 from sandyard.kit.patterns import pattern
 
 TRACK_ID = pattern(r"^[A-Za-z0-9._:-]{1,128}$", "must be 1 to 128 letters, digits, ., _, : and -")
-IDEMPOTENCY_KEY = pattern(r"^[!-~]{1,128}$", "must be 1 to 128 ASCII characters, without spaces")
 PRINTABLE = pattern(
     r"^[!-~]([ -~]{0,126}[!-~])?$", "must be 1 to 128 ASCII characters, with no space at its ends"
 )
@@ -32,7 +31,7 @@ MINUTES = pattern(r"^[1-9][0-9]{0,5}$", "must be a whole number of minutes, from
 
 _track_id, _idempotency_key, _printable, _minutes = (
     re.compile(form.replace("$", r"\Z").encode())
-    for form in (TRACK_ID, IDEMPOTENCY_KEY, PRINTABLE, MINUTES)
+    for form in (TRACK_ID, KEY_FORM, PRINTABLE, MINUTES)
 )
 _KEY = (b"idempotency-key", _idempotency_key, InvalidIdempotencyKeyError)
 _NAME_PREFIX = (b"x-sandbox-name-prefix", _printable, InvalidNamePrefixError)
@@ -198,7 +197,7 @@ def header(name: str, pattern: str, text: str) -> dict[str, Any]:
     }
 
 
-RETRY_KEY = header("Idempotency-Key", IDEMPOTENCY_KEY, "Tells a retry from a new request")
+RETRY_KEY = header("Idempotency-Key", KEY_FORM, "Tells a retry from a new request")
 SANDBOX_ID_PARAMETER = {
     "name": "sandbox_id",
     "in": "path",
@@ -220,7 +219,7 @@ TRACK_PARAMETERS = [
 ]
 NAME_PREFIX = header("X-Sandbox-Name-Prefix", PRINTABLE, "Only a sandbox whose name begins so")
 LEASE_KEY = header(
-    "Idempotency-Key", IDEMPOTENCY_KEY, "Tells a retry from a new request; default: the track id"
+    "Idempotency-Key", KEY_FORM, "Tells a retry from a new request; default: the track id"
 )
 ALLOCATE_PARAMETERS = [
     LEASE_KEY,

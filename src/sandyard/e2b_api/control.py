@@ -141,6 +141,8 @@ class Endpoint:
     path: str
     handler: Handler
     scope: Scope
+    makes: bool = False
+    """Whether it takes an `Idempotency-Key`."""
 
 
 class ControlApi:
@@ -173,10 +175,19 @@ class ControlApi:
     def _guarded(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def call(request: Request) -> Response:
             principal = await self._in_time(self._guard.require(request, endpoint.scope))
-            answering = endpoint.handler(request, principal)
-            if endpoint.method == "GET":
-                answering = self._in_time(answering)
-            return await answering or Response(status_code=204)
+
+            async def answer(request: Request) -> Response:
+                answering = endpoint.handler(request, principal)
+                if endpoint.method == "GET":
+                    answering = self._in_time(answering)
+                return await answering or Response(status_code=204)
+
+            if not endpoint.makes:
+                return await answer(request)
+            await read_body(request, most_bytes=self._most_bytes)
+            return await self._guard.idempotency.answer(
+                request, answer, scope=principal.account_id, operation=f"e2b {endpoint.path}"
+            )
 
         return call
 

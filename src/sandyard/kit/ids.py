@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 IdMaker = Callable[[], str]
 
-_ALPHABET = string.ascii_lowercase + string.digits
+ALPHABET = string.ascii_lowercase + string.digits
 _SHORT = frozenset({"not", "usg", "mtr", "bil", "sgn"})
 """Prefixes of resources so numerous that shorter ids are easier to read."""
 _SANDBOX_NAMESPACE = uuid.UUID("6f0e3e0c-6f0b-5b57-9a3c-2f6d7f1f7c11")
@@ -25,7 +25,7 @@ def request_id() -> str:
 
 def holder_id() -> str:
     """An id for this process, for leases that only their holder may renew."""
-    return _random(16)
+    return random_text(ALPHABET, 16)
 
 
 def uuid4() -> str:
@@ -67,14 +67,18 @@ def sandbox_id(external_id: str) -> str:
 
 def resource_id(prefix: str) -> str:
     """Such as `prj-` and 17 letters and digits; 12 for very numerous resources."""
-    return f"{prefix}-{_random(12 if prefix in _SHORT else 17)}"
+    return f"{prefix}-{random_text(ALPHABET, 12 if prefix in _SHORT else 17)}"
 
 
 def repeated_id(prefix: str, *of: str) -> str:
     """The id of a resource that is made once: the same texts always give the same id."""
-    digest = hashlib.sha256("\n".join(of).encode()).digest()
-    length = 12 if prefix in _SHORT else 17
-    return f"{prefix}-{''.join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:length])}"
+    return f"{prefix}-{repeated_text(ALPHABET, 12 if prefix in _SHORT else 17, *of)}"
+
+
+def repeated_text(letters: str, length: int, *of: str) -> str:
+    """At most 64 letters: the same texts always give the same."""
+    digest = hashlib.sha512("\n".join(of).encode()).digest()
+    return "".join(letters[byte % len(letters)] for byte in digest[:length])
 
 
 def is_resource_id(prefix: str, text: str) -> bool:
@@ -91,23 +95,14 @@ def is_account_id(text: str) -> bool:
     return bool(re.fullmatch("[0-9]{12}", text, re.ASCII))
 
 
-def account_api_key() -> str:
-    return f"sbk-{_random(40)}"
-
-
-def e2b_api_key() -> str:
-    """In the format of E2B's own keys, which their SDKs may check."""
-    return f"e2b_{secrets.token_hex(20)}"
-
-
 def token_id() -> str:
     """Identifies a token; not secret."""
-    return _random(12)
+    return random_text(ALPHABET, 12)
 
 
 def mail_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def _random(length: int) -> str:
-    return "".join(secrets.choice(_ALPHABET) for _ in range(length))
+def random_text(letters: str, length: int) -> str:
+    return "".join(secrets.choice(letters) for _ in range(length))

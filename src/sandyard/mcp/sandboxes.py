@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
-from sandyard.mcp.api import CallFailedError, Calls, Query, segment
+from sandyard.mcp.api import Calls, Query, segment
 
 OUTPUT_BYTES = 30_000
 """What a tool returns of an output or a file; the rest by offset."""
@@ -46,20 +46,15 @@ async def create_sandbox(
 ) -> dict[str, Any]:
     """Create and start a sandbox: a Linux machine for commands and files in /workspace, with
     its own processes, network rules and ports. It ends by itself after `minutes`."""
-    name = f"mcp-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
+    once = _once(key)
     body = {
-        "name": name,
+        "name": f"mcp-{once['Idempotency-Key'][:20]}",
         "template_id": await _template_id(calls, template),
         "max_running_seconds": minutes * 60,
         "recycle_on_timeout": not keep_files,
         "network": network,
     }
-    try:
-        made = await calls.json("POST", "platform/sandboxes", body=body)
-    except CallFailedError as error:
-        if error.code != "SANDBOX_NAME_TAKEN":
-            raise
-        made = await _named(calls, name)
+    made = await calls.json("POST", "platform/sandboxes", body=body, headers=once)
     path = f"platform/sandboxes/{made['sandbox_id']}"
     return _brief(await calls.json("POST", f"{path}/start"))
 
@@ -234,11 +229,13 @@ async def expose_port(
 async def snapshot_sandbox(
     calls: Calls,
     sandbox_id: SandboxId,
+    key: Key,
     name: Annotated[str | None, Field(description="A name for the new template")] = None,
 ) -> dict[str, Any]:
     """Store a running sandbox's files as a template for create_sandbox. It keeps running."""
     path = f"e2b/sandboxes/{segment(sandbox_id)}/snapshots"
-    made: dict[str, Any] = await calls.json("POST", path, body={"name": name} if name else {})
+    body = {"name": name} if name else {}
+    made: dict[str, Any] = await calls.json("POST", path, body=body, headers=_once(key))
     return made
 
 
@@ -246,11 +243,13 @@ async def fork_sandbox(
     calls: Calls,
     sandbox_id: SandboxId,
     minutes: Minutes,
+    key: Key,
     count: Annotated[int, Field(ge=1, le=10)] = 1,
 ) -> dict[str, Any]:
     """Start copies of a running sandbox, with its files as they are now."""
     path = f"e2b/sandboxes/{segment(sandbox_id)}/fork"
-    made = await calls.json("POST", path, body={"count": count, "timeout": minutes * 60})
+    body = {"count": count, "timeout": minutes * 60}
+    made = await calls.json("POST", path, body=body, headers=_once(key))
     copies = [
         {"sandbox_id": each["sandbox"]["sandboxID"]} if "sandbox" in each else each for each in made
     ]
@@ -317,10 +316,6 @@ async def _template_id(calls: Calls, wanted: str) -> str:
     return wanted
 
 
-async def _named(calls: Calls, name: str) -> Mapping[str, Any]:
-    found = await calls.json("GET", "platform/sandboxes", query={"q": name, "limit": 100})
-    for each in found["sandboxes"]:
-        if each["name"] == name and each["status"] != "recycled":
-            made: Mapping[str, Any] = each
-            return made
-    raise ToolError("The sandbox of this key has just ended: call again.")
+def _once(key: str) -> Mapping[str, str]:
+    """A header that has any text's digest as its key."""
+    return {"Idempotency-Key": hashlib.sha256(key.encode()).hexdigest()}

@@ -39,7 +39,7 @@ class TelemetryJobSpecs(JobSpecs):
 
 class PlatformJobSpecs(JobSpecs):
     SIGNUPS = JobSpec("signups", "remove unverified sign-ups")
-    LOGINS = JobSpec("logins", "remove expired counts of failed logins")
+    LOGINS = JobSpec("logins", "remove expired counts of failed logins and idempotency keys")
     RECONCILE = JobSpec("reconcile", "compare the sandboxes of this node with what runs on it")
     ENDS = JobSpec("ends", "record sandboxes of this node that have ended")
     WARM = JobSpec(

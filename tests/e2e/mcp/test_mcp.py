@@ -132,11 +132,13 @@ async def test_an_agent_works_in_a_sandbox(agents: Agents, transport: Transport)
         await agent.call("start_command", sandbox_id=box, command=serve)
         link = await agent.call("expose_port", sandbox_id=box, port=8123, minutes=1)
         assert "8123-" in link["url"]
-        copies = await agent.call("fork_sandbox", sandbox_id=box, minutes=5)
+        copies = await agent.call(
+            "fork_sandbox", sandbox_id=box, minutes=5, key=f"fork {transport}"
+        )
         [copy] = [each["sandbox_id"] for each in copies["copies"]]
         forked = await agent.call("run_command", sandbox_id=copy, command="python3 app/main.py")
         assert forked["stdout"] == "two\n"
-        stored = await agent.call("snapshot_sandbox", sandbox_id=box)
+        stored = await agent.call("snapshot_sandbox", sandbox_id=box, key=f"kept {transport}")
         assert stored["snapshotID"]
         for each in (box, copy):
             await agent.call("delete_sandbox", sandbox_id=each)

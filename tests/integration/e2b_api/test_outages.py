@@ -177,13 +177,12 @@ async def test_a_repeated_create_at_another_replica_waits_too(e2b: E2b) -> None:
     assert (await e2b.inside(made, "/process.Process/List", {})).status_code == 200
 
 
-async def test_a_repeated_create_never_answers_with_a_sandbox_that_is_gone(e2b: E2b) -> None:
-    """Its time is over, and no job has recorded that yet."""
-    first = await create_with_key(e2b, timeout=1)
-    e2b.clock.advance(300)
-    again = await create_with_key(e2b)
-    assert again["sandboxID"] != first["sandboxID"]
-    assert (await e2b.inside(again, "/process.Process/List", {})).status_code == 200
+async def test_a_repeated_create_makes_nothing_once_its_sandbox_is_gone(e2b: E2b) -> None:
+    first = await create_with_key(e2b)
+    sandbox = f"/sandboxes/{first['sandboxID']}"
+    assert (await e2b.call("DELETE", sandbox)).status_code == 204
+    assert await create_with_key(e2b) == first
+    assert (await e2b.call("GET", sandbox)).status_code == 404
 
 
 async def create_with_key(e2b: E2b, **fields: Any) -> dict[str, Any]:

@@ -64,10 +64,6 @@ class InvalidTrackIdError(errors.InvalidError):
     """Send `X-Track-ID` once, with 1 to 128 of the characters A-Z a-z 0-9 . _ : and -."""
 
 
-class InvalidIdempotencyKeyError(errors.InvalidError):
-    """Send `Idempotency-Key` at most once, with 1 to 128 visible ASCII characters."""
-
-
 class InvalidNamePrefixError(errors.InvalidError):
     """Send `X-Sandbox-Name-Prefix` at most once: 1 to 128 printable ASCII characters, no leading or
     trailing blank."""

@@ -48,8 +48,8 @@ class BuildCalls:
         read, run = Scope.READ, Scope.RUN
         one = "/templates/{template}/builds/{build}"
         return (
-            Endpoint("POST", "/v2/templates", self._request, run),
-            Endpoint("POST", "/v3/templates", self._request, run),
+            Endpoint("POST", "/v2/templates", self._request, run, makes=True),
+            Endpoint("POST", "/v3/templates", self._request, run, makes=True),
             Endpoint("POST", f"/v2{one}", self._start, run),
             Endpoint("GET", f"{one}/status", self._status, read),
             Endpoint("GET", f"{one}/logs", self._logs, read),

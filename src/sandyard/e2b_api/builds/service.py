@@ -38,6 +38,7 @@ from sandyard.e2b_api.templates.finder import (
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.errors import ConflictError, RateLimitedError, SandyardError, UnavailableError
+from sandyard.kit.idempotency import new_id
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.images.model import Image, ImageStatus
 from sandyard.platform.images.service import Images
@@ -46,7 +47,6 @@ from sandyard.platform.sandboxes.archives.service import SandboxArchives
 from sandyard.platform.sandboxes.errors import QuotaExceededError
 from sandyard.platform.sandboxes.model import NewSandbox, RunOptions, Sandbox
 from sandyard.platform.templates.model import DEFAULT_TAG, NewTemplate, Template
-from sandyard.platform.templates.service import new_id
 from sandyard.runtime.store.archives import ArchiveFolder
 
 logger = logging.getLogger(__name__)
@@ -83,9 +83,9 @@ class Builds:
         if sum(each.is_open for each in mine) >= _MOST_OPEN:
             raise RateLimitedError("You are at your limit of running builds.", retry_after=10)
         own = await self.templates.find_own(wanted.name.name, account_id=by.account_id)
-        template_id = new_id() if own is None else own.template_id
+        template_id = new_id("tpl") if own is None else own.template_id
         now = self.clock.now()
-        build = Build(str(uuid.uuid4()), template_id, by.account_id, wanted, now)
+        build = Build(_build_id(), template_id, by.account_id, wanted, now)
         self.records.write(build)
         return build
 
@@ -269,7 +269,7 @@ class Builds:
         archive_id = await self.archives.save(sandbox, build.build_id)
         wanted = replace(_template(build, recipe, base, at), archived_by=sandbox.sandbox_id)
         await self.templates.keep(
-            wanted, archive_id, build.wanted.tags, by=by, new_id=build.template_id
+            wanted, archive_id, build.wanted.tags, by=by, template_id=build.template_id
         )
 
     def _log(self, log: BuildLog, message: str) -> bool:
@@ -303,6 +303,10 @@ def _builder_of(build: Build, base: Template, recipe: Recipe) -> NewSandbox:
         recycle_on_timeout=True,
         archive_id=None if recipe.template is None else archive_of(base, recipe.template),
     )
+
+
+def _build_id() -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, new_id("bld")))
 
 
 def _template(build: Build, recipe: Recipe, base: Template, at: Workplace) -> NewTemplate:

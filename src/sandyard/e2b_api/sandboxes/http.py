@@ -96,8 +96,8 @@ class SandboxCalls:
         read, run = Scope.READ, Scope.RUN
         one = "/sandboxes/{sandbox}"
         return (
-            Endpoint("POST", "/sandboxes", self._create, run),
-            Endpoint("POST", "/v2/sandboxes", self._create, run),
+            Endpoint("POST", "/sandboxes", self._create, run, makes=True),
+            Endpoint("POST", "/v2/sandboxes", self._create, run, makes=True),
             Endpoint("GET", "/v2/sandboxes", self._list, read),
             Endpoint("GET", "/sandboxes", self._list_running, read),
             Endpoint("GET", "/sandboxes/metrics", self._all_metrics, read),
@@ -113,8 +113,8 @@ class SandboxCalls:
             Endpoint("GET", f"/v2{one}/logs", self._logs_v2, read),
             Endpoint("GET", f"{one}/metrics", self._metrics, read),
             Endpoint("PUT", f"{one}/network", self._set_network, run),
-            Endpoint("POST", f"{one}/snapshots", self._create_snapshot, run),
-            Endpoint("POST", f"{one}/fork", self._fork, run),
+            Endpoint("POST", f"{one}/snapshots", self._create_snapshot, run, makes=True),
+            Endpoint("POST", f"{one}/fork", self._fork, run, makes=True),
             Endpoint("GET", "/snapshots", self._list_snapshots, read),
             Endpoint("GET", "/teams", self._teams, read),
         )
@@ -122,12 +122,7 @@ class SandboxCalls:
     async def _create(self, request: Request, by: Principal) -> Response:
         body = await body_of(request, schemas.NewSandboxBody)
         creating = asyncio.ensure_future(
-            self.sandboxes.create(
-                body,
-                timeout_sec=_timeout(body, request),
-                idempotency_key=request.headers.get("idempotency-key"),
-                by=by,
-            )
+            self.sandboxes.create(body, timeout_sec=_timeout(body, request), by=by)
         )
         made = await unless_disconnected(request, creating)
         return json_response(await self.access.sandbox_body(made, by=by), 201)

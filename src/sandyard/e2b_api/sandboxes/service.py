@@ -1,13 +1,9 @@
 """Use cases of E2B's API for sandboxes."""
 
-import asyncio
-import hashlib
 import secrets
-from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any
 
 from sandyard.e2b_api import model
 from sandyard.e2b_api.errors import AlreadyPausedError, SandboxNotFoundError
@@ -21,11 +17,7 @@ from sandyard.kit.errors import ConflictError
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.entities.model import Listing
-from sandyard.platform.sandboxes.errors import (
-    SandboxNameTakenError,
-    SandboxRecycledError,
-    SandboxUnknownError,
-)
+from sandyard.platform.sandboxes.errors import SandboxUnknownError
 from sandyard.platform.sandboxes.model import (
     Changes,
     NewSandbox,
@@ -46,7 +38,6 @@ from sandyard.runtime.network_model import Network
 
 BUILDER = "e2b-build-"
 """The name prefix of sandboxes in which templates are built."""
-Create = Callable[[], Coroutine[Any, Any, SandboxView]]
 _CPU = 1.0
 _MEMORY_GB = 1.0
 
@@ -72,34 +63,6 @@ class SandboxSelection:
         )
 
 
-@dataclass(slots=True)
-class _SharedCreate:
-    task: "asyncio.Task[SandboxView]"
-    callers: int = 0
-
-
-class SharedCreates:
-    """Concurrent creates with one key are one, which is cancelled once all its callers are gone."""
-
-    def __init__(self) -> None:
-        self._creates: dict[str, _SharedCreate] = {}
-
-    async def run(self, key: str, work: Create) -> SandboxView:
-        while (create := self._creates.get(key)) is not None and not create.callers:
-            await asyncio.wait({create.task})  # it is being cancelled
-        if create is None:
-            create = self._creates[key] = _SharedCreate(asyncio.create_task(work()))
-            create.task.add_done_callback(lambda _: self._creates.pop(key))
-        create.callers += 1
-        try:
-            return await asyncio.shield(create.task)
-        finally:
-            create.callers -= 1
-            if not create.callers:
-                create.task.cancel()
-                await asyncio.wait({create.task})
-
-
 @dataclass(frozen=True, slots=True)
 class E2bSandboxes:
     """Every use case concerns the principal's own sandboxes; those of others do not exist for
@@ -114,22 +77,15 @@ class E2bSandboxes:
     clock: Clock
     disk_mb: int
     resuming: KeyedLocks = field(default_factory=KeyedLocks)
-    creates: SharedCreates = field(default_factory=SharedCreates)
 
     async def create(
-        self,
-        wanted: NewSandboxBody,
-        *,
-        timeout_sec: int,
-        idempotency_key: str | None,
-        by: Principal,
+        self, wanted: NewSandboxBody, *, timeout_sec: int, by: Principal
     ) -> SandboxView:
-        """A running sandbox; the same one again for the same idempotency key. If the start fails,
-        nothing is left behind."""
+        """A running sandbox. If the start fails, nothing is left behind."""
         network, rules = wanted.traffic()
         template = await self.templates.find(wanted.template, account_id=by.account_id)
         new = NewSandbox(
-            name=_name(idempotency_key),
+            name=_name(),
             template_id=template.template_id,
             project_id=None,
             description=None,
@@ -145,10 +101,7 @@ class E2bSandboxes:
             keeps_memory=wanted.auto_pause_memory is not False,
             archive_id=archive_of(template, wanted.template),
         )
-        create = partial(self._start, new, template, wanted.env_vars or {}, by=by)
-        if idempotency_key is None:
-            return await create()
-        return await self.creates.run(f"{by.account_id} {new.name}", create)
+        return await self._start(new, template, wanted.env_vars or {}, by=by)
 
     async def copy(
         self, sandbox: Sandbox, archive_id: str, *, timeout_sec: int, by: Principal
@@ -166,20 +119,14 @@ class E2bSandboxes:
         *,
         by: Principal,
     ) -> SandboxView:
-        while True:
-            try:
-                started = await self.sandboxes.create_and_start(
-                    new,
-                    template=template,
-                    secrets=variables,
-                    prepare=lambda sandbox: self.launcher.launch(sandbox, template),
-                    by=by,
-                )
-            except SandboxNameTakenError:
-                if (made := await self._made_before(new.name, by=by)) is None:
-                    continue  # it has ended meanwhile
-                started = made
-            return self._view(started, template)
+        started = await self.sandboxes.create_and_start(
+            new,
+            template=template,
+            secrets=variables,
+            prepare=lambda sandbox: self.launcher.launch(sandbox, template),
+            by=by,
+        )
+        return self._view(started, template)
 
     async def running(self, name: str, *, by: Principal) -> Sandbox:
         """Raises SandboxNotFoundError if it does not run."""
@@ -330,22 +277,6 @@ class E2bSandboxes:
             raise missing
         return found
 
-    async def _made_before(self, name: str, *, by: Principal) -> Sandbox | None:
-        """The sandbox of this name, once it runs; None if there is none any more. One whose time
-        is over makes way for another."""
-        only = SandboxFilter(search=name, is_recycled=False)
-        wanted = Listing(only, "-created_at", limit=1, cursor=None)
-        found = (await self.sandboxes.list(wanted, account_id=by.account_id)).items
-        if found and model.is_gone(found[0], self._now()):
-            await self.sandboxes.recycle(found[0].sandbox_id, by=by)
-            return None
-        if not found or found[0].status not in (Status.CREATED, Status.STARTING):
-            return found[0] if found else None
-        try:
-            return await self.sandboxes.start(found[0].sandbox_id, by=by)
-        except SandboxRecycledError:
-            return None
-
     async def _described(self, sandbox: Sandbox, by: Principal) -> SandboxView:
         return self._view(sandbox, await self.template_of(sandbox, by=by))
 
@@ -359,16 +290,14 @@ class E2bSandboxes:
         return utc_time(self.clock.now())
 
 
-def _name(idempotency_key: str | None) -> str:
-    if idempotency_key is None:
-        return f"e2b-{secrets.token_hex(10)}"
-    return f"e2b-{hashlib.sha256(idempotency_key.encode()).hexdigest()[:20]}"
+def _name() -> str:
+    return f"e2b-{secrets.token_hex(10)}"
 
 
 def _like(sandbox: Sandbox, archive_id: str, timeout_sec: int) -> NewSandbox:
     same = {each.name: getattr(sandbox, each.name) for each in fields(NewSandbox)}
     own = {
-        "name": _name(None),
+        "name": _name(),
         "description": None,
         "max_running_seconds": model.clamped_timeout(timeout_sec),
         "metadata": sandbox.metadata or {},

@@ -10,11 +10,11 @@ from sandyard.e2b_api.model import SandboxView
 from sandyard.e2b_api.sandboxes.service import E2bSandboxes
 from sandyard.e2b_api.templates.finder import OF_BUILD, TemplateFinder, TemplateName
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.idempotency import is_repeat, new_id
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.sandboxes.archives.service import SandboxArchives
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.templates.model import DEFAULT_TAG, NewTemplate, Template
-from sandyard.platform.templates.service import new_id
 
 _CATEGORY = "snapshot"
 UNNAMED = re.compile(r"snapshot-[0-9a-f]{16}")
@@ -36,12 +36,17 @@ class Snapshots:
     ) -> Template:
         """Saves it under this name, which may be that of an earlier one. Raises
         SandboxNotFoundError if it does not run."""
+        template_id = new_id("tpl")
+        if is_repeat() and (
+            made := await self.templates.find_by_id(template_id, account_id=by.account_id)
+        ):
+            return made
         given = TemplateName.new(name or f"snapshot-{secrets.token_hex(8)}")
         sandbox = await self.sandboxes.running(sandbox_name, by=by)
         wanted = _template(given.name, sandbox, await self.sandboxes.template_of(sandbox, by=by))
         archive_id = await self._save(sandbox, has_memory=has_memory)
         tags = [given.tag or DEFAULT_TAG]
-        return await self.templates.keep(wanted, archive_id, tags, by=by, new_id=new_id())
+        return await self.templates.keep(wanted, archive_id, tags, by=by, template_id=template_id)
 
     async def fork(
         self, sandbox_name: str, *, count: int, timeout_sec: int, by: Principal

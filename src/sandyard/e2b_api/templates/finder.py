@@ -139,7 +139,7 @@ class TemplateFinder:
         tags: Sequence[str],
         *,
         by: Principal,
-        new_id: str,
+        template_id: str,
     ) -> Template:
         """Create the template, or add a build with these tags to the account's own of this name.
         The first build is also the default one. If that fails, the archive is dropped."""
@@ -151,7 +151,7 @@ class TemplateFinder:
                 return await self._change(own, _changes(wanted, archives), by=by)
             counted = await self.archives.counted(archives.values(), by=by)
             made = replace(wanted, **counted, archives=archives)
-            return await self.templates.create(by, made, template_id=new_id)
+            return await self.templates.create(by, made, template_id=template_id)
         except BaseException:  # also if the caller has gone
             await asyncio.shield(self.archives.drop([archive_id]))
             raise

@@ -35,7 +35,9 @@ from sandyard.wiring.part import Part
 _DOCUMENT = "/openapi.json"
 _CORS: Mapping[str, Any] = {
     "allow_methods": ["GET", "POST", "PUT", "PATCH", "DELETE"],
-    "allow_headers": ["Authorization", "Content-Type", "X-API-Key", "X-Request-ID"],
+    "allow_headers": [
+        *("Authorization", "Content-Type", "Idempotency-Key", "X-API-Key", "X-Request-ID")
+    ],
     "expose_headers": ["Date", "Retry-After", "X-Request-ID"],
 }
 

@@ -2,15 +2,18 @@
 middleware serves."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partialmethod
 from typing import Any, Protocol, TypeVar, cast
 
 from fastapi import APIRouter
+from fastapi.exceptions import HTTPException, RequestValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
+from sandyard.kit.http.idempotency import PARAMETER, IdempotentCalls
 from sandyard.kit.http.on_demand import OnDemandRoute
 from sandyard.kit.http.schemas import errors
 from sandyard.kit.http.security import values_of
@@ -18,6 +21,8 @@ from sandyard.kit.http.security import values_of
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 Check = Callable[[Request], Awaitable[object]]
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
+Once = Callable[[Endpoint, str], Endpoint]
+"""Makes an endpoint of this name run once for each key."""
 
 
 class DirectRoute(OnDemandRoute):
@@ -89,6 +94,32 @@ class DirectRoutes:
         await response(scope, receive, send)
 
 
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """The idempotent calls of a router; `scope_of` gives the scope of keys by the check's
+    result."""
+
+    calls: IdempotentCalls
+    scope_of: Callable[[Any], str]
+
+    def of(self, *, finds_made: bool) -> Once:
+        def once(endpoint: Endpoint, name: str) -> Endpoint:
+            async def answer(request: Request) -> Response:
+                scope = self.scope_of(request.state.caller)
+                return await self.calls.answer(
+                    request,
+                    endpoint,
+                    scope=scope,
+                    operation=name,
+                    finds_made=finds_made,
+                    refusals=(HTTPException, RequestValidationError),
+                )
+
+            return answer
+
+        return once
+
+
 class Adding(Protocol):
     """Adds an endpoint; a decorator."""
 
@@ -110,13 +141,16 @@ class GuardedRoutes:
         check: Check,
         security: Mapping[str, Any],
         statuses: tuple[int, ...] = (401, 503),
+        idempotency: "Idempotency | None" = None,
     ) -> None:
         """`security` is a security requirement from `secured_by`; `statuses` are the errors that
-        each of the endpoints may return, besides those that any call may return."""
+        each of the endpoints may return, besides those that any call may return; `idempotency` is
+        for those that `make` something."""
         self.router = APIRouter(prefix=prefix, tags=[tag], route_class=_checked_first(check))
         self._check = check
         self._security = security
         self._statuses = statuses
+        self._idempotency = idempotency
 
     def _adding(
         self,
@@ -128,12 +162,19 @@ class GuardedRoutes:
         described: Mapping[str, Any] | None = None,
         is_direct: bool = False,
         is_streamed: bool = False,
+        makes: bool = False,
+        finds_made: bool = True,
         **options: Any,
     ) -> Adding:
         """`statuses` are the errors that it may return, besides those of all endpoints; `answers`
         are documented in addition to the errors, `described` in addition to the security
         requirement; `is_direct` makes it a direct route, whose handler takes only the request;
-        `is_streamed` makes it one that reads a body of any size as a stream."""
+        `is_streamed` makes it one that reads a body of any size as a stream. One that `makes`
+        something takes an `Idempotency-Key`, and `finds_made` says whether a repeat finds what an
+        interrupted call has made."""
+        if makes:
+            statuses = (*statuses, 409)
+            described = {"parameters": [*self._security["parameters"], PARAMETER]}
         options |= {
             "methods": [method],
             "summary": summary,
@@ -144,6 +185,9 @@ class GuardedRoutes:
             options |= {"route_class_override": DirectRoute, "response_class": Response}
         if is_streamed:
             options["route_class_override"] = _checked_first(self._check, StreamedRoute)
+        if makes and self._idempotency:
+            once = self._idempotency.of(finds_made=finds_made)
+            options["route_class_override"] = _checked_first(self._check, once=once)
 
         def add(handler: Handler) -> Handler:
             endpoint = checked_first(self._check, handler) if is_direct else handler
@@ -154,6 +198,7 @@ class GuardedRoutes:
 
     get: partialmethod[Adding] = partialmethod(_adding, "GET")
     post: partialmethod[Adding] = partialmethod(_adding, "POST")
+    make: partialmethod[Adding] = partialmethod(_adding, "POST", makes=True)
     put: partialmethod[Adding] = partialmethod(_adding, "PUT")
     patch: partialmethod[Adding] = partialmethod(_adding, "PATCH")
     delete: partialmethod[Adding] = partialmethod(_adding, "DELETE")
@@ -187,9 +232,12 @@ class StreamedRoute(OnDemandRoute):
     """Streams its body, with its own limits on the size and on the time between two chunks."""
 
 
-def _checked_first(check: Check, kind: type[OnDemandRoute] = OnDemandRoute) -> type[OnDemandRoute]:
+def _checked_first(
+    check: Check, kind: type[OnDemandRoute] = OnDemandRoute, once: Once | None = None
+) -> type[OnDemandRoute]:
     class CheckedRoute(kind):  # type: ignore[valid-type, misc]
         def get_route_handler(self) -> Endpoint:
-            return checked_first(check, super().get_route_handler())
+            handler = super().get_route_handler()
+            return checked_first(check, handler if once is None else once(handler, self.name))
 
     return CheckedRoute

@@ -122,6 +122,20 @@ def create_job_table() -> None:
     )
 
 
+def create_idempotency_table() -> None:
+    create_table(
+        "idempotency_records",
+        sa.Column("record_id", sa.String(64), primary_key=True),
+        sa.Column("request_hash", sa.String(64), nullable=False),
+        sa.Column("content", sa.Text, nullable=False),
+        sa.Column("holder", sa.String(64), nullable=False),
+        sa.Column("held_until", sa.Double, nullable=False),
+        sa.Column("expires_at", sa.Double, nullable=False),
+        sa.Column("status", sa.Integer),
+    )
+    create_index("idempotency_records", "expires_at")
+
+
 def create_event_table(*, of_accounts: bool = False) -> None:
     """`of_accounts`: its subjects belong to accounts. On PostgreSQL, `xid` is the id of the
     transaction that wrote the event."""

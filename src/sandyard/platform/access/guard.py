@@ -16,6 +16,7 @@ from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.streams import StreamLimit
 from sandyard.kit.errors import ForbiddenError, RateLimitedError, UnauthorizedError
 from sandyard.kit.http.access_watch import watch_access
+from sandyard.kit.http.idempotency import IdempotentCalls
 from sandyard.kit.http.security import SecurityScheme, find_credential, secured_by
 from sandyard.platform.access.credentials import CredentialLookup, KeyCredential, hash_api_key
 from sandyard.platform.access.login_tokens import Login, Logins
@@ -90,9 +91,11 @@ class AccessGuard:
         *,
         clock: Clock,
         streams: StreamLimit,
+        idempotency: IdempotentCalls,
     ) -> None:
         self.streams = streams
         """Those of each account."""
+        self.idempotency = idempotency
         self._writes = writes
         self._credentials = credentials
         self._logins = logins

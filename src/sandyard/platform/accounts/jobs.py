@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import ATTEMPTS, Cause
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.idempotency import RecordStore
 from sandyard.platform.accounts.ports import LoginAttempts, SignupStore
 from sandyard.platform.accounts.signups.model import expire_signup
 from sandyard.platform.entities.apply import BusyError
@@ -40,12 +41,18 @@ class RemoveExpiredSignups:
 @dataclass(slots=True)
 class LoginReport:
     rows_removed: int = 0
+    idempotency_records_removed: int = 0
 
 
 class PruneLoginAttempts:
-    def __init__(self, attempts: LoginAttempts, *, clock: Clock) -> None:
+    """Records of calls with an idempotency key too: both are read by their own time only."""
+
+    def __init__(self, attempts: LoginAttempts, records: RecordStore, *, clock: Clock) -> None:
         self._attempts = attempts
+        self._records = records
         self._clock = clock
 
     async def run(self) -> LoginReport:
-        return LoginReport(await self._attempts.prune(now=utc_time(self._clock.now())))
+        now = self._clock.now()
+        removed = await self._attempts.prune(now=utc_time(now))
+        return LoginReport(removed, await self._records.prune(now=now))

@@ -72,7 +72,7 @@ _KeyId = Annotated[str, Path(description="The id from the response that created 
 def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) -> APIRouter:
     routes = account_routes(guard, prefix=f"{prefix}/api-keys", tag="api keys")
 
-    @routes.post("", "Create an API key", 403, 409, status_code=201)
+    @routes.make("", "Create an API key", 403, status_code=201)
     async def create_api_key(body: NewApiKeyBody, caller: Caller) -> NewApiKeyAnswer:
         """The key is shown only once; only its hash is stored. It is valid wherever a login is,
         except here, within its scope: `read` only reads, `run` also uses sandboxes and previews,

@@ -1,6 +1,9 @@
 """The use cases of API keys."""
 
-from sandyard.kit.ids import account_api_key, e2b_api_key, resource_id
+import string
+
+from sandyard.kit.idempotency import is_repeat, new_id, new_secret
+from sandyard.kit.ids import ALPHABET, resource_id
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.api_keys import model
 from sandyard.platform.api_keys.errors import KeyNotFoundError
@@ -10,7 +13,11 @@ from sandyard.platform.entities.model import FieldChanges
 from sandyard.platform.entities.service import OwnedEntities
 from sandyard.platform.notifications.model import create_notification
 
-_MAKE = {KeyFormat.SANDYARD: account_api_key, KeyFormat.E2B: e2b_api_key}
+_FORMS = {
+    KeyFormat.SANDYARD: ("sbk-", ALPHABET),
+    KeyFormat.E2B: ("e2b_", string.hexdigits[:16]),
+}
+"""The prefix of a key, and the letters of the 40 after it, which E2B's SDKs may check."""
 
 
 class AccountKeys(OwnedEntities[AccountKey, OwnedStore[AccountKey]]):
@@ -23,10 +30,11 @@ class AccountKeys(OwnedEntities[AccountKey, OwnedStore[AccountKey]]):
         """The key's row and the key itself, which can't be shown again; KeyNameTakenError,
         KeyMakesNoKeysError, ExpiryPassedError."""
         cause = self._cause(principal)
-        api_key = _MAKE[new.format]()
-        made = model.create_key(
-            new, key_id=resource_id("key"), api_key=api_key, by=principal, cause=cause
-        )
+        prefix, letters = _FORMS[new.format]
+        key_id, api_key = new_id("key"), prefix + new_secret(letters, 40)
+        if is_repeat() and (found := await self.find(principal.account_id, key_id)):
+            return found, api_key
+        made = model.create_key(new, key_id=key_id, api_key=api_key, by=principal, cause=cause)
         notification = create_notification(
             model.new_key_notice(made.result),
             notification_id=resource_id("not"),

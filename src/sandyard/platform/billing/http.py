@@ -14,7 +14,7 @@ from pydantic import Field, StrictStr
 
 from sandyard.kit.http.routes import joined
 from sandyard.kit.http.schemas import Documented, PageAnswer, Paging, eg, example_of
-from sandyard.kit.patterns import pattern
+from sandyard.kit.idempotency import KEY_FORM
 from sandyard.platform.access.guard import AccessGuard
 from sandyard.platform.access.routes import Caller, account_routes, admin_routes
 from sandyard.platform.billing.jobs import BillingReport
@@ -161,7 +161,6 @@ class BillingRunAnswer(Documented):
     spenders_notified: int = eg(0, description="Accounts that were notified of their month's cost")
 
 
-_KEY = pattern(r"^[!-~]{1,128}$", "must be 1 to 128 ASCII characters, without spaces")
 _COLUMNS = (
     "billing_date",
     "billing_id",
@@ -185,7 +184,7 @@ _Key = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        pattern=_KEY,
+        pattern=KEY_FORM,
         description="Tells a retry from a new request",
     ),
 ]

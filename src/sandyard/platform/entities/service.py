@@ -7,6 +7,7 @@ from sandyard.kit.changes.transitions import Cause, E, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.errors import NotFoundError
+from sandyard.kit.idempotency import is_repeat, new_id
 from sandyard.kit.ids import is_resource_id
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
@@ -56,6 +57,19 @@ class OwnedEntities(Generic[E, S]):
             lambda entity: decide(entity, cause),
             lock=self._locks.of(entity_id),
         )
+
+    async def _create(
+        self,
+        principal: Principal,
+        decide: Callable[[str], Awaitable[Transition[E]]],
+        entity_id: str | None = None,
+    ) -> E:
+        """What is decided for this id, or a new one; or what an interrupted call with the same key
+        has made."""
+        entity_id = entity_id or new_id(self.id_prefix)
+        if is_repeat() and (made := await self.find(principal.account_id, entity_id)):
+            return made
+        return await self._apply(lambda: decide(entity_id))
 
     async def _apply(self, decide: Callable[[], Awaitable[Transition[E]]]) -> E:
         return (await apply_decided(self._store, decide)).result

@@ -131,7 +131,7 @@ def create_images_router(
             raise SecretMissingError
         return Credentials.of(value)
 
-    @routes.post("", "Pull an image", 404, 409, status_code=202)
+    @routes.make("", "Pull an image", 404, 409, status_code=202)
     async def pull_image(body: PullBody, caller: Caller) -> ImageAnswer:
         """From a registry, in the background: its status is `pulling`, then `ready`, or `failed`
         with the reason."""

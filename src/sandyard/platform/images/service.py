@@ -17,7 +17,7 @@ from sandyard.platform.entities.apply import apply_all
 from sandyard.platform.entities.service import OwnedEntities
 from sandyard.platform.images import model
 from sandyard.platform.images.errors import ImageNotFoundError, ImagesUnavailableError
-from sandyard.platform.images.model import Image, ImageUse
+from sandyard.platform.images.model import Image, ImageStatus, ImageUse
 from sandyard.platform.images.ports import ImageRoots, ImageStore
 from sandyard.platform.quotas.model import CountQuota, ResourceKind
 from sandyard.platform.quotas.storage import StorageQuota
@@ -83,7 +83,8 @@ class Images(OwnedEntities[Image, ImageStore]):
                 progress=progress,
             )
 
-        self._begin(image, store)
+        if image.status is ImageStatus.PULLING and image.image_id not in self._under_way:
+            self._begin(image, store)
         return image
 
     async def import_archive(
@@ -170,11 +171,11 @@ class Images(OwnedEntities[Image, ImageStore]):
 
     async def _request(self, principal: Principal, reference: str) -> Image:
         self._require_here()
-        cause, image_id = self._cause(principal), resource_id("img")
+        cause = self._cause(principal)
         await self._left_bytes(principal)
         quota = CountQuota(ResourceKind.IMAGES, principal.account_id, self._per_account)
 
-        async def decide() -> Transition[Image]:
+        async def decide(image_id: str) -> Transition[Image]:
             return model.request_image(
                 image_id=image_id,
                 account_id=principal.account_id,
@@ -183,7 +184,7 @@ class Images(OwnedEntities[Image, ImageStore]):
                 cause=cause,
             )
 
-        return await self._apply(decide)
+        return await self._create(principal, decide)
 
     def _begin(self, image: Image, store: Store) -> None:
         task = asyncio.create_task(self._run(image, store))

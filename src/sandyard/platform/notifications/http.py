@@ -103,7 +103,7 @@ def create_broadcast_router(
 ) -> APIRouter:
     routes = admin_routes(guard, prefix=f"{prefix}/admin/notifications", tag="admins")
 
-    @routes.post("", "Notify every user", status_code=201)
+    @routes.make("", "Notify every user", status_code=201, finds_made=False)
     async def broadcast_notification(body: BroadcastBody, admin: Caller) -> BroadcastAnswer:
         """Sends a notification to each active account."""
         return BroadcastAnswer(sent=await notifications.broadcast(admin, body.notice()))

@@ -45,7 +45,7 @@ _ProjectId = Annotated[str, Path(description="The id from the response that crea
 def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: str) -> APIRouter:
     routes = account_routes(guard, prefix=f"{prefix}/projects", tag="projects")
 
-    @routes.post("", "Create a project", 409, status_code=201)
+    @routes.make("", "Create a project", status_code=201)
     async def create_project(body: NewProjectBody, caller: Caller) -> ProjectAnswer:
         """Its name is unique among your projects."""
         made = await projects.create(caller, name=body.name, description=body.description)

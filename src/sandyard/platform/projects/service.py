@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.ids import is_resource_id, resource_id
+from sandyard.kit.ids import is_resource_id
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.entities.apply import OwnedStore, apply_all
 from sandyard.platform.entities.model import FieldChanges
@@ -52,10 +52,10 @@ class Projects(OwnedEntities[Project, ProjectStore]):
 
     async def create(self, principal: Principal, *, name: str, description: str | None) -> Project:
         """ProjectNameTakenError, ProjectsLimitError."""
-        cause, project_id = self._cause(principal), resource_id("prj")
+        cause = self._cause(principal)
         quota = CountQuota(ResourceKind.PROJECTS, principal.account_id, self._per_account)
 
-        async def decide() -> Transition[Project]:
+        async def decide(project_id: str) -> Transition[Project]:
             return model.create_project(
                 project_id=project_id,
                 account_id=principal.account_id,
@@ -65,7 +65,7 @@ class Projects(OwnedEntities[Project, ProjectStore]):
                 cause=cause,
             )
 
-        return await self._apply(decide)
+        return await self._create(principal, decide)
 
     async def hold(
         self, account_id: str, project_id: str, work: Callable[[Project | None], Awaitable[T]]

@@ -110,7 +110,7 @@ def create_admin_sandboxes_router(
 
 
 def _add_crud(routes: GuardedRoutes, sandboxes: Sandboxes) -> None:
-    @routes.post("", "Create a sandbox", 409, status_code=201)
+    @routes.make("", "Create a sandbox", status_code=201)
     async def create_sandbox(caller: Caller, body: schemas.NewSandboxBody) -> schemas.SandboxAnswer:
         """Creates a sandbox from a template, in a project. It runs after it is started."""
         made = await sandboxes.create(model.NewSandbox(**body.model_dump()), by=caller)

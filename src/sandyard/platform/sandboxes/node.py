@@ -7,18 +7,19 @@ from functools import partial
 
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.idempotency import is_repeat, new_id
 from sandyard.kit.ids import IdMaker, is_resource_id, resource_id
 from sandyard.kit.node import require_here
 from sandyard.platform.quotas.model import Resources
 from sandyard.platform.sandboxes import errors
-from sandyard.platform.sandboxes.model import Sandbox
+from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.ports import SandboxStore
 from sandyard.platform.sandboxes.runs.model import NewIds
 from sandyard.platform.usage.model import PriceList
 from sandyard.runtime.model import RunId, Running
 from sandyard.runtime.ports import Runtime
 
-_sandbox_id = partial(resource_id, "sbx")
+_sandbox_id = partial(new_id, "sbx")
 _usage_id = partial(resource_id, "usg")
 _notification_id = partial(resource_id, "not")
 
@@ -54,6 +55,14 @@ class SandboxNode:
     ids: SandboxIds = SandboxIds()
     start_wait_sec: float = 60
     """How long a call waits for a start."""
+
+    async def new_id(self) -> tuple[str, Sandbox | None]:
+        """With what an interrupted call with the same key has made by it, and not given up."""
+        while True:
+            sandbox_id = self.ids.sandbox()
+            made = await self.store.find(sandbox_id) if is_repeat() else None
+            if made is None or made.status is not Status.RECYCLED:
+                return sandbox_id, made
 
     def now(self) -> datetime:
         return utc_time(self.clock.now())

@@ -80,8 +80,11 @@ class Sandboxes:
         `template` is the new sandbox's, if it was read already. Raises SandboxNameTakenError,
         SandboxesLimitError."""
         quota = CountQuota(ResourceKind.SANDBOXES, by.account_id, self._node.per_account)
-        cause, sandbox_id = self._node.cause(by.actor), self._node.ids.sandbox()
+        cause, (sandbox_id, made) = self._node.cause(by.actor), await self._node.new_id()
         used = template or await self._templates.find(by.account_id, new.template_id)
+        if made is not None:
+            project = await self._store.find_project(by.account_id, made.project_id)
+            return StartFacts(made, used, project)
 
         async def decide() -> tuple[ProjectState | None, Transition[Sandbox]]:
             project = await self._store.find_project(by.account_id, new.project_id)
@@ -95,8 +98,8 @@ class Sandboxes:
                 cause=cause,
             )
 
-        project, made = await apply_decision(decide, self._apply, busy=SandboxChangedError)
-        return StartFacts(made.result, used, project)
+        project, done = await apply_decision(decide, self._apply, busy=SandboxChangedError)
+        return StartFacts(done.result, used, project)
 
     async def create_and_start(
         self,
@@ -115,6 +118,8 @@ class Sandboxes:
         try:
             facts = await asyncio.shield(creating)
             sandbox_id = facts.sandbox.sandbox_id
+            if facts.sandbox.status is Status.RUNNING:
+                return facts.sandbox  # an interrupted call with the same key has started it
             for name, value in secrets.items():
                 await self._variables.set(sandbox_id, name, value, is_secret=True, by=by)
             started = await self.start(sandbox_id, facts=facts, options=options, by=by)
@@ -141,12 +146,9 @@ class Sandboxes:
         return await self._store.page(account_id, listing)
 
     async def with_costs(self, sandboxes: Sequence[Sandbox]) -> Sequence[PricedSandbox]:
-        ids = [each.sandbox_id for each in sandboxes]
-        costs = await self._store.costs(ids, now=self._node.now())
-        return [
-            PricedSandbox(each, costs.get(each.sandbox_id, Decimal(0)), self.currency)
-            for each in sandboxes
-        ]
+        now, ids = self._node.now(), [each.sandbox_id for each in sandboxes]
+        costs = {each: Decimal(0) for each in ids} | dict(await self._store.costs(ids, now=now))
+        return [PricedSandbox(each, costs[each.sandbox_id], self.currency) for each in sandboxes]
 
     async def change(self, sandbox_id: str, changes: Changes, *, by: Principal) -> Sandbox:
         cause = self._node.cause(by.actor)

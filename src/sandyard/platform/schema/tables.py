@@ -10,6 +10,7 @@ from sqlalchemy.types import TypeDecorator
 
 from sandyard.kit.sql.column_types import BIG_ID, Json, Money, UtcDay, UtcTime
 from sandyard.kit.sql.events import event_table
+from sandyard.kit.sql.idempotency import record_table
 from sandyard.kit.sql.job_leases import job_table
 
 SCHEMA = "platform"
@@ -196,6 +197,8 @@ login_networks = sa.Table(
 """The networks that each account has logged in from."""
 
 jobs = job_table(metadata)
+
+idempotency_records = record_table(metadata)
 
 events = event_table(metadata)
 """The history of all of these, written in the transaction of each change."""

@@ -31,7 +31,7 @@ _TemplateId = Annotated[str, Path(description="The id from the response that cre
 def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix: str) -> APIRouter:
     routes = account_routes(guard, prefix=f"{prefix}/templates", tag="templates")
 
-    @routes.post("", "Create a template", 403, 409, status_code=201)
+    @routes.make("", "Create a template", 403, status_code=201)
     async def create_template(body: NewTemplateBody, caller: Caller) -> TemplateAnswer:
         """Private, unless `is_public` is set. Admins can also create official ones."""
         made = await templates.create(caller, NewTemplate(**stored_fields(body.model_dump())))

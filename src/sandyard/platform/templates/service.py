@@ -18,10 +18,6 @@ from sandyard.platform.templates.ports import RootFileSystems, TemplateStore
 from sandyard.runtime.model import IsolationMode
 
 
-def new_id() -> str:
-    return resource_id("tpl")
-
-
 class Templates(OwnedEntities[model.Template, TemplateStore]):
     id_prefix = "tpl"
     not_found = TemplateNotFoundError
@@ -66,19 +62,19 @@ class Templates(OwnedEntities[model.Template, TemplateStore]):
         EnvironmentUnknownError, IsolationMissingError. `template_id` is one that was given out
         before."""
         await self._require_here(principal, wanted.environment, wanted.isolation)
-        cause, own_id = self._cause(principal), template_id or new_id()
+        cause = self._cause(principal)
         quota = CountQuota(ResourceKind.TEMPLATES, principal.account_id, self._per_account)
 
-        async def decide() -> Transition[model.Template]:
+        async def decide(template_id: str) -> Transition[model.Template]:
             return model.create_template(
                 wanted,
-                template_id=own_id,
+                template_id=template_id,
                 by=principal,
                 quota=await self._store.read_fact(quota),
                 cause=cause,
             )
 
-        return await self._apply(decide)
+        return await self._create(principal, decide, template_id)
 
     async def update(
         self, principal: Principal, template_id: str, changes: FieldChanges

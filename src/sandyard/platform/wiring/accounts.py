@@ -71,7 +71,7 @@ def build_accounts(shared: Shared, *, passwords: Argon2Passwords, make: IdMakers
         make=make,
     )
     removal = RemoveExpiredSignups(context.signups, clock=clock)
-    pruning = PruneLoginAttempts(attempts, clock=clock)
+    pruning = PruneLoginAttempts(attempts, shared.guard.idempotency.records, clock=clock)
     return AccountsWired(
         accounts=Accounts(context),
         signups=Signups(context),

@@ -6,14 +6,18 @@ from pathlib import Path
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.streams import StreamLimit
+from sandyard.kit.http.idempotency import IdempotentCalls
 from sandyard.kit.jobs import JobRunner
 from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.idempotency import SqlRecords
 from sandyard.kit.sql.transitions import SqlTransitions
 from sandyard.platform.access.guard import AccessGuard, RequestRate
 from sandyard.platform.access.login_tokens import Logins
 from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.events.entities import platform_transitions
+from sandyard.platform.schema.tables import idempotency_records
 from sandyard.platform.sessions.listening_ports.http import UrlOf
+from sandyard.platform.variables.cipher import Cipher
 from sandyard.settings import Settings
 from sandyard.wiring.engines import SqlEngine
 
@@ -45,6 +49,11 @@ def shared_by_nouns(
         RequestRate(chosen.writes_per_account, storage_url, name="writes"),
         clock=clock,
         streams=StreamLimit(chosen.streams_per_account),
+        idempotency=IdempotentCalls(
+            SqlRecords(database, idempotency_records),
+            Cipher(settings.secret("secrets_key")),
+            clock,
+        ),
     )
     return Shared(
         settings,

@@ -71,7 +71,7 @@ def create_users_router(
 def create_invitations_router(signups: Signups, guard: AccessGuard, *, prefix: str) -> APIRouter:
     routes = admin_routes(guard, prefix=f"{prefix}/admin/invitations", tag="admins")
 
-    @routes.post("", "Invite a user", status_code=202)
+    @routes.make("", "Invite a user", status_code=202, finds_made=False)
     async def invite_user(body: schemas.EmailBody, admin: Caller) -> schemas.AcceptedAnswer:
         """Sends an invitation to this address, valid for a week. It is needed with
         SIGNUP=invite."""

@@ -86,7 +86,7 @@ def create_commands_router(commands: Commands, guard: AccessGuard, *, prefix: st
 
 
 def _add_starting(routes: GuardedRoutes, commands: Commands) -> None:
-    @routes.post("", "Run a command", 404, 409, status_code=201)
+    @routes.make("", "Run a command", 404, status_code=201, finds_made=False)
     async def run_command(
         caller: Caller, sandbox_id: SandboxId, body: schemas.NewCommandBody
     ) -> schemas.CommandAnswer:
