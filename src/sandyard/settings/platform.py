@@ -9,18 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator
 
 from sandyard.kit.patterns import pattern
-from sandyard.settings.fields import (
-    URL,
-    Hours,
-    Positive,
-    Price,
-    Rate,
-    Seconds,
-    Section,
-    SigningKey,
-    Token,
-    words,
-)
+from sandyard.settings import fields
 
 _HOST = r"(\*\.)?[A-Za-z0-9._-]+(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?"
 _REGISTRY = r"(https?://)?[A-Za-z0-9._-]+(:\d{1,5})?"
@@ -47,16 +36,16 @@ READ_ONLY = "read-only+"
 """Before SNAPSHOT_STORE in a copy of a data dir."""
 
 
-class PlatformSettings(Section):
+class PlatformSettings(fields.Section):
     """The Platform."""
 
-    jwt_secret: SigningKey = None
+    jwt_secret: fields.SigningKey = None
     """Keys for login tokens, comma-separated: the first signs, all verify."""
-    gateway_secret: SigningKey = None
+    gateway_secret: fields.SigningKey = None
     """Keys for access tokens of sandboxes, comma-separated: the first signs, all verify."""
-    login_hours: Hours = 24
+    login_hours: fields.Hours = 24
     """Lifetime of a login token."""
-    public_url: URL | None = None
+    public_url: fields.URL | None = None
     """Public URL of this server, for links in mails and the addresses of sandboxes. Unset: the
     address it listens on."""
     smtp_url: SecretStr | None = None
@@ -67,37 +56,37 @@ class PlatformSettings(Section):
         pattern=pattern(r"^[^\x00-\x1f\x7f]+$", "must have no control characters"),
     )
     """Sender of mails."""
-    auth_rate_limit_per_account: Rate = "10 per 15 minutes"
+    auth_rate_limit_per_account: fields.Rate = "10 per 15 minutes"
     """Rate limit of failed logins per account and client address, of wrong operator tokens in the
     console per client address, and of mails per e-mail address."""
-    auth_rate_limit_per_address: Rate = "100 per 15 minutes"
+    auth_rate_limit_per_address: fields.Rate = "100 per 15 minutes"
     """Rate limit of failed logins and of mails per client address."""
-    failed_logins_per_account: Rate = "1000 per hour"
+    failed_logins_per_account: fields.Rate = "1000 per hour"
     """Rate limit of failed logins per account, from addresses where it has not logged in before."""
 
-    requests_per_account: Rate = "12000 per minute"
+    requests_per_account: fields.Rate = "12000 per minute"
     """Rate limit of requests per account."""
-    writes_per_account: Rate = "1200 per minute"
+    writes_per_account: fields.Rate = "1200 per minute"
     """Rate limit of requests per account that change something, other than inside sandboxes."""
-    streams_per_account: Positive = 100
+    streams_per_account: fields.Positive = 100
     """Maximum number of logs and command outputs that an account follows at a time, per process;
     also of the streams of E2B's API into one sandbox."""
-    projects_per_account: Positive = 1000
+    projects_per_account: fields.Positive = 1000
     """Quota of projects per account."""
-    variables_per_account: Positive = 1000
+    variables_per_account: fields.Positive = 1000
     """Quota of variables and secrets per account."""
-    secrets_key: SigningKey = None
+    secrets_key: fields.SigningKey = None
     """Keys for variables and secrets at rest, comma-separated: the first encrypts, all decrypt."""
     signup: Literal["open", "invite", "closed"] = "open"
     """Who may sign up: everybody, people whom an admin invites, or nobody."""
-    oidc_issuer: URL | None = None
+    oidc_issuer: fields.URL | None = None
     """Identity provider for logins with OpenID Connect, such as `https://id.example.com`. Unset:
     passwords only."""
     oidc_client_id: str | None = None
     """Client id at the identity provider."""
-    oidc_client_secret: Token = None
+    oidc_client_secret: fields.Token = None
     """Client secret at the identity provider."""
-    templates_per_account: Positive = 1000
+    templates_per_account: fields.Positive = 1000
     """Quota of templates per account."""
 
     @field_validator("oidc_issuer")
@@ -118,7 +107,7 @@ class PlatformSettings(Section):
         return url
 
 
-class SandboxSettings(Section):
+class SandboxSettings(fields.Section):
     """Sandboxes, usage and bills."""
 
     sandbox_runtime: Literal["local", "e2b", "kubernetes"] = "local"
@@ -130,11 +119,11 @@ class SandboxSettings(Section):
     sandbox_domain: str | None = Field(None, pattern=_DOMAIN)
     """Domain of sandboxes: each port has the host `{port}-{sandbox_id}` below it. It may have a
     scheme and a port; default are those of PUBLIC_URL. Unset: `localhost`."""
-    gateway_timeout_sec: Seconds = 120
+    gateway_timeout_sec: fields.Seconds = 120
     """Timeout for a program in a sandbox to begin its response."""
-    gateway_connections: Positive = 500
+    gateway_connections: fields.Positive = 500
     """Maximum number of concurrent requests and WebSockets to one sandbox, per process."""
-    sandbox_processes: Positive = 128
+    sandbox_processes: fields.Positive = 128
     """Maximum number of processes and threads per sandbox."""
     sandbox_storage_gb: float = Field(2, gt=0, le=1000)
     """Maximum size of a sandbox's files and logs."""
@@ -168,30 +157,30 @@ class SandboxSettings(Section):
     sandbox_package_hosts: str = PACKAGE_HOSTS
     """Hosts that sandboxes with the network `packages` can reach: names, or `*.name` for all
     subdomains, optionally with `:port`."""
-    sandbox_pip_index_url: URL | None = None
+    sandbox_pip_index_url: fields.URL | None = None
     """Package index for pip in sandboxes. Unset: PyPI."""
-    sandbox_npm_registry: URL | None = None
+    sandbox_npm_registry: fields.URL | None = None
     """Registry for npm in sandboxes. Unset: npm's own."""
-    sandbox_debian_mirror: URL | None = None
+    sandbox_debian_mirror: fields.URL | None = None
     """Mirror for apt in sandboxes. Unset: Debian's own."""
     sandbox_ca_file: str | None = None
     """CA certificates that sandboxes trust, in addition to the system's."""
-    sandbox_git_timeout_sec: Seconds = 60
+    sandbox_git_timeout_sec: fields.Seconds = 60
     """Timeout for cloning a template's repository."""
-    sandbox_listen_timeout_sec: Seconds = 120
+    sandbox_listen_timeout_sec: fields.Seconds = 120
     """Timeout for a program to listen on its PORT."""
 
     @field_validator("sandbox_egress_networks", "sandbox_git_networks")
     @classmethod
     def _are_networks(cls, networks: str) -> str:
-        for each in words(networks):
+        for each in fields.words(networks):
             ip_network(each, strict=False)  # raises a ValueError that names it
         return networks
 
     @field_validator("image_registries")
     @classmethod
     def _are_registries(cls, registries: str) -> str:
-        for each in words(registries):
+        for each in fields.words(registries):
             if not re.fullmatch(_REGISTRY, each):
                 raise ValueError(f"{each!r} is not a registry, such as registry.internal:5000")
         return registries
@@ -199,14 +188,14 @@ class SandboxSettings(Section):
     @field_validator("sandbox_package_hosts")
     @classmethod
     def _are_hosts(cls, hosts: str) -> str:
-        for each in words(hosts):
+        for each in fields.words(hosts):
             if not re.fullmatch(_HOST, each):
                 raise ValueError(f"{each!r} is not a host")
         return hosts
 
-    quota_sandboxes: Positive = 5
+    quota_sandboxes: fields.Positive = 5
     """Quota of running sandboxes per account."""
-    sandboxes_per_account: Positive = 1000
+    sandboxes_per_account: fields.Positive = 1000
     """Quota of sandboxes per account, running or not, until they are recycled."""
     quota_cpu: float = Field(8, gt=0)
     """Quota of vCPU per account, for all its running sandboxes."""
@@ -232,35 +221,35 @@ class SandboxSettings(Section):
     SANDBOX_EGRESS_NETWORKS."""
     image_max_gb: float = Field(10, gt=0, le=1000)
     """Maximum size of an image, as it is stored and as it is unpacked."""
-    images_per_account: Positive = 100
+    images_per_account: fields.Positive = 100
     """Quota of images per account."""
-    images_interval_sec: Seconds = 600
+    images_interval_sec: fields.Seconds = 600
     """Interval of the job `images`."""
     snapshot_days: float = Field(30, gt=0, le=3650)
     """Retention of a stopped sandbox's files."""
-    snapshot_warning_hours: Hours = 24
+    snapshot_warning_hours: fields.Hours = 24
     """How long before these files expire the owner is notified."""
     currency: str = Field(
         "USD", pattern=pattern(r"^[A-Z]{3}$", "must be three capital letters, such as EUR")
     )
     """Currency of the prices, by its code of ISO 4217."""
-    price_vcpu_hour: Price = Decimal("0.05")
+    price_vcpu_hour: fields.Price = Decimal("0.05")
     """Price of one vCPU for an hour."""
-    price_memory_gb_hour: Price = Decimal("0.01")
+    price_memory_gb_hour: fields.Price = Decimal("0.01")
     """Price of one GB of memory for an hour."""
-    price_storage_gb_hour: Price = Decimal("0.0001")
+    price_storage_gb_hour: fields.Price = Decimal("0.0001")
     """Price of one GB of stored files for an hour."""
-    reconcile_interval_sec: Seconds = 60
+    reconcile_interval_sec: fields.Seconds = 60
     """Interval of the job `reconcile`."""
-    ends_interval_sec: Seconds = 2
+    ends_interval_sec: fields.Seconds = 2
     """Interval of the job `ends`."""
-    warm_interval_sec: Seconds = 5
+    warm_interval_sec: fields.Seconds = 5
     """Interval of the job `warm`."""
-    metrics_interval_sec: Seconds = 15
+    metrics_interval_sec: fields.Seconds = 15
     """Interval of the job `measure`."""
     metrics_days: float = Field(30, gt=0)
     """Retention of samples."""
-    billing_interval_sec: Seconds = 3600
+    billing_interval_sec: fields.Seconds = 3600
     """Interval of the job `billing`."""
-    snapshots_interval_sec: Seconds = 3600
+    snapshots_interval_sec: fields.Seconds = 3600
     """Interval of the job `snapshots`."""

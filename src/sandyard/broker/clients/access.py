@@ -9,36 +9,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from sandyard.broker.clients import errors
-from sandyard.broker.clients.model import (
-    PREFIX,
-    SLOT_REFUSED,
-    Caller,
-    Client,
-    ClientScope,
-    SentToken,
-    Slot,
-    held_slot,
-    hour_left_sec,
-    parse_token,
-)
+from sandyard.broker.clients import errors, model
 from sandyard.broker.clients.ports import ClientStore
 from sandyard.broker.clients.service import is_slot_in_use
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.model import Claimed, Lease, is_sandbox_id
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.kit import errors as kit_errors
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.tasks import Background
-from sandyard.kit.errors import (
-    ConflictError,
-    ExhaustedError,
-    ForbiddenError,
-    InvalidError,
-    NotFoundError,
-    RateLimitedError,
-    SandyardError,
-    UnauthorizedError,
-)
 from sandyard.kit.wired import wired
 
 T = TypeVar("T")
@@ -48,19 +27,19 @@ _MOST_CACHED = 10_000
 _USE_EVERY_SEC = 300
 _RETRY_AFTER = 30
 _REFUSALS = (
-    ConflictError,
-    ExhaustedError,
-    ForbiddenError,
-    InvalidError,
-    NotFoundError,
-    RateLimitedError,
+    kit_errors.ConflictError,
+    kit_errors.ExhaustedError,
+    kit_errors.ForbiddenError,
+    kit_errors.InvalidError,
+    kit_errors.NotFoundError,
+    kit_errors.RateLimitedError,
 )
 
 
 class AccessTokens(Protocol):
     """Access tokens of an issuer."""
 
-    async def caller(self, token: str) -> Caller:
+    async def caller(self, token: str) -> model.Caller:
         """The caller with this token. Raises UnauthorizedError, or IssuerUnavailableError if the
         token can't be verified now."""
 
@@ -71,8 +50,8 @@ class RateLimit(Protocol):
 
 @dataclass(slots=True)
 class _CachedClient:
-    client: Client | None
-    caller: Caller | None
+    client: model.Client | None
+    caller: model.Caller | None
     until: float
 
 
@@ -95,14 +74,14 @@ class ClientAccess:
         self._used: dict[str, float] = {}
         self._background = Background()
 
-    async def caller(self, token: str, scope: ClientScope) -> Caller:
+    async def caller(self, token: str, scope: model.ClientScope) -> model.Caller:
         """The caller with this token. Raises UnauthorizedError, or InsufficientScopeError."""
-        if token.startswith(PREFIX):
+        if token.startswith(model.PREFIX):
             caller = await self._caller(token)
         elif self.access_tokens is not None and token.count(".") == 2:
             caller = await self.access_tokens.caller(token)
         else:
-            raise UnauthorizedError
+            raise kit_errors.UnauthorizedError
         if scope not in caller.scopes:
             raise errors.InsufficientScopeError(
                 f"The token is valid but lacks the scope `{scope}`. Use one that has it.",
@@ -110,7 +89,7 @@ class ClientAccess:
             )
         return caller
 
-    async def check_track(self, caller: Caller, track_id: str) -> None:
+    async def check_track(self, caller: model.Caller, track_id: str) -> None:
         """Counts one call. Raises TrackNotAllowedError or ClientRateLimitedError."""
         if not caller.may_call_as(track_id):
             raise errors.TrackNotAllowedError(details={"track_prefix": caller.track_prefix})
@@ -122,7 +101,7 @@ class ClientAccess:
             raise errors.ClientRateLimitedError(retry_after=wait)
 
     async def limited(
-        self, caller: Caller, lease_key: tuple[str, str], claim: Callable[[], Awaitable[T]]
+        self, caller: model.Caller, lease_key: tuple[str, str], claim: Callable[[], Awaitable[T]]
     ) -> T:
         """Claim within the client's lease limit and budget. Raises ClientLeaseLimitError and
         ClientBudgetError, except for a repeat.
@@ -134,10 +113,10 @@ class ClientAccess:
             return await claim()
         now_ms = int(self.clock.now() * 1000)
         slot = await self._take_slot(caller, lease_key, caller.max_leases, now_ms)
-        if slot is Slot.USED and not await self._is_in_use(lease_key):  # its lease has ended
+        if slot is model.Slot.USED and not await self._is_in_use(lease_key):  # its lease has ended
             await self.store.free_slot(caller.name, lease_key, if_used=True)
             slot = await self._take_slot(caller, lease_key, caller.max_leases, now_ms)
-        if slot in SLOT_REFUSED and not await self._is_in_use(lease_key):
+        if slot in model.SLOT_REFUSED and not await self._is_in_use(lease_key):
             raise self._refusal(caller, slot, errors.ClientLeaseLimitError, now_ms)
         try:
             answer = await claim()
@@ -151,21 +130,21 @@ class ClientAccess:
 
     async def _pay(
         self,
-        caller: Caller,
+        caller: model.Caller,
         lease_key: tuple[str, str],
-        slot: Slot,
+        slot: model.Slot,
         claimed: Claimed,
         now_ms: int,
     ) -> None:
         if not claimed.is_new:
-            if slot is Slot.UNUSED:
+            if slot is model.Slot.UNUSED:
                 await self.store.use_slot(caller.name, lease_key)
             return
-        if slot is not Slot.UNUSED:  # the lease that it was used for ended during the call
+        if slot is not model.Slot.UNUSED:  # the lease that it was used for ended during the call
             await self.store.free_slot(caller.name, lease_key, if_used=True)
         await self._use_slot(caller, lease_key, now_ms)
 
-    async def _use_slot(self, caller: Caller, key: tuple[str, str], now_ms: int) -> None:
+    async def _use_slot(self, caller: model.Caller, key: tuple[str, str], now_ms: int) -> None:
         """Whatever the limits: what was leased counts, also if another call freed its slot."""
         while not await self.store.use_slot(caller.name, key):
             await self.store.take_slot(
@@ -174,7 +153,7 @@ class ClientAccess:
 
     async def limited_replacement(
         self,
-        caller: Caller,
+        caller: model.Caller,
         track_id: str,
         sandbox_id: str,
         replace: Callable[[], Awaitable[Lease]],
@@ -186,9 +165,9 @@ class ClientAccess:
         if caller.max_leases is None or await self._is_repeat(sandbox_id):
             return await replace()
         now_ms = int(self.clock.now() * 1000)
-        key = held_slot(track_id, sandbox_id)
+        key = model.held_slot(track_id, sandbox_id)
         slot = await self._take_slot(caller, key, 2 * caller.max_leases, now_ms)
-        if slot in SLOT_REFUSED:
+        if slot in model.SLOT_REFUSED:
             raise self._refusal(caller, slot, errors.ClientHoldLimitError, now_ms)
         try:
             lease = await replace()
@@ -205,32 +184,34 @@ class ClientAccess:
         return row is None or row.replaced_by is not None
 
     async def _take_slot(
-        self, caller: Caller, lease_key: tuple[str, str], most: int, now_ms: int
-    ) -> Slot:
+        self, caller: model.Caller, lease_key: tuple[str, str], most: int, now_ms: int
+    ) -> model.Slot:
         return await self.store.take_slot(
             caller.name, lease_key, most=most, per_hour=self._budget_of(caller), now_ms=now_ms
         )
 
-    def _budget_of(self, caller: Caller) -> int | None:
+    def _budget_of(self, caller: model.Caller) -> int | None:
         """How many sandboxes the client may take from the pool in an hour; None: no limit."""
         return (caller.max_leases or 0) * self.turnover_per_hour or None
 
     def _refusal(
         self,
-        caller: Caller,
-        slot: Slot,
+        caller: model.Caller,
+        slot: model.Slot,
         at_limit: type[errors.ClientLeaseLimitError | errors.ClientHoldLimitError],
         now_ms: int,
-    ) -> SandyardError:
-        if slot is Slot.OVER_BUDGET:
+    ) -> kit_errors.SandyardError:
+        if slot is model.Slot.OVER_BUDGET:
             self.metrics.client_refused.labels("budget").inc()
             details = {"per_hour": self._budget_of(caller)}
-            return errors.ClientBudgetError(retry_after=hour_left_sec(now_ms), details=details)
+            return errors.ClientBudgetError(
+                retry_after=model.hour_left_sec(now_ms), details=details
+            )
         outcome = "leases" if at_limit is errors.ClientLeaseLimitError else "holds"
         self.metrics.client_refused.labels(outcome).inc()
         return at_limit(retry_after=_RETRY_AFTER, details={"max_leases": caller.max_leases})
 
-    async def give_back(self, caller: Caller, lease_key: tuple[str, str]) -> None:
+    async def give_back(self, caller: model.Caller, lease_key: tuple[str, str]) -> None:
         """Free the slot after a lease has ended, unless the track and key have another one by
         now."""
         if caller.max_leases is not None and not await self._is_in_use(lease_key):
@@ -242,14 +223,14 @@ class ClientAccess:
     async def close(self) -> None:
         await self._background.finish()
 
-    async def _caller(self, text: str) -> Caller:
-        token = parse_token(text)
+    async def _caller(self, text: str) -> model.Caller:
+        token = model.parse_token(text)
         if token is None:
-            raise UnauthorizedError
+            raise kit_errors.UnauthorizedError
         now = self.clock.now()
         known = await self._find(token.client, now)
         if known.client is None or not known.client.accepts(token, int(now)):
-            raise UnauthorizedError
+            raise kit_errors.UnauthorizedError
         self._note_use(token, now)
         return known.caller or known.client.caller
 
@@ -263,7 +244,7 @@ class ClientAccess:
             known = self._known[name] = _CachedClient(client, caller, now + _CACHE_SEC)
         return known
 
-    def _note_use(self, token: SentToken, now: float) -> None:
+    def _note_use(self, token: model.SentToken, now: float) -> None:
         if now - self._used.get(token.token_id, 0) >= _USE_EVERY_SEC:
             if len(self._used) >= _MOST_CACHED:
                 self._used.clear()

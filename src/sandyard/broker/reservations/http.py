@@ -6,63 +6,45 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, StrictInt
 
+from sandyard.broker import http
 from sandyard.broker.clients.guards import AdminGuard
-from sandyard.broker.http import (
-    ADMIN_TOKEN,
-    PRINTABLE,
-    RETRY_KEY,
-    TRACK_ID,
-    Operator,
-    operator_routes,
-    read_idempotency_key,
-)
 from sandyard.broker.reservations import model
 from sandyard.broker.reservations.service import Reservations
 from sandyard.kit.clock import Clock
-from sandyard.kit.http.schemas import (
-    AS_JSON_HAS_IT,
-    LATEST,
-    Documented,
-    PageAnswer,
-    Paging,
-    StrictBody,
-    UnixSeconds,
-    eg,
-    inline,
-)
+from sandyard.kit.http import schemas
 from sandyard.kit.http.security import secured_by
 from sandyard.kit.patterns import NO_NUL
 
 _Id = Annotated[str, Path(description="The id from the response that created it")]
 
 
-class ReservationBody(StrictBody):
-    count: Annotated[StrictInt, Field(ge=1, le=model.MOST_SANDBOXES), AS_JSON_HAS_IT] = eg(
-        300, description="Number of sandboxes"
+class ReservationBody(schemas.StrictBody):
+    count: Annotated[StrictInt, Field(ge=1, le=model.MOST_SANDBOXES), schemas.AS_JSON_HAS_IT] = (
+        schemas.eg(300, description="Number of sandboxes")
     )
-    track_prefix: str | None = eg(
+    track_prefix: str | None = schemas.eg(
         "k8s-intro-",
         None,
-        pattern=TRACK_ID,
+        pattern=http.TRACK_ID,
         description="For tracks with this prefix of their ids",
     )
     client: str | None = Field(
-        None, pattern=TRACK_ID, description="For all tracks of this client instead"
+        None, pattern=http.TRACK_ID, description="For all tracks of this client instead"
     )
     name_prefix: str | None = Field(
-        None, pattern=PRINTABLE, description="Only sandboxes whose name has this prefix"
+        None, pattern=http.PRINTABLE, description="Only sandboxes whose name has this prefix"
     )
-    from_: UnixSeconds | None = eg(
+    from_: schemas.UnixSeconds | None = schemas.eg(
         1_793_350_800,
         None,
         alias="from",
         description="Unix seconds; start of the reservation. Default: now",
     )
-    to: UnixSeconds = eg(
+    to: schemas.UnixSeconds = schemas.eg(
         1_793_365_200,
         description="Unix seconds; sandboxes that are not leased by then go back to the pool",
     )
-    note: str = eg(
+    note: str = schemas.eg(
         "Kubernetes course, room 4", "", max_length=500, pattern=NO_NUL, description="For people"
     )
 
@@ -79,21 +61,21 @@ class ReservationBody(StrictBody):
         )
 
 
-class ReservationAnswer(Documented):
-    reservation_id: str = eg("res-0199a2b3c4d500000adf3f2c91")
-    status: Annotated[model.ReservationStatus, inline(model.ReservationStatus)] = eg(
-        "pending", description="`pending`: it has begun, and some sandboxes are missing"
+class ReservationAnswer(schemas.Documented):
+    reservation_id: str = schemas.eg("res-0199a2b3c4d500000adf3f2c91")
+    status: Annotated[model.ReservationStatus, schemas.inline(model.ReservationStatus)] = (
+        schemas.eg("pending", description="`pending`: it has begun, and some sandboxes are missing")
     )
-    count: int = eg(300)
-    kept: int = eg(280, description="Kept for it, or leased by its tracks")
-    missing: int = eg(20, description="Will be kept for it as soon as the pool has them")
-    track_prefix: str | None = eg("k8s-intro-")
+    count: int = schemas.eg(300)
+    kept: int = schemas.eg(280, description="Kept for it, or leased by its tracks")
+    missing: int = schemas.eg(20, description="Will be kept for it as soon as the pool has them")
+    track_prefix: str | None = schemas.eg("k8s-intro-")
     client: str | None
     name_prefix: str | None
-    from_: int = eg(1_793_350_800, alias="from")
-    to: int = eg(1_793_365_200)
-    note: str = eg("Kubernetes course, room 4")
-    created_at: int = eg(1_793_264_400)
+    from_: int = schemas.eg(1_793_350_800, alias="from")
+    to: int = schemas.eg(1_793_365_200)
+    note: str = schemas.eg("Kubernetes course, room 4")
+    created_at: int = schemas.eg(1_793_264_400)
     ended_at: int | None = Field(description="When the last unleased sandbox went back to the pool")
 
     @classmethod
@@ -108,7 +90,7 @@ class ReservationAnswer(Documented):
         return cls.model_validate(asdict(reservation) | shown)
 
 
-class ReservationPage(PageAnswer):
+class ReservationPage(schemas.PageAnswer):
     reservations: list[ReservationAnswer]
     next_cursor: str | None
 
@@ -116,7 +98,9 @@ class ReservationPage(PageAnswer):
 def create_reservation_router(
     reservations: Reservations, guard: AdminGuard, *, clock: Clock, prefix: str
 ) -> APIRouter:
-    routes = operator_routes(f"{prefix}/admin/reservations", guard.require, statuses=(401, 503))
+    routes = http.operator_routes(
+        f"{prefix}/admin/reservations", guard.require, statuses=(401, 503)
+    )
 
     def now() -> int:
         return int(clock.now())
@@ -127,15 +111,15 @@ def create_reservation_router(
         409,
         status_code=201,
         answers={200: {"model": ReservationAnswer, "description": "Made before by this key"}},
-        described=secured_by(ADMIN_TOKEN, parameters=[RETRY_KEY]),
+        described=secured_by(http.ADMIN_TOKEN, parameters=[http.RETRY_KEY]),
     )
     async def reserve_sandboxes(
-        request: Request, response: Response, body: ReservationBody, operator: Operator
+        request: Request, response: Response, body: ReservationBody, operator: http.Operator
     ) -> ReservationAnswer:
         """From `from` on, this many sandboxes are kept for the named tracks: no other track can
         lease them. Missing ones are kept as soon as sandboxes become free. 409 with `possible` if
         the pool is too small."""
-        key = read_idempotency_key(request.scope["headers"])
+        key = http.read_idempotency_key(request.scope["headers"])
         found, is_new = await reservations.reserve(body.booking, key=key, by=operator)
         request.state.log = {"action": "reserve", "reservation_id": found.reservation_id}
         if not is_new:
@@ -144,19 +128,22 @@ def create_reservation_router(
 
     @routes.get("", "List reservations")
     async def list_reservations(
-        paging: Paging,
+        paging: schemas.Paging,
         from_: Annotated[
             int,
             Query(
                 alias="from",
                 ge=0,
-                le=LATEST,
+                le=schemas.LATEST,
                 description="Only reservations that end after this time",
             ),
         ] = 0,
         to: Annotated[
-            int, Query(ge=0, le=LATEST, description="Only reservations that begin before this time")
-        ] = LATEST,
+            int,
+            Query(
+                ge=0, le=schemas.LATEST, description="Only reservations that begin before this time"
+            ),
+        ] = schemas.LATEST,
     ) -> ReservationPage:
         """Reservations that overlap this time, ordered by their ends. Times are Unix seconds. Pass
         `next_cursor` back as `cursor` until it is null."""
@@ -171,7 +158,7 @@ def create_reservation_router(
 
     @routes.delete("/{reservation_id}", "Cancel a reservation", 404)
     async def cancel_reservation(
-        request: Request, reservation_id: _Id, operator: Operator
+        request: Request, reservation_id: _Id, operator: http.Operator
     ) -> ReservationAnswer:
         """Sandboxes that are not leased go back to the pool at once; leases continue. A reservation
         that has ended does not change."""

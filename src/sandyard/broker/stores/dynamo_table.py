@@ -7,21 +7,11 @@ from typing import Any
 from sandyard.broker.pool.model import Sandbox, Status
 from sandyard.broker.pool.stores.dynamo_items import sandbox_attributes, sandbox_key
 from sandyard.kit.changes.transitions import Transition
+from sandyard.kit.dynamo import tables
 from sandyard.kit.dynamo.client import Dynamo
 from sandyard.kit.dynamo.event_items import EventItems, event_table_definition
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.store_states import STATE_KEY
-from sandyard.kit.dynamo.tables import (
-    CREATED,
-    Billed,
-    Definition,
-    TableSet,
-    TableSpec,
-    TableUnfitError,
-    check_table,
-    on_demand,
-    table_definition,
-)
 from sandyard.kit.dynamo.transitions import change_action
 from sandyard.kit.dynamo.values import Item
 
@@ -45,13 +35,13 @@ class TableNames:
         return self.own_events or f"{self.table}Events"
 
 
-def definition(names: TableNames) -> Definition:
+def definition(names: TableNames) -> tables.Definition:
     indexes = {
         names.status_index: "status",
         names.track_index: "allocated_to_track",
         names.idempotency_index: "idempotency_key",
     }
-    return table_definition(
+    return tables.table_definition(
         names.table,
         ("PK", "SK"),
         {index: (attribute, "allocated_at") for index, attribute in indexes.items()},
@@ -59,13 +49,13 @@ def definition(names: TableNames) -> Definition:
     )
 
 
-def table_specs(names: TableNames) -> tuple[TableSpec, TableSpec]:
+def table_specs(names: TableNames) -> tuple[tables.TableSpec, tables.TableSpec]:
     """The pool's table and its event table; infrastructure code uses them too."""
-    events = TableSpec(event_table_definition(names.events))
-    return TableSpec(definition(names), ttl=TTL_ATTRIBUTE), events
+    events = tables.TableSpec(event_table_definition(names.events))
+    return tables.TableSpec(definition(names), ttl=TTL_ATTRIBUTE), events
 
 
-class PoolTable(TableSet):
+class PoolTable(tables.TableSet):
     """The pool's table and its event table."""
 
     def __init__(self, engine: Dynamo, names: TableNames) -> None:
@@ -75,22 +65,22 @@ class PoolTable(TableSet):
         self.events = EventItems(engine, names.events)
         self.status_index = names.status_index
 
-    async def create(self, billed: Billed = on_demand) -> Mapping[str, str]:
+    async def create(self, billed: tables.Billed = tables.on_demand) -> Mapping[str, str]:
         made = await super().create(billed)
-        if made[self.names.table] == CREATED:
+        if made[self.names.table] == tables.CREATED:
             await self.mark_layout()
         return made
 
     async def check(self) -> None:
         """Raise unless keys and indexes are as defined and every row has its lease and events."""
-        await check_table(self.table.engine, definition(self.names))
+        await tables.check_table(self.table.engine, definition(self.names))
         layout = await self.table.get(LAYOUT_KEY) or {}
         is_marked = layout.get("revision") == LAYOUT_REVISION
         if not is_marked and await self._has_rows():
-            raise TableUnfitError(
+            raise tables.TableUnfitError(
                 f"The table {self.names.table} was filled by another program. Use an empty table."
             )
-        await check_table(self.table.engine, event_table_definition(self.names.events))
+        await tables.check_table(self.table.engine, event_table_definition(self.names.events))
         if not is_marked:
             await self.mark_layout()
 

@@ -11,43 +11,16 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from sandyard.broker.pool.model import (
-    UNUSED,
-    Claim,
-    Claimed,
-    HeldLease,
-    Lease,
-    PoolTransition,
-    Sandbox,
-    Status,
-    Tombstone,
-    is_overdue,
-)
+from sandyard.broker.pool import model
 from sandyard.broker.pool.ports import PoolCounts
 from sandyard.broker.pool.provider_model import is_deletion_due
+from sandyard.broker.pool.stores import dynamo_items
 from sandyard.broker.pool.stores.dynamo_claims import DynamoClaims, new_write_id
-from sandyard.broker.pool.stores.dynamo_items import (
-    entry_of,
-    gone_key,
-    lease_key,
-    lease_of,
-    sandbox_key,
-    sandbox_of,
-    tombstone_of,
-)
 from sandyard.broker.pool.stores.dynamo_pages import DynamoPages
 from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 from sandyard.broker.queue.stores.dynamo import DynamoQueue
 from sandyard.broker.reservations.stores.dynamo import DynamoReservations
-from sandyard.broker.stores.dynamo_entities import (
-    AUTOSCALER_KEY,
-    BINDING_KEY,
-    SINGLE_KEYS,
-    find_entity,
-    other_keys,
-    reservation_key,
-    subject_of_item,
-)
+from sandyard.broker.stores import dynamo_entities
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamo_writes import DynamoWrites, wrote
 from sandyard.kit.changes.transitions import Transition
@@ -59,7 +32,7 @@ from sandyard.kit.dynamo.values import Item
 _PARALLEL = 32
 _COUNTS_KEY = {"PK": "COUNTS", "SK": "META"}
 _IS_STATUS = "#status = :status"
-_UNUSED_VALUES = {f"unused{number}": status for number, status in enumerate(UNUSED)}
+_UNUSED_VALUES = {f"unused{number}": status for number, status in enumerate(model.UNUSED)}
 _IS_UNUSED = f"#status IN ({', '.join(f':{each}' for each in _UNUSED_VALUES)})"
 
 
@@ -91,41 +64,47 @@ class DynamoPoolStore(DynamoPages, DynamoQueue, DynamoReservations):
     async def start(self) -> None:
         await self._claims.start()
 
-    async def claim(self, claim: Claim) -> Claimed | None:
+    async def claim(self, claim: model.Claim) -> model.Claimed | None:
         return await self._claims.claim(claim)
 
-    async def find(self, sandbox_id: str) -> Sandbox | Tombstone | None:
-        items = await self._table.get_many([sandbox_key(sandbox_id), gone_key(sandbox_id)])
+    async def find(self, sandbox_id: str) -> model.Sandbox | model.Tombstone | None:
+        items = await self._table.get_many(
+            [dynamo_items.sandbox_key(sandbox_id), dynamo_items.gone_key(sandbox_id)]
+        )
         entries = {item["PK"]: item for item in items}
         if row := entries.get(f"SBX#{sandbox_id}"):
-            return sandbox_of(row)
+            return dynamo_items.sandbox_of(row)
         # The two reads are not atomic: a deletion in between shows neither.
-        gone = entries.get(f"GONE#{sandbox_id}") or await self._table.get(gone_key(sandbox_id))
-        return tombstone_of(gone) if gone else None
+        gone = entries.get(f"GONE#{sandbox_id}") or await self._table.get(
+            dynamo_items.gone_key(sandbox_id)
+        )
+        return dynamo_items.tombstone_of(gone) if gone else None
 
-    async def find_lease(self, track_id: str, key: str) -> Lease | None:
-        item = await self._table.get(lease_key(track_id, key))
-        return lease_of(item) if item else None
+    async def find_lease(self, track_id: str, key: str) -> model.Lease | None:
+        item = await self._table.get(dynamo_items.lease_key(track_id, key))
+        return dynamo_items.lease_of(item) if item else None
 
-    async def apply(self, transitions: Sequence[PoolTransition]) -> Sequence[bool]:
+    async def apply(self, transitions: Sequence[model.PoolTransition]) -> Sequence[bool]:
         return await self._in_parallel([self._writes.apply(each) for each in transitions])
 
     async def apply_together(self, *transitions: Transition[Any]) -> bool:
         return await self._writes.apply(*transitions)
 
     async def _alive(self, subjects: Sequence[str]) -> set[str]:
-        of_ids = (sandbox_key, gone_key, reservation_key)
+        of_ids = (dynamo_items.sandbox_key, dynamo_items.gone_key, dynamo_entities.reservation_key)
         keys = [key(each) for each in subjects for key in of_ids]
-        items = await self._table.get_many([*keys, *SINGLE_KEYS, *other_keys(subjects)])
-        return {subject_of_item(item) for item in items}
+        items = await self._table.get_many(
+            [*keys, *dynamo_entities.SINGLE_KEYS, *dynamo_entities.other_keys(subjects)]
+        )
+        return {dynamo_entities.subject_of_item(item) for item in items}
 
     async def tombstoned(self, sandbox_ids: Sequence[str]) -> set[str]:
-        items = await self._table.get_many([gone_key(each) for each in sandbox_ids])
+        items = await self._table.get_many([dynamo_items.gone_key(each) for each in sandbox_ids])
         return {item["sandbox_id"] for item in items}
 
     async def confirm_listed(self, sandbox_ids: Sequence[str], *, now: int) -> None:
         await self._table.update_each(
-            [sandbox_key(each) for each in sandbox_ids],
+            [dynamo_items.sandbox_key(each) for each in sandbox_ids],
             "SET last_synced = :now",
             {"now": now, **_UNUSED_VALUES},
             condition=_IS_UNUSED,
@@ -134,7 +113,7 @@ class DynamoPoolStore(DynamoPages, DynamoQueue, DynamoReservations):
 
     async def renew_tombstones(self, sandbox_ids: Sequence[str], *, kept_until: int) -> None:
         await self._table.update_each(
-            [gone_key(each) for each in sandbox_ids],
+            [dynamo_items.gone_key(each) for each in sandbox_ids],
             "SET kept_until = :until, #ttl = :until",
             {"until": kept_until},
             slots=self._slots,
@@ -144,35 +123,39 @@ class DynamoPoolStore(DynamoPages, DynamoQueue, DynamoReservations):
         """DynamoDB removes them by their `ttl`; until then the conditions detect that they have
         expired."""
 
-    async def everything(self) -> AsyncIterator[Sequence[Sandbox]]:
-        for status in Status:
+    async def everything(self) -> AsyncIterator[Sequence[model.Sandbox]]:
+        for status in model.Status:
             async for items in self._pages(status):
-                yield [sandbox_of(item) for item in items]
+                yield [dynamo_items.sandbox_of(item) for item in items]
 
-    async def audit(self) -> AsyncIterator[Sequence[Sandbox | HeldLease | Tombstone]]:
+    async def audit(
+        self,
+    ) -> AsyncIterator[Sequence[model.Sandbox | model.HeldLease | model.Tombstone]]:
         async for items in self._table.scan():
-            yield [entry for item in items if (entry := entry_of(item)) is not None]
+            yield [entry for item in items if (entry := dynamo_items.entry_of(item)) is not None]
 
-    def overdue(self, *, ended_by: int, size: int = 100) -> AsyncIterator[Sequence[Sandbox]]:
-        is_due = partial(is_overdue, grace_sec=0, now=ended_by)
-        return self._due(Status.ALLOCATED, is_due, size, allocated_by=ended_by)
+    def overdue(self, *, ended_by: int, size: int = 100) -> AsyncIterator[Sequence[model.Sandbox]]:
+        is_due = partial(model.is_overdue, grace_sec=0, now=ended_by)
+        return self._due(model.Status.ALLOCATED, is_due, size, allocated_by=ended_by)
 
-    def deletable(self, *, now: int, size: int = 100) -> AsyncIterator[Sequence[Sandbox]]:
-        return self._due(Status.PENDING_DELETION, partial(is_deletion_due, now=now), size)
+    def deletable(self, *, now: int, size: int = 100) -> AsyncIterator[Sequence[model.Sandbox]]:
+        return self._due(model.Status.PENDING_DELETION, partial(is_deletion_due, now=now), size)
 
     async def _due(
         self,
-        status: Status,
-        is_due: Callable[[Sandbox], bool],
+        status: model.Status,
+        is_due: Callable[[model.Sandbox], bool],
         size: int,
         *,
         allocated_by: int | None = None,
-    ) -> AsyncIterator[Sequence[Sandbox]]:
+    ) -> AsyncIterator[Sequence[model.Sandbox]]:
         """Rows that are due according to the index and to a consistent read."""
         async for items in self._pages(status, limit=size, allocated_by=allocated_by):
-            due = [row for row in map(sandbox_of, items) if is_due(row)]
-            fresh = await self._table.get_many([sandbox_key(row.sandbox_id) for row in due])
-            yield [row for row in map(sandbox_of, fresh) if is_due(row)]
+            due = [row for row in map(dynamo_items.sandbox_of, items) if is_due(row)]
+            fresh = await self._table.get_many(
+                [dynamo_items.sandbox_key(row.sandbox_id) for row in due]
+            )
+            yield [row for row in map(dynamo_items.sandbox_of, fresh) if is_due(row)]
 
     async def counts(self) -> PoolCounts:
         """The last stored counts, at most 15 seconds old; the first replica to find them older
@@ -183,7 +166,7 @@ class DynamoPoolStore(DynamoPages, DynamoQueue, DynamoReservations):
             stored = await self._take_counts(now) or stored
         stored = stored or {}
         counts = stored.get("counts", {})
-        by_status = {status: int(counts.get(str(status), 0)) for status in Status}
+        by_status = {status: int(counts.get(str(status), 0)) for status in model.Status}
         return PoolCounts(by_status, counted_at=int(stored.get("taken_at", now)))
 
     async def _take_counts(self, now: float) -> Item | None:
@@ -200,21 +183,25 @@ class DynamoPoolStore(DynamoPages, DynamoQueue, DynamoReservations):
             counted_before = "counts" in (refused.item or {})
             if counted_before and not wrote(write_id, refused.item):
                 return None
-        counts = {str(status): await self._count(status) for status in Status}
+        counts = {str(status): await self._count(status) for status in model.Status}
         item: Item = {**_COUNTS_KEY, "taken_at": now, "counts": counts}
         await self._table.put(item)
         return item
 
-    async def _count(self, status: Status) -> int:
+    async def _count(self, status: model.Status) -> int:
         return await self._table.count(
             index=self._pool.status_index, condition=_IS_STATUS, values={"status": status}
         )
 
     async def find_autoscaler(self) -> Autoscaler | None:
-        return await find_entity(self._table, Autoscaler, AUTOSCALER_KEY)
+        return await dynamo_entities.find_entity(
+            self._table, Autoscaler, dynamo_entities.AUTOSCALER_KEY
+        )
 
     async def find_provider(self) -> ProviderBinding | None:
-        return await find_entity(self._table, ProviderBinding, BINDING_KEY)
+        return await dynamo_entities.find_entity(
+            self._table, ProviderBinding, dynamo_entities.BINDING_KEY
+        )
 
     async def check(self) -> None:
         if self._checked:
@@ -228,7 +215,7 @@ class DynamoPoolStore(DynamoPages, DynamoQueue, DynamoReservations):
         await self._table.engine.close()
 
     def _pages(
-        self, status: Status, *, limit: int | None = None, allocated_by: int | None = None
+        self, status: model.Status, *, limit: int | None = None, allocated_by: int | None = None
     ) -> AsyncIterator[list[Item]]:
         condition = _IS_STATUS
         if allocated_by is not None:

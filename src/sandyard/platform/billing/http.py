@@ -22,19 +22,7 @@ from sandyard.platform.billing.model import Bill, Charge, ChargeType, MonthToDat
 from sandyard.platform.billing.ports import BillingStore, BillQuery
 from sandyard.platform.billing.service import Charges, Statements
 from sandyard.platform.entities.model import Listing
-from sandyard.platform.http.fields import (
-    ID,
-    Amount,
-    Answer,
-    Currency,
-    Day,
-    Money,
-    OfProject,
-    OfSandbox,
-    Prose,
-    Quantity,
-    RequestBody,
-)
+from sandyard.platform.http import fields
 from sandyard.platform.usage.model import ServiceType
 
 _SUM = {
@@ -48,7 +36,7 @@ _SUM = {
 }
 
 
-class BillAnswer(Answer):
+class BillAnswer(fields.Answer):
     billing_id: str = eg("bil-2c5f8j1n4r7v")
     usage_id: str | None = eg("usg-5t8w1y4b7d0g", description="Null for a charge or a credit")
     project_id: str | None = eg("prj-4k8s0m2q6w1c9x7ab")
@@ -57,31 +45,33 @@ class BillAnswer(Answer):
     service_type: ServiceType = eg("sandbox_runtime")
     usage_seconds: int = eg(5400, description="Whole seconds; the days of a usage add up")
     usage_milliseconds: int = eg(5400000, description="What the amount is computed from")
-    hourly_rate: Money = eg(
+    hourly_rate: fields.Money = eg(
         "0.060000",
         description="Rounded to 6 places; the amount is computed from the usage's exact rate",
     )
-    amount: Money = eg("0.090000")
-    currency: Currency = eg("USD")
+    amount: fields.Money = eg("0.090000")
+    currency: fields.Currency = eg("USD")
     description: str | None
     created_at: datetime = eg("2026-10-31T00:05:00Z")
     corrects: str | None = Field(
         description="The bill that this one corrects; its numbers are then the difference"
     )
-    cpu_hours: Quantity = eg("1.500000")
-    memory_hours: Quantity = eg("1.500000")
-    storage_hours: Quantity = eg("0.000000")
+    cpu_hours: fields.Quantity = eg("1.500000")
+    memory_hours: fields.Quantity = eg("1.500000")
+    storage_hours: fields.Quantity = eg("0.000000")
 
     @classmethod
     def of(cls, bill: Bill, *, currency: str) -> Self:
         return super().of(bill, currency=currency, usage_milliseconds=bill.milliseconds)
 
 
-class ChargeBody(RequestBody):
-    account_id: Annotated[StrictStr, Field(max_length=12, pattern=ID)] = eg("123456789012")
+class ChargeBody(fields.RequestBody):
+    account_id: Annotated[StrictStr, Field(max_length=12, pattern=fields.ID)] = eg("123456789012")
     service_type: ChargeType = eg("charge", ServiceType.CHARGE)
-    amount: Amount = eg("49.00", description="Of a credit too it is not negative; its bill's is")
-    description: Annotated[Prose, Field(max_length=1000)] = eg("Support in October")
+    amount: fields.Amount = eg(
+        "49.00", description="Of a credit too it is not negative; its bill's is"
+    )
+    description: Annotated[fields.Prose, Field(max_length=1000)] = eg("Support in October")
 
 
 class BillPage(PageAnswer):
@@ -89,14 +79,14 @@ class BillPage(PageAnswer):
     next_cursor: str | None
 
 
-class BillingSumAnswer(Answer):
+class BillingSumAnswer(fields.Answer):
     key: str = Field(description="The day, project, sandbox or service")
-    amount: Money
+    amount: fields.Money
     usage_seconds: int
     usage_milliseconds: int
-    cpu_hours: Quantity
-    memory_hours: Quantity
-    storage_hours: Quantity
+    cpu_hours: fields.Quantity
+    memory_hours: fields.Quantity
+    storage_hours: fields.Quantity
 
     @classmethod
     def of(cls, found: Sum) -> Self:
@@ -112,8 +102,8 @@ class BillingSumAnswer(Answer):
 class BillingSumsAnswer(Documented):
     by: SumBy = eg("day")
     sums: list[BillingSumAnswer] = eg([_SUM])
-    total: Money = eg("0.090000")
-    currency: Currency = eg("USD")
+    total: fields.Money = eg("0.090000")
+    currency: fields.Currency = eg("USD")
 
     @classmethod
     def of(cls, by: SumBy, sums: Sequence[Sum], currency: str) -> Self:
@@ -125,20 +115,20 @@ class BillingSumsAnswer(Documented):
         )
 
 
-class MonthToDateAnswer(Answer):
+class MonthToDateAnswer(fields.Answer):
     since: date = eg("2026-10-01", description="The first of the UTC month")
     until: datetime = eg("2026-10-30T18:00:00Z", description="Now")
     by: SumBy = eg("service_type")
     sums: list[BillingSumAnswer] = eg([_SUM | {"key": "sandbox_runtime"}])
-    total: Money = eg("0.090000")
-    billed: Money = eg("0.060000", description="Sum of the month's bills")
-    unbilled: Money = eg(
+    total: fields.Money = eg("0.090000")
+    billed: fields.Money = eg("0.060000", description="Sum of the month's bills")
+    unbilled: fields.Money = eg(
         "0.030000", description="Not billed yet; negative if bills have to be corrected"
     )
-    currency: Currency = eg("USD")
-    cpu_hours: Quantity = eg("1.500000")
-    memory_hours: Quantity = eg("1.500000")
-    storage_hours: Quantity = eg("0.000000")
+    currency: fields.Currency = eg("USD")
+    cpu_hours: fields.Quantity = eg("1.500000")
+    memory_hours: fields.Quantity = eg("1.500000")
+    storage_hours: fields.Quantity = eg("0.000000")
 
     @classmethod
     def of(cls, by: SumBy, month: MonthToDate, currency: str) -> Self:
@@ -192,13 +182,13 @@ _By = Annotated[SumBy, Query(description="What to group the sums by")]
 
 
 def bill_query(
-    project_id: OfProject = None,
-    sandbox_id: OfSandbox = None,
+    project_id: fields.OfProject = None,
+    sandbox_id: fields.OfSandbox = None,
     service_type: Annotated[
         ServiceType | None, Query(description="Running, storing files, or charges and credits")
     ] = None,
-    from_day: Annotated[Day | None, Query(alias="from", description="Inclusive")] = None,
-    to_day: Annotated[Day | None, Query(alias="to", description="Inclusive")] = None,
+    from_day: Annotated[fields.Day | None, Query(alias="from", description="Inclusive")] = None,
+    to_day: Annotated[fields.Day | None, Query(alias="to", description="Inclusive")] = None,
 ) -> BillQuery:
     return BillQuery(project_id, sandbox_id, service_type, from_day, to_day)
 
@@ -236,7 +226,7 @@ def create_billing_router(
 
     @routes.get("/month-to-date", "Get this month's cost so far")
     async def get_month_to_date(
-        caller: Caller, by: _By = "service_type", sandbox_id: OfSandbox = None
+        caller: Caller, by: _By = "service_type", sandbox_id: fields.OfSandbox = None
     ) -> MonthToDateAnswer:
         """Includes what is not billed yet: usage that ended since the last bills, running sandboxes
         and stored files, all up to now; charges too."""

@@ -8,25 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from sandyard.kit.changes.transitions import DATA, Cause, Transition, created
 from sandyard.kit.ids import IdMaker
-from sandyard.platform.notifications.model import (
-    Notice,
-    Notification,
-    NotificationType,
-    create_notification,
-)
-from sandyard.platform.usage.model import (
-    NOTHING,
-    Consumption,
-    ServiceType,
-    Usage,
-    billable_until,
-    mark_billed,
-    midnight,
-    rounded,
-    shares_by_day,
-)
+from sandyard.platform.notifications import model
+from sandyard.platform.usage import model as usage_model
 
-ChargeType = Literal[ServiceType.CHARGE, ServiceType.CREDIT]
+ChargeType = Literal[usage_model.ServiceType.CHARGE, usage_model.ServiceType.CREDIT]
 SumBy = Literal["day", "project", "sandbox", "service_type"]
 
 BILLING = "billing"
@@ -55,17 +40,17 @@ class Bill:
     created_at: datetime
     corrects: str | None = None
     """The bill that this one corrects: its seconds, hours and amount are the difference."""
-    cpu_hours: Decimal = field(default=NOTHING, metadata=DATA)
-    memory_hours: Decimal = field(default=NOTHING, metadata=DATA)
-    storage_hours: Decimal = field(default=NOTHING, metadata=DATA)
+    cpu_hours: Decimal = field(default=usage_model.NOTHING, metadata=DATA)
+    memory_hours: Decimal = field(default=usage_model.NOTHING, metadata=DATA)
+    storage_hours: Decimal = field(default=usage_model.NOTHING, metadata=DATA)
     usage_milliseconds: int | None = field(default=None, metadata=DATA)
     """Data, because they follow from the usage. None if it was billed in whole seconds."""
     sequence: int = 0
 
     @property
-    def consumed(self) -> Consumption:
+    def consumed(self) -> usage_model.Consumption:
         hours = (self.cpu_hours, self.memory_hours, self.storage_hours)
-        return Consumption(self.usage_seconds, self.milliseconds, self.amount, *hours)
+        return usage_model.Consumption(self.usage_seconds, self.milliseconds, self.amount, *hours)
 
     @property
     def milliseconds(self) -> int:
@@ -104,9 +89,9 @@ class Spending:
     """An account with a threshold, and its usages and charges of the month."""
 
     threshold: Decimal
-    usages: Sequence[Usage]
+    usages: Sequence[usage_model.Usage]
     warnings: SpendWarnings
-    charged: Decimal = NOTHING
+    charged: Decimal = usage_model.NOTHING
     """The sum of its charges, less its credits."""
 
 
@@ -115,7 +100,7 @@ class Sum:
     """The total of a day, a project, a sandbox or a service."""
 
     key: str
-    consumed: Consumption
+    consumed: usage_model.Consumption
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +114,12 @@ class MonthToDate:
     """The total of the month's bills."""
 
     @property
-    def total(self) -> Consumption:
-        return sum((each.consumed for each in self.sums), Consumption())
+    def total(self) -> usage_model.Consumption:
+        return sum((each.consumed for each in self.sums), usage_model.Consumption())
 
 
 def bill_usage(
-    usage: Usage, bills: Iterable[Bill], *, new_id: IdMaker, cause: Cause
+    usage: usage_model.Usage, bills: Iterable[Bill], *, new_id: IdMaker, cause: Cause
 ) -> tuple[Transition[Any], ...]:
     """Bill each day up to the usage's end, or, while it is open, up to the last midnight.
 
@@ -144,8 +129,8 @@ def bill_usage(
     """
     if usage.is_billed:
         return ()
-    until = billable_until(usage, now=cause.at)
-    shares = {share.day: share.consumed for share in shares_by_day(usage, until=until)}
+    until = usage_model.billable_until(usage, now=cause.at)
+    shares = {share.day: share.consumed for share in usage_model.shares_by_day(usage, until=until)}
     billed = _by_day(bills)
     unchanged = UsageVersion(usage.usage_id, usage.sequence)
     new = [
@@ -163,14 +148,14 @@ def bill_usage(
     corrections = [
         created(each, "bill.corrected", cause)
         for day, made in billed.items()
-        if (each := _correction(made, shares.get(day, Consumption()), new_id, cause))
+        if (each := _correction(made, shares.get(day, usage_model.Consumption()), new_id, cause))
     ]
-    return (*corrections, *new, mark_billed(usage, cause=cause))
+    return (*corrections, *new, usage_model.mark_billed(usage, cause=cause))
 
 
 def charge(account_id: str, new: Charge, *, billing_id: str, cause: Cause) -> Transition[Bill]:
     """Bill the account today; a credit's amount is negative."""
-    is_credit = new.service_type is ServiceType.CREDIT
+    is_credit = new.service_type is usage_model.ServiceType.CREDIT
     bill = Bill(
         billing_id=billing_id,
         usage_id=None,
@@ -180,8 +165,8 @@ def charge(account_id: str, new: Charge, *, billing_id: str, cause: Cause) -> Tr
         billing_date=cause.at.date(),
         service_type=new.service_type,
         usage_seconds=0,
-        hourly_rate=NOTHING,
-        amount=rounded(NOTHING - new.amount if is_credit else new.amount),
+        hourly_rate=usage_model.NOTHING,
+        amount=usage_model.rounded(usage_model.NOTHING - new.amount if is_credit else new.amount),
         description=new.description,
         created_at=cause.at,
         usage_milliseconds=0,
@@ -196,36 +181,36 @@ def is_repeat(made: Bill, again: Bill) -> bool:
 
 
 def sum_usages(
-    usages: Iterable[Usage], *, since: date, until: datetime, by: SumBy
-) -> Mapping[str, Consumption]:
+    usages: Iterable[usage_model.Usage], *, since: date, until: datetime, by: SumBy
+) -> Mapping[str, usage_model.Consumption]:
     """Their totals from the beginning of that day on, as bills would show them."""
-    sums: dict[str, Consumption] = {}
+    sums: dict[str, usage_model.Consumption] = {}
     for usage in usages:
         keys = {
             "project": usage.project_id or "",
             "sandbox": usage.sandbox_id or "",
             "service_type": usage.service_type.value,
         }
-        for share in shares_by_day(usage, until=until):
+        for share in usage_model.shares_by_day(usage, until=until):
             if share.day >= since:
                 key = keys[by] if by in keys else share.day.isoformat()
-                sums[key] = sums.get(key, Consumption()) + share.consumed
+                sums[key] = sums.get(key, usage_model.Consumption()) + share.consumed
     return sums
 
 
 def warn_of_spending(
     spending: Spending, *, currency: str, notification_id: str, cause: Cause
-) -> Transition[Notification] | None:
+) -> Transition[model.Notification] | None:
     """Once a month, when the month's total reaches the threshold."""
     warnings = spending.warnings
-    month = midnight(warnings.month)
+    month = usage_model.midnight(warnings.month)
     spent = sum(
         (each.cost_until(cause.at) - each.cost_until(month) for each in spending.usages),
         spending.charged,
     )
     if warnings.count or spent < spending.threshold:
         return None
-    warned = create_notification(
+    warned = model.create_notification(
         _spend_notice(spent, spending.threshold, currency),
         notification_id=notification_id,
         account_id=warnings.account_id,
@@ -242,7 +227,13 @@ def _by_day(bills: Iterable[Bill]) -> Mapping[date, Sequence[Bill]]:
     return found
 
 
-def _bill(usage: Usage, day: date, share: Consumption, billing_id: str, cause: Cause) -> Bill:
+def _bill(
+    usage: usage_model.Usage,
+    day: date,
+    share: usage_model.Consumption,
+    billing_id: str,
+    cause: Cause,
+) -> Bill:
     stored = usage.sandbox_id or "an image"
     return Bill(
         billing_id=billing_id,
@@ -265,11 +256,11 @@ def _bill(usage: Usage, day: date, share: Consumption, billing_id: str, cause: C
 
 
 def _correction(
-    bills: Sequence[Bill], share: Consumption, new_id: IdMaker, cause: Cause
+    bills: Sequence[Bill], share: usage_model.Consumption, new_id: IdMaker, cause: Cause
 ) -> Bill | None:
     """The correction that brings a day's bills to its share; None if they match."""
     first = bills[0]
-    difference = share - sum((each.consumed for each in bills), Consumption())
+    difference = share - sum((each.consumed for each in bills), usage_model.Consumption())
     if not (difference.milliseconds or difference.amount):
         return None
     return replace(
@@ -287,14 +278,14 @@ def _correction(
     )
 
 
-def _seconds(consumed: Consumption) -> str:
+def _seconds(consumed: usage_model.Consumption) -> str:
     return f"{Decimal(consumed.milliseconds) / 1000:f}"
 
 
-def _spend_notice(spent: Decimal, threshold: Decimal, currency: str) -> Notice:
-    return Notice(
+def _spend_notice(spent: Decimal, threshold: Decimal, currency: str) -> model.Notice:
+    return model.Notice(
         title="Your spending has reached its threshold",
         message=f"This month's cost is {spent:f} {currency}; your threshold is {threshold:f}.",
-        type=NotificationType.WARNING,
+        type=model.NotificationType.WARNING,
         related_entity_type=BILLING,
     )

@@ -6,16 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 
 from sandyard.kit.http.schemas import PageAnswer, example
-from sandyard.platform.http.fields import (
-    VISIBLE,
-    Answer,
-    Description,
-    Name,
-    RequestBody,
-    ShortName,
-    unchanged,
-    whole,
-)
+from sandyard.platform.http import fields
 from sandyard.platform.templates import model
 from sandyard.runtime.network_model import Network
 
@@ -23,7 +14,7 @@ Cpu = Annotated[float, Field(strict=True, ge=model.MIN_CPU, le=model.MAX_CPU, de
 Memory = Annotated[
     float, Field(strict=True, ge=model.MIN_MEMORY, le=model.MAX_MEMORY, description="GB")
 ]
-Tag = Annotated[StrictStr, Field(min_length=1, max_length=50, pattern=VISIBLE)]
+Tag = Annotated[StrictStr, Field(min_length=1, max_length=50, pattern=fields.VISIBLE)]
 Tags = Annotated[list[Tag], Field(max_length=20)]
 RepositoryUrl = Annotated[
     StrictStr,
@@ -75,7 +66,7 @@ DefaultNetwork = Annotated[Network, Field(description="Default network of its sa
 WarmMachines = Annotated[
     StrictInt,
     Field(ge=0, le=100, description="Machines kept ready for its next sandboxes; admins only"),
-    BeforeValidator(whole),
+    BeforeValidator(fields.whole),
 ]
 
 
@@ -87,7 +78,7 @@ def stored_fields(sent: dict[str, Any]) -> dict[str, Any]:
     return sent if image is None and "environment" in sent else {**sent, "environment": image}
 
 
-class NewTemplateBody(RequestBody):
+class NewTemplateBody(fields.RequestBody):
     model_config = example(
         name="FastAPI service",
         description="A web service with one endpoint",
@@ -97,10 +88,10 @@ class NewTemplateBody(RequestBody):
         tags=["api"],
     )
 
-    name: Name
-    description: Description | None = None
-    category: ShortName
-    language: ShortName
+    name: fields.Name
+    description: fields.Description | None = None
+    category: fields.ShortName
+    language: fields.ShortName
     min_cpu_required: Cpu = 1.0
     min_memory_required: Memory = 1.0
     is_official: StrictBool = Field(default=False, description="Admins only; it has no owner")
@@ -120,19 +111,19 @@ class NewTemplateBody(RequestBody):
     warm_machines: WarmMachines = 0
 
 
-class TemplateBody(RequestBody):
+class TemplateBody(fields.RequestBody):
     """Fields that are left out stay as they are."""
 
     model_config = example(is_public=True)
 
-    name: Name = unchanged()
-    description: Description | None = None
-    category: ShortName = unchanged()
-    language: ShortName = unchanged()
-    min_cpu_required: Cpu = unchanged()
-    min_memory_required: Memory = unchanged()
-    is_public: StrictBool = unchanged()
-    repository_url: RepositoryUrl = unchanged()
+    name: fields.Name = fields.unchanged()
+    description: fields.Description | None = None
+    category: fields.ShortName = fields.unchanged()
+    language: fields.ShortName = fields.unchanged()
+    min_cpu_required: Cpu = fields.unchanged()
+    min_memory_required: Memory = fields.unchanged()
+    is_public: StrictBool = fields.unchanged()
+    repository_url: RepositoryUrl = fields.unchanged()
     repository_ref: Ref | None = None
     repository_folder: Folder | None = None
     repository_secret: SecretName | None = None
@@ -141,10 +132,10 @@ class TemplateBody(RequestBody):
     image: EnvironmentName | None = None
     isolation: WantedIsolation | None = None
     tags: Tags | None = None
-    warm_machines: WarmMachines = unchanged()
+    warm_machines: WarmMachines = fields.unchanged()
 
 
-class TemplateAnswer(Answer):
+class TemplateAnswer(fields.Answer):
     model_config = example(
         template_id="tpl-0b3d6f9h2k5m8p1rt",
         name="FastAPI service",

@@ -17,21 +17,7 @@ from sandyard.kit.dynamo.transitions import DynamoTransitions
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import Page, page_up_to, position_in
-from sandyard.telemetry.model import (
-    LATEST_MS,
-    Bucket,
-    Device,
-    DeviceOrder,
-    Marker,
-    Number,
-    Reading,
-    Retention,
-    SensorValue,
-    Stored,
-    TimeRange,
-    marker_expires_at,
-    whole_second,
-)
+from sandyard.telemetry import model
 from sandyard.telemetry.stores import dynamo_items
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
@@ -45,23 +31,23 @@ class _Buckets:
 
     def __init__(self, bucket_ms: int) -> None:
         self._bucket_ms = bucket_ms
-        self._found: dict[int, tuple[Number, Number, Number, int]] = {}
+        self._found: dict[int, tuple[model.Number, model.Number, model.Number, int]] = {}
 
-    def add(self, timestamp_ms: int, value: Number) -> None:
+    def add(self, timestamp_ms: int, value: model.Number) -> None:
         start = timestamp_ms // self._bucket_ms * self._bucket_ms
         least, most, total, number = self._found.get(start, (value, value, 0, 0))
         self._found[start] = (min(least, value), max(most, value), total + value, number + 1)
 
-    def in_order(self) -> list[Bucket]:
+    def in_order(self) -> list[model.Bucket]:
         return [
-            Bucket(start, least, total / number, most, number)
+            model.Bucket(start, least, total / number, most, number)
             for start, (least, most, total, number) in sorted(self._found.items())
         ]
 
 
 class DynamoTelemetryStore:
     def __init__(
-        self, tables: TelemetryTables, *, retention: Retention, make_intake_id: IdMaker
+        self, tables: TelemetryTables, *, retention: model.Retention, make_intake_id: IdMaker
     ) -> None:
         self._tables = tables
         self._retention = retention
@@ -71,23 +57,23 @@ class DynamoTelemetryStore:
             tables.devices, tables.events, key="hardware_id", item_of=dynamo_items.device_item
         )
 
-    async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
+    async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, model.Device]:
         items = await self._tables.devices.get_many(
             [{"hardware_id": each} for each in hardware_ids]
         )
         return {item["hardware_id"]: dynamo_items.device_of(item) for item in items}
 
     async def insert_readings(
-        self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now_ms: int
-    ) -> Mapping[str, Stored]:
-        intake_id, seen_at = self._make_intake_id(), whole_second(now_ms)
+        self, readings: Sequence[model.Reading], *, devices: Mapping[str, model.Device], now_ms: int
+    ) -> Mapping[str, model.Stored]:
+        intake_id, seen_at = self._make_intake_id(), model.whole_second(now_ms)
 
-        async def insert_one(reading: Reading) -> Stored:
+        async def insert_one(reading: model.Reading) -> model.Stored:
             marker = dynamo_items.marker_item(
                 reading,
                 intake_id=intake_id,
                 received_at=now_ms,
-                expires_at=marker_expires_at(now_ms),
+                expires_at=model.marker_expires_at(now_ms),
             )
             item = dynamo_items.reading_item(
                 reading,
@@ -105,7 +91,7 @@ class DynamoTelemetryStore:
         await for_each(seen, see, slots=self._slots)
         return {reading.batch_id: each for reading, each in zip(readings, stored, strict=True)}
 
-    async def _insert_one(self, reading: Reading, item: Item, marker: Item) -> Stored:
+    async def _insert_one(self, reading: model.Reading, item: Item, marker: Item) -> model.Stored:
         try:
             await self._tables.markers.transact(
                 self._tables.markers.put_action(marker, condition="attribute_not_exists(batch_id)"),
@@ -114,7 +100,7 @@ class DynamoTelemetryStore:
         except TransactionRefusedError as refused:
             stored_marker, stored_reading = (reason.item for reason in refused.reasons)
             return _existing(stored_marker or {}, stored_reading, marker["intake_id"])
-        return Stored(reading.content_hash, is_new=True)
+        return model.Stored(reading.content_hash, is_new=True)
 
     async def mark_seen(self, hardware_id: str, *, seen_at: int) -> None:
         try:
@@ -127,18 +113,18 @@ class DynamoTelemetryStore:
         except ConditionFailedError:
             return
 
-    async def apply(self, transition: Transition[Device]) -> bool:
+    async def apply(self, transition: Transition[model.Device]) -> bool:
         return await self._transitions.apply(transition)
 
-    async def all_readings(self) -> AsyncIterator[Sequence[Reading]]:
+    async def all_readings(self) -> AsyncIterator[Sequence[model.Reading]]:
         async for items in self._tables.readings.scan():
             yield [dynamo_items.reading_of(item) for item in items]
 
-    async def all_markers(self) -> AsyncIterator[Sequence[Marker]]:
+    async def all_markers(self) -> AsyncIterator[Sequence[model.Marker]]:
         async for items in self._tables.markers.scan():
             yield [dynamo_items.marker_of(item) for item in items]
 
-    async def restore_readings(self, readings: Sequence[Reading]) -> None:
+    async def restore_readings(self, readings: Sequence[model.Reading]) -> None:
         expires_at = self._retention.expires_at
         await self._tables.readings.put_all(
             [
@@ -152,23 +138,23 @@ class DynamoTelemetryStore:
             ]
         )
 
-    async def restore_markers(self, markers: Sequence[Marker]) -> None:
+    async def restore_markers(self, markers: Sequence[model.Marker]) -> None:
         await self._tables.markers.put_all(
             [dynamo_items.restored_marker_item(each) for each in markers]
         )
 
-    async def all_devices(self) -> AsyncIterator[Sequence[Device]]:
+    async def all_devices(self) -> AsyncIterator[Sequence[model.Device]]:
         async for items in self._tables.devices.scan():
             yield [dynamo_items.device_of(item) for item in items]
 
     async def page_of_devices(
         self,
         *,
-        order: DeviceOrder = DeviceOrder.LAST_SEEN,
+        order: model.DeviceOrder = model.DeviceOrder.LAST_SEEN,
         search: str | None = None,
         limit: int,
         cursor: str | None,
-    ) -> Page[Device]:
+    ) -> Page[model.Device]:
         return await dynamo_items.page_by_gsi1(
             self._tables.devices,
             dynamo_items.device_of,
@@ -177,13 +163,13 @@ class DynamoTelemetryStore:
             listing=order.listing,
             limit=limit,
             cursor=cursor,
-            forward=order is DeviceOrder.SILENT,
+            forward=order is model.DeviceOrder.SILENT,
             search=search,
         )
 
     async def page_of_readings(
-        self, hardware_id: str, within: TimeRange, *, limit: int, cursor: str | None
-    ) -> Page[Reading]:
+        self, hardware_id: str, within: model.TimeRange, *, limit: int, cursor: str | None
+    ) -> Page[model.Reading]:
         listing = f"readings {hardware_id}"
         last = position_in(listing, cursor, int, str)
         before = None if last is None else dynamo_items.ts_batch(*last)
@@ -198,15 +184,15 @@ class DynamoTelemetryStore:
         return page_up_to(limit, readings, listing, attrgetter("timestamp_ms", "batch_id"))
 
     async def readings(
-        self, hardware_id: str, within: TimeRange
-    ) -> AsyncIterator[Sequence[Reading]]:
+        self, hardware_id: str, within: model.TimeRange
+    ) -> AsyncIterator[Sequence[model.Reading]]:
         async for items in self._pages(hardware_id, within):
             if items:
                 yield [dynamo_items.reading_of(item) for item in items]
 
     async def series(
-        self, hardware_id: str, metric: str, within: TimeRange, *, bucket_ms: int
-    ) -> Sequence[Bucket]:
+        self, hardware_id: str, metric: str, within: model.TimeRange, *, bucket_ms: int
+    ) -> Sequence[model.Bucket]:
         buckets = _Buckets(bucket_ms)
         async for items in self._pages(hardware_id, within):
             for item in items:
@@ -214,12 +200,14 @@ class DynamoTelemetryStore:
                     buckets.add(item["timestamp_ms"], value)
         return buckets.in_order()
 
-    async def sensors(self, hardware_id: str, within: TimeRange) -> Sequence[SensorValue]:
-        latest: dict[str, SensorValue] = {}
+    async def sensors(
+        self, hardware_id: str, within: model.TimeRange
+    ) -> Sequence[model.SensorValue]:
+        latest: dict[str, model.SensorValue] = {}
         async for items in self._pages(hardware_id, within):
             for item in items:
                 for name, value in dynamo_items.sensors_of(item).items():
-                    latest[name] = SensorValue(name, value, item["timestamp_ms"])
+                    latest[name] = model.SensorValue(name, value, item["timestamp_ms"])
         return sorted(latest.values(), key=attrgetter("name"))
 
     async def remove_readings(self, hardware_id: str, *, limit: int) -> int:
@@ -228,7 +216,9 @@ class DynamoTelemetryStore:
         return len(keys)
 
     async def _first_keys(self, hardware_id: str, limit: int) -> list[Item]:
-        async for items in self._pages(hardware_id, TimeRange(0, LATEST_MS), limit=limit):
+        async for items in self._pages(
+            hardware_id, model.TimeRange(0, model.LATEST_MS), limit=limit
+        ):
             return [{name: item[name] for name in _READING_KEY} for item in items]
         return []
 
@@ -246,7 +236,7 @@ class DynamoTelemetryStore:
             await readings.delete(key)
 
     async def reading_times(
-        self, hardware_id: str, metric: str | None, within: TimeRange
+        self, hardware_id: str, metric: str | None, within: model.TimeRange
     ) -> AsyncIterator[Sequence[int]]:
         last = None
         async for items in self._pages(hardware_id, within):
@@ -259,7 +249,7 @@ class DynamoTelemetryStore:
     async def _pages(
         self,
         hardware_id: str,
-        within: TimeRange,
+        within: model.TimeRange,
         *,
         before: str | None = None,
         forward: bool = True,
@@ -286,11 +276,11 @@ class DynamoTelemetryStore:
         await self._tables.engine.close()
 
 
-def _existing(marker: Item, reading: Item | None, intake_id: str) -> Stored:
+def _existing(marker: Item, reading: Item | None, intake_id: str) -> model.Stored:
     """The item that refused a reading: its marker or, after that has expired, the reading
     itself."""
     content_hash = marker.get("content_hash")
     if content_hash is None:  # written by another program, or expired
         content_hash = dynamo_items.reading_of(reading).content_hash if reading else ""
     # Only this id distinguishes our own earlier attempt, whose response was lost, from a duplicate.
-    return Stored(content_hash, is_new=marker.get("intake_id") == intake_id)
+    return model.Stored(content_hash, is_new=marker.get("intake_id") == intake_id)

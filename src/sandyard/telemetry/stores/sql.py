@@ -21,24 +21,8 @@ from sandyard.kit.sql.entities import all_entities, all_rows, contains, page_of
 from sandyard.kit.sql.events import EventWriter
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
-from sandyard.telemetry.model import (
-    Bucket,
-    Device,
-    DeviceOrder,
-    Marker,
-    Reading,
-    Retention,
-    SensorValue,
-    Stored,
-    TimeRange,
-)
-from sandyard.telemetry.stores.sql_intake import (
-    SqlIntake,
-    mark_seen,
-    reading_of,
-    restore_markers,
-    restore_readings,
-)
+from sandyard.telemetry import model
+from sandyard.telemetry.stores import sql_intake
 from sandyard.telemetry.stores.tables import (
     SCHEMA,
     device_readings,
@@ -47,7 +31,7 @@ from sandyard.telemetry.stores.tables import (
     processed_batches,
 )
 
-DEVICES = EntityTable(Device, devices)
+DEVICES = EntityTable(model.Device, devices)
 MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
 
 _PORTION = 1000
@@ -65,22 +49,22 @@ _seen_text = sa.type_coerce(devices.c.last_seen_at, sa.String).label("seen_text"
 
 class SqlTelemetryStore:
     def __init__(
-        self, database: Database, *, retention: Retention, clock: Clock | None = None
+        self, database: Database, *, retention: model.Retention, clock: Clock | None = None
     ) -> None:
         self._database = database
-        self._intake = SqlIntake(database, retention=retention)
+        self._intake = sql_intake.SqlIntake(database, retention=retention)
         self._transitions = SqlTransitions(database, [DEVICES], EventWriter(events, clock))
         self._schema_checked = False
-        self._device_batches: Batcher[Collection[str], Mapping[str, Device]] = Batcher(
+        self._device_batches: Batcher[Collection[str], Mapping[str, model.Device]] = Batcher(
             self._find_together, key=id, parallel=_LOOKUPS, max_size=_LOOKUP_SIZE
         )
 
-    async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, Device]:
+    async def find_devices(self, hardware_ids: Collection[str]) -> Mapping[str, model.Device]:
         return await self._device_batches.submit(hardware_ids)
 
     async def _find_together(
         self, requests: Sequence[Collection[str]]
-    ) -> Sequence[Mapping[str, Device]]:
+    ) -> Sequence[Mapping[str, model.Device]]:
         wanted = list(set(chain.from_iterable(requests)))
 
         def work(connection: sa.Connection) -> Sequence[Any]:
@@ -91,11 +75,11 @@ class SqlTelemetryStore:
         return [{each: found[each] for each in ids if each in found} for ids in requests]
 
     async def insert_readings(
-        self, readings: Sequence[Reading], *, devices: Mapping[str, Device], now_ms: int
-    ) -> Mapping[str, Stored]:
+        self, readings: Sequence[model.Reading], *, devices: Mapping[str, model.Device], now_ms: int
+    ) -> Mapping[str, model.Stored]:
         return await self._intake.insert(readings, devices=devices, now_ms=now_ms)
 
-    async def apply(self, transition: Transition[Device]) -> bool:
+    async def apply(self, transition: Transition[model.Device]) -> bool:
         try:
             return await self._transitions.apply(transition)
         except IntegrityError:  # another caller registered it first
@@ -103,37 +87,39 @@ class SqlTelemetryStore:
 
     async def mark_seen(self, hardware_id: str, *, seen_at: int) -> None:
         text = rfc3339_from_ms(seen_at)
-        await self._database.write(partial(mark_seen, hardware_id=hardware_id, seen_text=text))
+        await self._database.write(
+            partial(sql_intake.mark_seen, hardware_id=hardware_id, seen_text=text)
+        )
 
-    async def all_readings(self) -> AsyncIterator[Sequence[Reading]]:
+    async def all_readings(self) -> AsyncIterator[Sequence[model.Reading]]:
         async for rows in all_rows(
             self._database, device_readings, [*device_readings.c], limit=_PORTION
         ):
-            yield [reading_of(row) for row in rows]
+            yield [sql_intake.reading_of(row) for row in rows]
 
-    async def all_markers(self) -> AsyncIterator[Sequence[Marker]]:
+    async def all_markers(self) -> AsyncIterator[Sequence[model.Marker]]:
         async for rows in all_rows(
             self._database, processed_batches, [*processed_batches.c], limit=_PORTION
         ):
-            yield [Marker(*row) for row in rows]
+            yield [model.Marker(*row) for row in rows]
 
-    async def restore_readings(self, readings: Sequence[Reading]) -> None:
-        await self._database.write(partial(restore_readings, readings=readings))
+    async def restore_readings(self, readings: Sequence[model.Reading]) -> None:
+        await self._database.write(partial(sql_intake.restore_readings, readings=readings))
 
-    async def restore_markers(self, markers: Sequence[Marker]) -> None:
-        await self._database.write(partial(restore_markers, markers=markers))
+    async def restore_markers(self, markers: Sequence[model.Marker]) -> None:
+        await self._database.write(partial(sql_intake.restore_markers, markers=markers))
 
-    def all_devices(self) -> AsyncIterator[Sequence[Device]]:
+    def all_devices(self) -> AsyncIterator[Sequence[model.Device]]:
         return all_entities(self._database, DEVICES)
 
     async def page_of_devices(
         self,
         *,
-        order: DeviceOrder = DeviceOrder.LAST_SEEN,
+        order: model.DeviceOrder = model.DeviceOrder.LAST_SEEN,
         search: str | None = None,
         limit: int,
         cursor: str | None,
-    ) -> Page[Device]:
+    ) -> Page[model.Device]:
         statement = sa.select(devices, _seen_text)
         if search is not None:
             statement = statement.where(
@@ -146,13 +132,13 @@ class SqlTelemetryStore:
             listing=order.listing,
             limit=limit,
             cursor=cursor,
-            descending=order is DeviceOrder.LAST_SEEN,
+            descending=order is model.DeviceOrder.LAST_SEEN,
         )
         return Page([DEVICES.entity_of(row) for row in rows], next_cursor)
 
     async def page_of_readings(
-        self, hardware_id: str, within: TimeRange, *, limit: int, cursor: str | None
-    ) -> Page[Reading]:
+        self, hardware_id: str, within: model.TimeRange, *, limit: int, cursor: str | None
+    ) -> Page[model.Reading]:
         rows, next_cursor = await page_of(
             self._database,
             _readings_of(hardware_id, within),
@@ -161,16 +147,16 @@ class SqlTelemetryStore:
             limit=limit,
             cursor=cursor,
         )
-        return Page([reading_of(row) for row in rows], next_cursor)
+        return Page([sql_intake.reading_of(row) for row in rows], next_cursor)
 
     async def readings(
-        self, hardware_id: str, within: TimeRange
-    ) -> AsyncIterator[Sequence[Reading]]:
+        self, hardware_id: str, within: model.TimeRange
+    ) -> AsyncIterator[Sequence[model.Reading]]:
         order = (_reading.timestamp_ms, _reading.batch_id)
         last = (within.from_ms, "")
         while True:
             statement = (
-                _readings_of(hardware_id, TimeRange(last[0], within.to_ms))
+                _readings_of(hardware_id, model.TimeRange(last[0], within.to_ms))
                 .where(sa.tuple_(*order) > sa.tuple_(*last))
                 .order_by(*order)
                 .limit(_PORTION)
@@ -183,8 +169,8 @@ class SqlTelemetryStore:
             last = (portion[-1].timestamp_ms, portion[-1].batch_id)
 
     async def series(
-        self, hardware_id: str, metric: str, within: TimeRange, *, bucket_ms: int
-    ) -> Sequence[Bucket]:
+        self, hardware_id: str, metric: str, within: model.TimeRange, *, bucket_ms: int
+    ) -> Sequence[model.Bucket]:
         def work(connection: sa.Connection) -> Sequence[Any]:
             value = _metric(connection, metric)
             start = (_reading.timestamp_ms // bucket_ms) * bucket_ms
@@ -204,7 +190,8 @@ class SqlTelemetryStore:
 
         rows = await self._database.read(work)
         return [
-            Bucket(int(row.start_ms), row.least, row.mean, row.most, row.number) for row in rows
+            model.Bucket(int(row.start_ms), row.least, row.mean, row.most, row.number)
+            for row in rows
         ]
 
     async def remove_readings(self, hardware_id: str, *, limit: int) -> int:
@@ -212,19 +199,21 @@ class SqlTelemetryStore:
             partial(_remove_readings, hardware_id=hardware_id, limit=limit)
         )
 
-    async def sensors(self, hardware_id: str, within: TimeRange) -> Sequence[SensorValue]:
+    async def sensors(
+        self, hardware_id: str, within: model.TimeRange
+    ) -> Sequence[model.SensorValue]:
         return await self._database.read(
             partial(_read_sensors, hardware_id=hardware_id, within=within)
         )
 
     async def reading_times(
-        self, hardware_id: str, metric: str | None, within: TimeRange
+        self, hardware_id: str, metric: str | None, within: model.TimeRange
     ) -> AsyncIterator[Sequence[int]]:
         while times := await self._database.read(
             partial(_read_times, hardware_id=hardware_id, metric=metric, within=within)
         ):
             yield times
-            within = TimeRange(times[-1] + 1, within.to_ms)
+            within = model.TimeRange(times[-1] + 1, within.to_ms)
 
     async def devices_with_expired(
         self, *, oldest_ms: int, after: str, limit: int
@@ -277,8 +266,8 @@ class SqlTelemetryStore:
         return await self._database.write(lambda connection: connection.execute(statement).rowcount)
 
 
-def _read(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence[Reading]:
-    return [reading_of(row) for row in connection.execute(statement)]
+def _read(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence[model.Reading]:
+    return [sql_intake.reading_of(row) for row in connection.execute(statement)]
 
 
 def _senders(after: str) -> sa.CTE:
@@ -306,7 +295,7 @@ def _remove_readings(connection: sa.Connection, hardware_id: str, limit: int) ->
 
 
 def _read_times(
-    connection: sa.Connection, hardware_id: str, metric: str | None, within: TimeRange
+    connection: sa.Connection, hardware_id: str, metric: str | None, within: model.TimeRange
 ) -> Sequence[int]:
     statement = sa.select(_reading.timestamp_ms).where(*_of(hardware_id, within))
     if metric is not None:
@@ -316,8 +305,8 @@ def _read_times(
 
 
 def _read_sensors(
-    connection: sa.Connection, hardware_id: str, within: TimeRange
-) -> Sequence[SensorValue]:
+    connection: sa.Connection, hardware_id: str, within: model.TimeRange
+) -> Sequence[model.SensorValue]:
     """The engine finds the latest value of each, so that few rows are read from it."""
     if connection.dialect.name == "sqlite":
         return _read_sensors_on_sqlite(connection, hardware_id, within)
@@ -333,13 +322,13 @@ def _read_sensors(
         .ext(distinct_on(each.key))
         .order_by(each.key, _reading.timestamp_ms.desc())
     )
-    found = (SensorValue(name, orjson.loads(value), at_ms) for name, value, at_ms in rows)
+    found = (model.SensorValue(name, orjson.loads(value), at_ms) for name, value, at_ms in rows)
     return sorted(found, key=attrgetter("name"))
 
 
 def _read_sensors_on_sqlite(
-    connection: sa.Connection, hardware_id: str, within: TimeRange
-) -> Sequence[SensorValue]:
+    connection: sa.Connection, hardware_id: str, within: model.TimeRange
+) -> Sequence[model.SensorValue]:
     """With `max`, SQLite takes the other columns from the row that has the greatest."""
     sensors = sa.func.json_each(_reading.sensors)
     values = sensors.table_valued("key", "value")
@@ -351,10 +340,10 @@ def _read_sensors_on_sqlite(
         .group_by(each.key)
         .order_by(each.key)
     )
-    return [SensorValue(*row) for row in rows]
+    return [model.SensorValue(*row) for row in rows]
 
 
-def _of(hardware_id: str, within: TimeRange) -> tuple[sa.ColumnElement[bool], ...]:
+def _of(hardware_id: str, within: model.TimeRange) -> tuple[sa.ColumnElement[bool], ...]:
     return (
         _reading.hardware_id == hardware_id,
         _reading.timestamp_ms >= within.from_ms,
@@ -362,7 +351,7 @@ def _of(hardware_id: str, within: TimeRange) -> tuple[sa.ColumnElement[bool], ..
     )
 
 
-def _readings_of(hardware_id: str, within: TimeRange) -> sa.Select[Any]:
+def _readings_of(hardware_id: str, within: model.TimeRange) -> sa.Select[Any]:
     return sa.select(device_readings).where(*_of(hardware_id, within))
 
 
@@ -382,9 +371,9 @@ def _device_from_driver(
     first_registered_at: str,
     last_seen_at: str,
     *others: Any,
-) -> Device:
+) -> model.Device:
     """The values are in the order of the columns, which is that of the fields."""
-    return Device(
+    return model.Device(
         hardware_id,
         confirmation_id,
         orjson.loads(capabilities),

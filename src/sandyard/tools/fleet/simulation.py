@@ -10,28 +10,8 @@ from typing import Any
 
 from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.errors import SandyardError
-from sandyard.tools.fleet.board import (
-    Batch,
-    Board,
-    BoardBehavior,
-    Boot,
-    Difference,
-    Measured,
-    Reading,
-    compare,
-    compare_latest,
-    measure,
-    new_hardware_id,
-)
-from sandyard.tools.fleet.wire import (
-    CONNECTIONS,
-    Failed,
-    Pace,
-    ServerNotFoundError,
-    ServerRefusedError,
-    StallTimeout,
-    Wire,
-)
+from sandyard.tools.fleet import board as fleet_board
+from sandyard.tools.fleet import wire as fleet_wire
 
 Progress = Callable[[int], None]
 """Called with the number done."""
@@ -47,7 +27,7 @@ class FleetPlan:
     readings: int
     """Per board."""
     seed: int
-    behavior: BoardBehavior = field(default_factory=BoardBehavior)
+    behavior: fleet_board.BoardBehavior = field(default_factory=fleet_board.BoardBehavior)
     rate: float = 0.0
     """Readings per second of all boards together; 0 is unlimited."""
     lost_answers: float = 0.0
@@ -75,8 +55,8 @@ class Summary:
 @asynccontextmanager
 async def open_fleet(plan: FleetPlan, *, url: str, admin_token: str) -> AsyncIterator["Fleet"]:
     """A fleet of new boards, so that it can run against a server repeatedly."""
-    stall_timeout = StallTimeout(plan.stall_timeout_sec, rng=_rng(plan, "stall_timeout"))
-    wire = Wire(
+    stall_timeout = fleet_wire.StallTimeout(plan.stall_timeout_sec, rng=_rng(plan, "stall_timeout"))
+    wire = fleet_wire.Wire(
         url, lost_answers=plan.lost_answers, stall_timeout=stall_timeout, rng=_rng(plan, "wire")
     )
     try:
@@ -86,11 +66,11 @@ async def open_fleet(plan: FleetPlan, *, url: str, admin_token: str) -> AsyncIte
 
 
 class Fleet:
-    def __init__(self, plan: FleetPlan, wire: Wire, *, admin_token: str) -> None:
+    def __init__(self, plan: FleetPlan, wire: fleet_wire.Wire, *, admin_token: str) -> None:
         self.boards = list(_boards(plan))
         self._wire = wire
         self._admin = {"Authorization": f"Bearer {admin_token}"}
-        self._pace = Pace(plan.rate)
+        self._pace = fleet_wire.Pace(plan.rate)
         self._confirmed = 0
 
     async def send(self, progress: Progress) -> Summary:
@@ -101,7 +81,7 @@ class Fleet:
         """
         started = time.monotonic()
 
-        async def live(board: Board) -> None:
+        async def live(board: fleet_board.Board) -> None:
             await self._live(board, headers={"X-API-Key": api_key}, progress=progress)
 
         async with self._api_key() as api_key:
@@ -118,26 +98,28 @@ class Fleet:
             seconds=seconds,
         )
 
-    async def check(self, progress: Progress) -> list[Difference]:
+    async def check(self, progress: Progress) -> list[fleet_board.Difference]:
         """Wrong responses, and differences between stored and measured readings."""
         checked = 0
 
-        async def check_one(board: Board) -> list[Difference]:
+        async def check_one(board: fleet_board.Board) -> list[fleet_board.Difference]:
             nonlocal checked
             found = [*board.findings, *await self._check(board.measured)]
             checked += 1
             progress(checked)
             return found
 
-        found = await for_each(self.boards, check_one, slots=asyncio.Semaphore(CONNECTIONS))
+        found = await for_each(
+            self.boards, check_one, slots=asyncio.Semaphore(fleet_wire.CONNECTIONS)
+        )
         return [difference for each in found for difference in each]
 
     @asynccontextmanager
     async def _api_key(self) -> AsyncIterator[str]:
         body = {"description": "sandyard devices simulate"}
         made = await self._wire.attempt("POST", "/api-keys", headers=self._admin, body=body)
-        if isinstance(made, Failed):
-            raise ServerNotFoundError(
+        if isinstance(made, fleet_wire.Failed):
+            raise fleet_wire.ServerNotFoundError(
                 f"No server responds at {self._wire.url} ({self._wire.last_failure}). "
                 "Start one with `sandyard serve`, or pass the --url of a running one."
             )
@@ -151,7 +133,9 @@ class Fleet:
             raise
         _fields(await self._wire.call(*revocation, headers=self._admin), "is_active")
 
-    async def _live(self, board: Board, *, headers: Mapping[str, str], progress: Progress) -> None:
+    async def _live(
+        self, board: fleet_board.Board, *, headers: Mapping[str, str], progress: Progress
+    ) -> None:
         """Registers the board at each boot, and sends until nothing is left."""
         confirmation = await self._register(board, board.measured.boots[0], headers)
         trouble = self._wire.trouble()
@@ -162,7 +146,7 @@ class Fleet:
             answer = await self._wire.attempt(
                 "POST", "/data", headers=headers, body=batch.body, may_get_lost=True
             )
-            if isinstance(answer, Failed):
+            if isinstance(answer, fleet_wire.Failed):
                 board.unanswered(batch)
                 self._wire.counters.retries += 1
                 await trouble.wait(retry_after_sec=answer.retry_after_sec)
@@ -171,11 +155,13 @@ class Fleet:
             self._take(board, batch, answer)
             progress(self._confirmed)
 
-    def _take(self, board: Board, batch: Batch, answer: Any) -> None:
+    def _take(self, board: fleet_board.Board, batch: fleet_board.Batch, answer: Any) -> None:
         _fields(answer, "acknowledged_batch_ids", "duplicate_batch_ids", "rejected")
         self._confirmed += board.answered(batch, answer)
 
-    async def _register(self, board: Board, boot: Boot, headers: Mapping[str, str]) -> str:
+    async def _register(
+        self, board: fleet_board.Board, boot: fleet_board.Boot, headers: Mapping[str, str]
+    ) -> str:
         answer = await self._wire.call(
             "POST",
             "/register",
@@ -186,18 +172,18 @@ class Fleet:
         [confirmation] = _fields(answer, "confirmation_id")
         return str(confirmation)
 
-    async def _check(self, measured: Measured) -> list[Difference]:
+    async def _check(self, measured: fleet_board.Measured) -> list[fleet_board.Difference]:
         device = f"/devices/{measured.hardware_id}"
         stored = await self._stored(device, expected=len(measured.readings))
         latest = await self._wire.call("GET", f"{device}/latest", headers=self._admin)
         return [
-            *compare(measured.hardware_id, measured.readings, stored),
-            *compare_latest(measured.hardware_id, measured.readings, latest),
+            *fleet_board.compare(measured.hardware_id, measured.readings, stored),
+            *fleet_board.compare_latest(measured.hardware_id, measured.readings, latest),
         ]
 
-    async def _stored(self, device: str, *, expected: int) -> Sequence[Reading]:
+    async def _stored(self, device: str, *, expected: int) -> Sequence[fleet_board.Reading]:
         """All readings that the server lists; stops if the list is longer than it can be."""
-        stored: list[Reading] = []
+        stored: list[fleet_board.Reading] = []
         params: dict[str, str | int] = {"limit": _PAGE}
         for _ in range(expected + 2):
             page = await self._wire.call(
@@ -213,12 +199,14 @@ class Fleet:
         return stored
 
 
-def _boards(plan: FleetPlan) -> Iterator[Board]:
+def _boards(plan: FleetPlan) -> Iterator[fleet_board.Board]:
     now_ms = int(time.time() * 1000)
     for number in range(plan.count):
         rng = _rng(plan, f"board {number}")
-        measured = measure(new_hardware_id(), count=plan.readings, until_ms=now_ms, rng=rng)
-        yield Board(measured, behavior=plan.behavior, rng=rng)
+        measured = fleet_board.measure(
+            fleet_board.new_hardware_id(), count=plan.readings, until_ms=now_ms, rng=rng
+        )
+        yield fleet_board.Board(measured, behavior=plan.behavior, rng=rng)
 
 
 def _rng(plan: FleetPlan, purpose: str) -> Random:
@@ -227,7 +215,7 @@ def _rng(plan: FleetPlan, purpose: str) -> Random:
 
 def _fields(answer: Any, *names: str) -> list[Any]:
     if not isinstance(answer, dict) or not answer.keys() >= set(names):
-        raise ServerRefusedError(
+        raise fleet_wire.ServerRefusedError(
             f"The server's response has no {' and '.join(names)}. Does the --url serve Telemetry?"
         )
     return [answer[name] for name in names]

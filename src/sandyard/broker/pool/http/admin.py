@@ -5,37 +5,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Query, Request
 
+from sandyard.broker import http
 from sandyard.broker.clients.guards import AdminGuard
-from sandyard.broker.http import (
-    ADMIN_TOKEN,
-    NAME_PREFIX,
-    PRINTABLE,
-    RETRY_KEY,
-    TRACK_ID,
-    NameFilter,
-    Operator,
-    SandboxId,
-    TrackFilter,
-    operator_routes,
-    read_idempotency_key,
-    read_name_prefix,
-)
 from sandyard.broker.pool.action_model import Action, leased_track
 from sandyard.broker.pool.bulk import BulkChanges
+from sandyard.broker.pool.http import schemas
 from sandyard.broker.pool.http.bulk import add_bulk_routes
-from sandyard.broker.pool.http.schemas import (
-    ExtensionBody,
-    HoldBody,
-    LeaseAnswer,
-    PoolCleanupAnswer,
-    PoolExpiryAnswer,
-    PoolSandboxAnswer,
-    PoolSandboxPage,
-    PoolStatsAnswer,
-    PoolStatus,
-    PoolSyncAnswer,
-    ReasonBody,
-)
 from sandyard.broker.pool.lease_model import Extension, Replacement
 from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.ports import PoolStore, SandboxFilter, Sort
@@ -51,7 +26,7 @@ from sandyard.kit.jobs import Job, JobRunner
 _OfTrack = Annotated[
     str | None,
     Query(
-        pattern=TRACK_ID,
+        pattern=http.TRACK_ID,
         description="All that happened to this track's sandboxes and tickets, since they are its "
         "own, whoever did it; also after their deletion",
     ),
@@ -71,18 +46,18 @@ def create_admin_router(
     *,
     prefix: str,
 ) -> APIRouter:
-    routes = operator_routes(f"{prefix}/admin", guard.require)
+    routes = http.operator_routes(f"{prefix}/admin", guard.require)
 
     @routes.get("/sandboxes", "List sandboxes")
     async def list_pool_sandboxes(
         paging: Paging,
-        status: Annotated[PoolStatus | None, Query(description="Only this status")] = None,
-        track: TrackFilter = None,
-        name: NameFilter = None,
+        status: Annotated[schemas.PoolStatus | None, Query(description="Only this status")] = None,
+        track: http.TrackFilter = None,
+        name: http.NameFilter = None,
         q: Annotated[
             str | None,
             Query(
-                pattern=PRINTABLE,
+                pattern=http.PRINTABLE,
                 description="Prefix of the track, name or id; on DynamoDB a whole track or id, "
                 "or a prefix of the name",
             ),
@@ -94,41 +69,41 @@ def create_admin_router(
                 "opposite order. Not for `q`; on DynamoDB each page is sorted on its own"
             ),
         ] = Sort.NAME,
-    ) -> PoolSandboxPage:
+    ) -> schemas.PoolSandboxPage:
         """Pass `next_cursor` back as `cursor` until it is null. Filters combine."""
         where = SandboxFilter(status, track, name or "", q or "", sort)
         page = await store.page(where, **paging)
-        return PoolSandboxPage.of(page, PoolSandboxAnswer.of)
+        return schemas.PoolSandboxPage.of(page, schemas.PoolSandboxAnswer.of)
 
     @routes.get("/sandboxes/{sandbox_id}", "Get a sandbox", 404)
-    async def get_pool_sandbox(sandbox_id: SandboxId) -> PoolSandboxAnswer:
+    async def get_pool_sandbox(sandbox_id: http.SandboxId) -> schemas.PoolSandboxAnswer:
         """All attributes of the sandbox."""
-        return PoolSandboxAnswer.of(await broker.inspect_sandbox(sandbox_id))
+        return schemas.PoolSandboxAnswer.of(await broker.inspect_sandbox(sandbox_id))
 
     @routes.get("/stats", "Get the counts by state")
-    async def get_pool_stats() -> PoolStatsAnswer:
+    async def get_pool_stats() -> schemas.PoolStatsAnswer:
         """The number of sandboxes in each state."""
-        return PoolStatsAnswer.of(await broker.stats())
+        return schemas.PoolStatsAnswer.of(await broker.stats())
 
     @routes.post("/sync", "Sync with the provider now", 409)
-    async def sync_pool(force: _Force = False) -> PoolSyncAnswer:  # noqa: FBT002
+    async def sync_pool(force: _Force = False) -> schemas.PoolSyncAnswer:  # noqa: FBT002
         """Waits for a run in progress. `force` allows most of the pool to become stale."""
         job = jobs["sync"]
-        return PoolSyncAnswer.of(await runner.run(job.forced() if force else job))
+        return schemas.PoolSyncAnswer.of(await runner.run(job.forced() if force else job))
 
     @routes.post("/cleanup", "Delete released sandboxes now", 409)
-    async def clean_up_pool() -> PoolCleanupAnswer:
+    async def clean_up_pool() -> schemas.PoolCleanupAnswer:
         """Waits for a run in progress. 503 if nothing could be deleted because the provider is
         away."""
         report = await runner.run(jobs["cleanup"])
         if not report.deleted and report.retried + report.failed + report.postponed:
             await provider.list_sandboxes()
-        return PoolCleanupAnswer.of(report)
+        return schemas.PoolCleanupAnswer.of(report)
 
     @routes.post("/expire", "Reclaim expired leases now")
-    async def expire_leases() -> PoolExpiryAnswer:
+    async def expire_leases() -> schemas.PoolExpiryAnswer:
         """Waits for a run in progress."""
-        return PoolExpiryAnswer.of(await runner.run(jobs["expiry"]))
+        return schemas.PoolExpiryAnswer.of(await runner.run(jobs["expiry"]))
 
     _add_history(routes, broker, store)
     add_bulk_routes(routes, bulk)
@@ -145,21 +120,26 @@ def _add_reasoned(routes: GuardedRoutes, broker: Broker) -> None:
     @routes.post("/sandboxes/{sandbox_id}/quarantine", "Quarantine a sandbox", 404, 409)
     async def quarantine_pool_sandbox(
         request: Request,
-        sandbox_id: SandboxId,
-        operator: Operator,
-        body: Annotated[ReasonBody | None, Body(examples=[{"reason": "no network"}])] = None,
-    ) -> PoolSandboxAnswer:
+        sandbox_id: http.SandboxId,
+        operator: http.Operator,
+        body: Annotated[
+            schemas.ReasonBody | None, Body(examples=[{"reason": "no network"}])
+        ] = None,
+    ) -> schemas.PoolSandboxAnswer:
         """available or reserved → stale: out of the pool until it is restored. The reason is shown
         with the sandbox."""
         request.state.log = {"sandbox_id": sandbox_id, "action": "quarantine"}
         reason = body.reason if body else None
         row = await broker.act(Action.QUARANTINE, sandbox_id=sandbox_id, reason=reason, by=operator)
-        return PoolSandboxAnswer.of(row)
+        return schemas.PoolSandboxAnswer.of(row)
 
     @routes.post("/sandboxes/{sandbox_id}/hold", "Hold a sandbox", 404)
     async def hold_pool_sandbox(
-        request: Request, sandbox_id: SandboxId, body: HoldBody, operator: Operator
-    ) -> PoolSandboxAnswer:
+        request: Request,
+        sandbox_id: http.SandboxId,
+        body: schemas.HoldBody,
+        operator: http.Operator,
+    ) -> schemas.PoolSandboxAnswer:
         """any → held: neither leased nor deleted until it is restored or released; its lease ends.
         At `until` it ends by itself: a sandbox that a track has had is deleted, one that none has
         had is restored. Repeating the call changes `until`."""
@@ -167,7 +147,7 @@ def _add_reasoned(routes: GuardedRoutes, broker: Broker) -> None:
         row = await broker.hold(
             sandbox_id=sandbox_id, reason=body.reason, until=body.until, by=operator
         )
-        return PoolSandboxAnswer.of(row)
+        return schemas.PoolSandboxAnswer.of(row)
 
 
 def _add_of_lease(routes: GuardedRoutes, broker: Broker, leases: Leases) -> None:
@@ -176,40 +156,46 @@ def _add_of_lease(routes: GuardedRoutes, broker: Broker, leases: Leases) -> None
         "Extend a track's lease",
         404,
         409,
-        described=secured_by(ADMIN_TOKEN, parameters=[RETRY_KEY]),
+        described=secured_by(http.ADMIN_TOKEN, parameters=[http.RETRY_KEY]),
     )
     async def extend_pool_lease(
-        request: Request, sandbox_id: SandboxId, body: ExtensionBody, operator: Operator
-    ) -> LeaseAnswer:
+        request: Request,
+        sandbox_id: http.SandboxId,
+        body: schemas.ExtensionBody,
+        operator: http.Operator,
+    ) -> schemas.LeaseAnswer:
         """The same as by its track, recorded as done by the operator."""
         request.state.log = {"sandbox_id": sandbox_id, "action": "extend"}
         track_id = leased_track(await broker.inspect_sandbox(sandbox_id), "extend")
-        key = read_idempotency_key(request.scope["headers"])
+        key = http.read_idempotency_key(request.scope["headers"])
         extension = Extension(track_id, body.minutes, key)
-        return LeaseAnswer.of(await leases.extend(sandbox_id, extension, by=operator))
+        return schemas.LeaseAnswer.of(await leases.extend(sandbox_id, extension, by=operator))
 
     @routes.post(
         "/sandboxes/{sandbox_id}/replace",
         "Replace a track's sandbox",
         404,
         409,
-        described=secured_by(ADMIN_TOKEN, parameters=[NAME_PREFIX]),
+        described=secured_by(http.ADMIN_TOKEN, parameters=[http.NAME_PREFIX]),
     )
     async def replace_pool_sandbox(
-        request: Request, sandbox_id: SandboxId, body: ReasonBody, operator: Operator
-    ) -> LeaseAnswer:
+        request: Request,
+        sandbox_id: http.SandboxId,
+        body: schemas.ReasonBody,
+        operator: http.Operator,
+    ) -> schemas.LeaseAnswer:
         """The same as by its track, recorded as done by the operator: returns the track's lease on
         another sandbox, and holds this one."""
         request.state.log = {"sandbox_id": sandbox_id, "action": "replace"}
         track_id = leased_track(await broker.inspect_sandbox(sandbox_id), "replace")
-        prefix = read_name_prefix(request.scope["headers"])
+        prefix = http.read_name_prefix(request.scope["headers"])
         wanted = Replacement(track_id, body.reason, prefix, by=operator)
-        return LeaseAnswer.of(await leases.replace(sandbox_id, wanted))
+        return schemas.LeaseAnswer.of(await leases.replace(sandbox_id, wanted))
 
 
 def _add_history(routes: GuardedRoutes, broker: Broker, store: PoolStore) -> None:
     @routes.get("/sandboxes/{sandbox_id}/history", "Get a sandbox's history", 404)
-    async def get_pool_sandbox_history(sandbox_id: SandboxId, paging: Paging) -> EventPage:
+    async def get_pool_sandbox_history(sandbox_id: http.SandboxId, paging: Paging) -> EventPage:
         """Its events, newest first; also of a deleted sandbox."""
         page = await broker.get_history(sandbox_id, **paging)
         return EventPage.of(page, EventAnswer.of)
@@ -242,9 +228,13 @@ _ACTIONS = {
 """For each action without a body: its operation id, summary and description."""
 
 
-def _act(broker: Broker, action: Action) -> Callable[..., Awaitable[PoolSandboxAnswer]]:
-    async def act(request: Request, sandbox_id: SandboxId, operator: Operator) -> PoolSandboxAnswer:
+def _act(broker: Broker, action: Action) -> Callable[..., Awaitable[schemas.PoolSandboxAnswer]]:
+    async def act(
+        request: Request, sandbox_id: http.SandboxId, operator: http.Operator
+    ) -> schemas.PoolSandboxAnswer:
         request.state.log = {"sandbox_id": sandbox_id, "action": str(action)}
-        return PoolSandboxAnswer.of(await broker.act(action, sandbox_id=sandbox_id, by=operator))
+        return schemas.PoolSandboxAnswer.of(
+            await broker.act(action, sandbox_id=sandbox_id, by=operator)
+        )
 
     return act

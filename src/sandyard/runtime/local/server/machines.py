@@ -14,7 +14,7 @@ from typing import NoReturn, ParamSpec, TypeVar
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
-from sandyard.runtime import errors
+from sandyard.runtime import errors, model
 from sandyard.runtime.local.client.session import LocalSession
 from sandyard.runtime.local.client.supervisor_client import SupervisorClient
 from sandyard.runtime.local.host import processes
@@ -36,21 +36,6 @@ from sandyard.runtime.local.server.uids import Uids
 from sandyard.runtime.local.storage.shared_files import BLANKS, remove_unused
 from sandyard.runtime.local.storage.volumes import make_image
 from sandyard.runtime.machine_ports import Egress
-from sandyard.runtime.model import (
-    Ended,
-    EntryPoint,
-    IsolationMode,
-    Kind,
-    Log,
-    MachineSpec,
-    MachineState,
-    RunId,
-    Sample,
-    Snapshot,
-    Starting,
-    Stopping,
-    Up,
-)
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.programs.lifecycle import not_running, wait_until
 from sandyard.runtime.records.disk_reserve import DiskReserve
@@ -88,7 +73,7 @@ class LocalMachines:
         self._is_checked = False
         self._enforcement = Enforcement()
 
-    async def check(self, isolation: IsolationMode | None = None) -> None:
+    async def check(self, isolation: model.IsolationMode | None = None) -> None:
         await self._check_host()
         await self._require_isolation(isolation)
         await _in_thread(self._reserve.require)
@@ -106,7 +91,7 @@ class LocalMachines:
             await _in_thread(remove_unused, self._folder, now=self._clock.now())
             self._is_checked = True
 
-    async def _require_isolation(self, wanted: IsolationMode | None) -> None:
+    async def _require_isolation(self, wanted: model.IsolationMode | None) -> None:
         """IsolationMissingError if it is stronger than the runtime's own, and missing here."""
         if wanted == "gvisor" != self._options.isolation:
             uid = self._options.uids[0] if os.geteuid() == 0 else None
@@ -116,7 +101,7 @@ class LocalMachines:
                     f"{GVISOR_NEEDS_ROOT}: {self._enforcement.no_root}."
                 )
 
-    async def create(self, run_id: RunId, spec: MachineSpec) -> Up:
+    async def create(self, run_id: model.RunId, spec: model.MachineSpec) -> model.Up:
         await self._check_host()
         await self._require_isolation(spec.isolation)
         await self._images.require(spec.root)
@@ -125,24 +110,24 @@ class LocalMachines:
             await becomes_readable(reader)
         timeout_sec = self._options.prepare_timeout_sec + 30
         machine = await self._wait(
-            run_id, lambda machine: not isinstance(machine, Starting), timeout_sec
+            run_id, lambda machine: not isinstance(machine, model.Starting), timeout_sec
         )
-        if isinstance(machine, Up):
+        if isinstance(machine, model.Up):
             return machine
-        if isinstance(machine, Ended) and machine.error_code is not None:
+        if isinstance(machine, model.Ended) and machine.error_code is not None:
             raise errors.start_failure(machine.error_code, machine.message)
         raise errors.NotRunningError if machine is None else not_running(machine)
 
-    async def find(self, run_id: RunId) -> MachineState | None:
+    async def find(self, run_id: model.RunId) -> model.MachineState | None:
         return await _in_thread(_read_state, run_id, self._folder_of(run_id))
 
-    async def refresh(self, run_id: RunId) -> MachineState | None:
+    async def refresh(self, run_id: model.RunId) -> model.MachineState | None:
         return await _in_thread(self._refresh, run_id)
 
-    async def run_ids(self, kind: Kind) -> Sequence[RunId]:
+    async def run_ids(self, kind: model.Kind) -> Sequence[model.RunId]:
         return await _in_thread(self.records.run_ids, kind)
 
-    async def session(self, run_id: RunId) -> Session:
+    async def session(self, run_id: model.RunId) -> Session:
         await self._check_host()
         # A supervisor that died silently is noticed by the first request, which can't reach it.
         folder = self._folder_of(run_id)
@@ -152,15 +137,15 @@ class LocalMachines:
         return LocalSession(client, has_root=self._enforcement.has_root)
 
     async def set_deadline(
-        self, run_id: RunId, deadline_at: float, *, keeps_memory: bool | None = None
+        self, run_id: model.RunId, deadline_at: float, *, keeps_memory: bool | None = None
     ) -> float:
         await self._require_up(run_id)
         write = self._folder_of(run_id).write_deadline
         await _in_thread(write, deadline_at, keeps_memory=keeps_memory)
         return deadline_at
 
-    async def stop(self, run_id: RunId, *, has_memory: bool = False) -> None:
-        if isinstance(await self.find(run_id), Ended | None):
+    async def stop(self, run_id: model.RunId, *, has_memory: bool = False) -> None:
+        if isinstance(await self.find(run_id), model.Ended | None):
             return
         if has_memory:
             with suppress(errors.NotRunningError):  # it ends meanwhile
@@ -168,38 +153,38 @@ class LocalMachines:
             return
         await _in_thread(_request_stop, self._folder_of(run_id))
 
-    async def forget(self, run_id: RunId) -> None:
+    async def forget(self, run_id: model.RunId) -> None:
         await self._until_supervisor_is_gone(self._folder_of(run_id))
         await _in_thread(self.records.remove, run_id)
 
-    async def sample(self, run_id: RunId) -> Sample:
+    async def sample(self, run_id: model.RunId) -> model.Sample:
         await self._require_up(run_id)
         packet = await self._client(run_id).ask("sample", {})
-        return Sample(**packet.message["result"])
+        return model.Sample(**packet.message["result"])
 
-    async def workspace_bytes(self, run_id: RunId) -> int:
+    async def workspace_bytes(self, run_id: model.RunId) -> int:
         return (await self.sample(run_id)).storage_bytes
 
-    async def pack(self, run_id: RunId, to: Path, *, has_memory: bool = False) -> bool:
+    async def pack(self, run_id: model.RunId, to: Path, *, has_memory: bool = False) -> bool:
         await self._require_up(run_id)
         arguments = {"to": str(to), "has_memory": has_memory}
         (await self._client(run_id).ask("pack", arguments)).close()
         return True
 
-    async def stop_program(self, run_id: RunId) -> None:
+    async def stop_program(self, run_id: model.RunId) -> None:
         await self._require_up(run_id)
         (await self._client(run_id).ask("stop_program", {})).close()
 
-    async def entry_point(self, run_id: RunId) -> EntryPoint | None:
+    async def entry_point(self, run_id: model.RunId) -> model.EntryPoint | None:
         spec = await _in_thread(self._folder_of(run_id).spec)
-        return None if spec is None or spec.entry is None else EntryPoint(**spec.entry)
+        return None if spec is None or spec.entry is None else model.EntryPoint(**spec.entry)
 
-    async def read_log(self, run_id: RunId, begin: int | None) -> Log:
+    async def read_log(self, run_id: model.RunId, begin: int | None) -> model.Log:
         folder = self._folder_of(run_id).logs
         return await _in_thread(logs.read, folder, begin, limit_bytes=self._options.log_bytes)
 
     @asynccontextmanager
-    async def egress(self, run_id: RunId) -> AsyncIterator[Egress]:
+    async def egress(self, run_id: model.RunId) -> AsyncIterator[Egress]:
         async with self._client(run_id).open() as request:
             packet = await request("open_egress", {})
             environment = packet.message["result"]["environment"]
@@ -211,13 +196,13 @@ class LocalMachines:
             yield Egress(environment, refused)
 
     async def set_network(
-        self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
+        self, run_id: model.RunId, network: Network, rules: EgressRules = NO_RULES
     ) -> None:
         await self._require_up(run_id)
         arguments = {"network": network, "rules": asdict(rules)}
         (await self._client(run_id).ask("set_network", arguments)).close()
 
-    async def egress_report(self, run_id: RunId) -> EgressReport:
+    async def egress_report(self, run_id: model.RunId) -> EgressReport:
         found = await _in_thread(self._folder_of(run_id).egress)
         return found or EgressReport("none")
 
@@ -231,16 +216,18 @@ class LocalMachines:
         with suppress(errors.SnapshotNotFoundError):  # what is not here can't be stored
             await self._snapshots.store(snapshot_id, timeout_sec=timeout_sec)
 
-    async def list_snapshots(self) -> Sequence[Snapshot]:
+    async def list_snapshots(self) -> Sequence[model.Snapshot]:
         return await self._snapshots.list_all()
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
         await self._snapshots.delete(snapshot_id)
 
-    def _folder_of(self, run_id: RunId) -> LocalRunFolder:
+    def _folder_of(self, run_id: model.RunId) -> LocalRunFolder:
         return LocalRunFolder(self.records.path_of(run_id))
 
-    def _client(self, run_id: RunId, folder: LocalRunFolder | None = None) -> SupervisorClient:
+    def _client(
+        self, run_id: model.RunId, folder: LocalRunFolder | None = None
+    ) -> SupervisorClient:
         async def explain(error: OSError) -> NoReturn:
             """A machine that can't be reached has ended, or is about to say so."""
             with suppress(TimeoutError):
@@ -251,17 +238,20 @@ class LocalMachines:
 
         return SupervisorClient((folder or self._folder_of(run_id)).path, explain, as_root=False)
 
-    async def _require_up(self, run_id: RunId) -> Up:
+    async def _require_up(self, run_id: model.RunId) -> model.Up:
         machine = await self.refresh(run_id)
         if machine is None:
             raise errors.RunNotFoundError
-        if not isinstance(machine, Up):
+        if not isinstance(machine, model.Up):
             raise not_running(machine)
         return machine
 
     async def _wait(
-        self, run_id: RunId, is_done: Callable[[MachineState | None], bool], timeout_sec: float
-    ) -> MachineState | None:
+        self,
+        run_id: model.RunId,
+        is_done: Callable[[model.MachineState | None], bool],
+        timeout_sec: float,
+    ) -> model.MachineState | None:
         try:
             return await wait_until(is_done, partial(self.refresh, run_id), timeout_sec=timeout_sec)
         except TimeoutError as error:
@@ -276,7 +266,7 @@ class LocalMachines:
             if await becomes_readable(process_descriptor(pid)):
                 break  # /proc would block now: the kernel is tearing it down
 
-    def _begin(self, run_id: RunId, spec: MachineSpec) -> int | None:
+    def _begin(self, run_id: model.RunId, spec: model.MachineSpec) -> int | None:
         """Start a supervisor, unless there is one: of concurrent calls, one gets the lock. Returns
         a pipe that is closed when the outcome of the start is recorded."""
         folder = self._folder_of(run_id)
@@ -318,10 +308,10 @@ class LocalMachines:
             os.chown(folder.workspace, spec.uid, spec.uid)
         folder.write_spec(spec)
 
-    def _refresh(self, run_id: RunId) -> MachineState | None:
+    def _refresh(self, run_id: model.RunId) -> model.MachineState | None:
         folder = self._folder_of(run_id)
         state = _read_state(run_id, folder)
-        if isinstance(state, Ended | None) or folder.supervisor_pid() is not None:
+        if isinstance(state, model.Ended | None) or folder.supervisor_pid() is not None:
             return state
         try:
             return self._end_lost(run_id, folder)
@@ -330,7 +320,7 @@ class LocalMachines:
                 raise
             return None  # forgotten meanwhile
 
-    def _end_lost(self, run_id: RunId, folder: LocalRunFolder) -> MachineState | None:
+    def _end_lost(self, run_id: model.RunId, folder: LocalRunFolder) -> model.MachineState | None:
         """Its supervisor is about to start, or was killed: then its end is recorded."""
         with folder.lock() as lock:  # if it is free, the supervisor was killed
             if lock is None:
@@ -345,14 +335,14 @@ class LocalMachines:
         return ended
 
 
-def _read_state(run_id: RunId, folder: LocalRunFolder) -> MachineState | None:
+def _read_state(run_id: model.RunId, folder: LocalRunFolder) -> model.MachineState | None:
     if (ended := folder.ended()) is not None:
         return ended
     if not folder.has_spec():
         return None
     if (ending := folder.ended(final=False)) is not None:
-        return Stopping(run_id, ending.ended_at, ending.message)
-    return folder.up() or Starting(run_id, folder.begun_at() or 0)
+        return model.Stopping(run_id, ending.ended_at, ending.message)
+    return folder.up() or model.Starting(run_id, folder.begun_at() or 0)
 
 
 async def becomes_readable(descriptor: int | None) -> bool:
