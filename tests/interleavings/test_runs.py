@@ -10,7 +10,7 @@ from sandyard.kit.changes.transitions import Cause, created
 from sandyard.kit.clock import utc_time
 from sandyard.platform.events.log_rules import broken_runs, broken_usages
 from sandyard.platform.sandboxes.model import ApprovedStart, Sandbox, Status
-from sandyard.platform.sandboxes.runs.model import NewIds, Started, record_started
+from sandyard.platform.sandboxes.runs.model import Accounting, NewIds, Started, record_started
 from sandyard.platform.usage.model import Usage
 from sandyard.runtime.model import RunId, Running
 from tests.interleavings.explorer import Actor, Change, Explored, Scope, View, explore
@@ -52,7 +52,7 @@ def running() -> tuple[Sandbox, Usage]:
     starting = approved.begin(node="one", cause=CAUSE).result
     run = Started(1, "", utc_time(NOW), utc_time(DEADLINE))
     ids = NewIds("usg-0", "not-0", "usg-storage")
-    made = record_started(starting, run, ids=ids, prices=PRICES, cause=CAUSE)
+    made = record_started(starting, run, Accounting(ids, PRICES, CAUSE))
     assert made is not None
     return made[0].result, made[1].result
 

@@ -37,8 +37,8 @@ POOL = (
         "sync-takes-a-leased-sandbox",
         "Seen in peers: a sandbox that the list lacks goes stale although a track works in it.",
         "broker/pool/provider_model.py",
-        "if row.status not in FREE:",
-        "if row.status not in (*FREE, Status.ALLOCATED):",
+        "if row.status not in model.FREE:",
+        "if row.status not in (*model.FREE, model.Status.ALLOCATED):",
         (f"{_UNIT}/test_provider_model.py",),
     ),
     Mutant(

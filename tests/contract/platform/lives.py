@@ -33,6 +33,7 @@ from sandyard.platform.sandboxes.model import (
 from sandyard.platform.sandboxes.node import SandboxIds
 from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.runs.model import (
+    Accounting,
     Started,
     record_end,
     record_started,
@@ -82,7 +83,7 @@ class Life:
         self.running = (now, PRICES.of_running(cpu=cpu, memory_gb=1))
         run = Started(self.attempt, "http://127.0.0.1:1", now, now + self.may_run_for)
         transitions = record_started(
-            await self.look(), run, ids=IDS.new(), prices=PRICES, cause=cause(now)
+            await self.look(), run, Accounting(IDS.new(), PRICES, cause(now))
         )
         assert transitions is not None
         assert await self.store.apply(*transitions)
@@ -138,9 +139,7 @@ class Life:
             snapshot = StoredSnapshot(name, size, ended_at + timedelta(days=30))
         end = End(self.attempt, Status.STOPPED, "stopped", ended_at, snapshot)
         while found := await self.store.find_with_usage(self.sandbox_id):
-            transitions = record_end(
-                *found, end, ids=IDS.new(), prices=PRICES, cause=cause(ended_at)
-            )
+            transitions = record_end(*found, end, Accounting(IDS.new(), PRICES, cause(ended_at)))
             if transitions is None or await self.store.apply(*transitions):
                 return transitions is not None
         raise AssertionError("it is gone")
@@ -149,7 +148,7 @@ class Life:
         if self.running or self.is_recycled:
             return
         before = await self.look()
-        transitions = recycle_sandbox(before, ids=IDS.new(), prices=PRICES, cause=cause(now))
+        transitions = recycle_sandbox(before, Accounting(IDS.new(), PRICES, cause(now)))
         assert transitions is not None
         assert await self.store.apply(*transitions)
         self.give_up(now)

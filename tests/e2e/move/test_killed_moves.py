@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize(
     ("here", "there", "parts", "every"),
     [
-        ("sqlite", "postgresql", ["broker", "platform"], 12),
+        ("sqlite", "postgresql", ["broker", "platform"], 25),
         pytest.param("sqlite", "postgresql", PARTS, 1, marks=pytest.mark.torture),
         pytest.param(
             "sqlite", "postgresql", ["broker", *ON_SQL_ALONE], 1, marks=pytest.mark.torture

@@ -1,5 +1,6 @@
 """Each body and each answer in JSON has an example in the document, which fits its schema."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,9 @@ from tests.support.documents.documented_calls import operations_of
 
 Where = tuple[str, str]
 """A call, and its body or the status of an answer."""
+_DOCUMENT = "urn:document"
+_REGISTRIES: dict[int, tuple[dict[str, Any], jsonschema_rs.Registry]] = {}
+"""The components of each document, read once for all schemas that refer to them."""
 
 
 def schemas_in(document: dict[str, Any]) -> Iterator[tuple[Where, dict[str, Any]]]:
@@ -40,8 +44,12 @@ def examples_of(document: dict[str, Any], schema: dict[str, Any]) -> list[Any]:
 
 
 def faults_of(document: dict[str, Any], schema: dict[str, Any], example: Any) -> list[str]:
-    whole = {**schema, "components": document["components"]}
-    validator = jsonschema_rs.Draft202012Validator(whole, validate_formats=True)
+    if id(document) not in _REGISTRIES:
+        components = {"components": document["components"]}
+        _REGISTRIES[id(document)] = document, jsonschema_rs.Registry([(_DOCUMENT, components)])
+    _, registry = _REGISTRIES[id(document)]
+    within = json.loads(json.dumps(schema).replace('"#/', f'"{_DOCUMENT}#/'))
+    validator = jsonschema_rs.Draft202012Validator(within, validate_formats=True, registry=registry)
     return [error.message for error in validator.iter_errors(example)]
 
 

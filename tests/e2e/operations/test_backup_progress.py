@@ -15,7 +15,7 @@ from tests.support.servers.processes import clean_environment, run_command
 
 LARGE = 64 << 30
 """So many zeros are read for minutes, and take no room."""
-SOME = 512 << 20
+SOME = 128 << 20
 TRIES = 5
 """A restore may be done before a busy machine comes to stop it; then another is begun."""
 BAR_SEC = 2

@@ -141,7 +141,7 @@ async def test_0_2_0_is_replaced_without_a_pause(
     tmp_path: Path, postgres_url: str, dynamo_url: str, engine: str
 ) -> None:
     shared = PARTS | await shared_engine(engine, postgres_url, dynamo_url)
-    old_release = release_0_2_0(tmp_path / "0.2.0")
+    old_release = release_0_2_0()
     first = ("db", "upgrade") if engine == "postgresql" else ("tables", "create")
     with csp_simulator(tmp_path, "--count", "4000") as provider:
         shared |= {"CSP_BASE_URL": provider, "CSP_API_TOKEN": "any"}

@@ -81,7 +81,7 @@ def _call(
 
 def test_what_0_2_0_kept_in_its_data_dir_is_served_and_by_0_2_0_again(tmp_path: Path) -> None:
     data_dir, backup = tmp_path / "data", tmp_path / "before.tar"
-    release = release_0_2_0(tmp_path / "0.2.0")
+    release = release_0_2_0()
     with sandyard_serve(data_dir, environment=release) as old:
         assert _version(old) == "0.2.0"
         data = Data(old)
@@ -116,7 +116,7 @@ async def test_what_0_2_0_leased_on_a_shared_engine_is_served_and_by_0_2_0_again
     tmp_path: Path, postgres_url: str, dynamo_url: str, engine: str
 ) -> None:
     shared = {"PARTS": "broker"} | await shared_engine(engine, postgres_url, dynamo_url)
-    old_release = release_0_2_0(tmp_path / "0.2.0")
+    old_release = release_0_2_0()
     first = ("db", "upgrade") if engine == "postgresql" else ("tables", "create")
     with csp_simulator(tmp_path, "--count", "20") as provider:
         shared |= {"CSP_BASE_URL": provider, "CSP_API_TOKEN": "any"}

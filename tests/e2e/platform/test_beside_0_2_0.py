@@ -190,7 +190,7 @@ def sign_up(here: ServerProcess, there: ServerProcess, username: str, *, mail: i
 
 
 def test_what_one_release_makes_the_other_uses(tmp_path: Path, shared: dict[str, str]) -> None:
-    release = release_0_2_0(tmp_path / "0.2.0")
+    release = release_0_2_0()
     with preview_provider(shared):
         sandyard(tmp_path, "db", "upgrade", environment=shared | release)
         with sandyard_serve(tmp_path / "old", environment=shared | release) as old:
@@ -215,7 +215,7 @@ def test_what_one_release_makes_the_other_uses(tmp_path: Path, shared: dict[str,
 @pytest.mark.torture
 @pytest.mark.timeout(400)
 def test_0_2_0_is_replaced_under_load(tmp_path: Path, shared: dict[str, str]) -> None:
-    release = release_0_2_0(tmp_path / "0.2.0")
+    release = release_0_2_0()
     with preview_provider(shared):
         sandyard(tmp_path, "db", "upgrade", environment=shared | release)
         with sandyard_serve(tmp_path / "old", environment=shared | release) as old:

@@ -1,8 +1,11 @@
 """Other releases of Sandyard as real processes: 0.2.0 from its wheel, and ones to come."""
 
+import atexit
 import re
 import shutil
+import tempfile
 import zipfile
+from functools import cache
 from pathlib import Path
 
 from sandyard.broker.stores.sql import MIGRATIONS
@@ -32,8 +35,13 @@ _ADD = 'op.add_column("sandboxes", sa.Column("shelf", sa.String(8)), schema="bro
 _DROP = 'op.drop_column("sandboxes", "shelf", schema="broker")'
 
 
-def release_0_2_0(folder: Path) -> dict[str, str]:
-    """The environment in which `python -m sandyard` is 0.2.0, with the dependencies of today."""
+@cache
+def release_0_2_0() -> dict[str, str]:
+    """The environment in which `python -m sandyard` is 0.2.0, with the dependencies of today. It is
+    unpacked and compiled once."""
+    folder = Path(tempfile.mkdtemp(prefix="sandyard-0.2.0-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)  # users of sandboxes read it
     with zipfile.ZipFile(WHEEL) as wheel:
         wheel.extractall(folder)
     return {"PYTHONPATH": str(folder)}
@@ -59,7 +67,7 @@ def release_that_contracts(folder: Path) -> dict[str, str]:
 
 def _copy(folder: Path) -> Path:
     package = folder / "sandyard"
-    shutil.copytree(ROOT / "src" / "sandyard", package, ignore=shutil.ignore_patterns("*.pyc"))
+    shutil.copytree(ROOT / "src" / "sandyard", package)  # with what is compiled
     return package / "broker" / "stores" / "migrations"
 
 

@@ -18,7 +18,7 @@ from sandyard.platform.sandboxes.archives.usage import StorageUsage
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.node import SandboxIds
 from sandyard.platform.sandboxes.ports import SandboxStore
-from sandyard.platform.sandboxes.runs.model import count_storage
+from sandyard.platform.sandboxes.runs.model import Accounting, count_storage
 from sandyard.platform.usage.model import PriceList, Usage, midnight
 
 ACTOR = actor("job", "billing")
@@ -74,9 +74,8 @@ class MakeBills:
     async def _count_one(self, sandbox: Sandbox, *, until: datetime, cause: Cause) -> bool:
         found: Sandbox | None = sandbox
         async for _ in ConflictRetries():
-            transitions = found and count_storage(
-                found, until=until, ids=self.ids.new(), prices=self.prices, cause=cause
-            )
+            accounting = Accounting(self.ids.new(), self.prices, cause)
+            transitions = found and count_storage(found, until=until, accounting=accounting)
             if not transitions:
                 return False
             if await self.sandboxes.apply(*transitions):

@@ -14,7 +14,7 @@ from sandyard.platform.quotas.model import Resources
 from sandyard.platform.sandboxes import errors
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.ports import SandboxStore
-from sandyard.platform.sandboxes.runs.model import NewIds
+from sandyard.platform.sandboxes.runs.model import Accounting, NewIds
 from sandyard.platform.usage.model import PriceList
 from sandyard.runtime.model import RunId, Running
 from sandyard.runtime.ports import Runtime
@@ -69,6 +69,9 @@ class SandboxNode:
 
     def cause(self, actor: str) -> Cause:
         return Cause.by(actor, self.clock)
+
+    def accounting(self, cause: Cause) -> Accounting:
+        return Accounting(self.ids.new(), self.prices, cause)
 
     def require_here(self, sandbox: Sandbox) -> None:
         """Raises SandboxElsewhereError if another node has it."""

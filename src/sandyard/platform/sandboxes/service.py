@@ -259,12 +259,7 @@ class Sandboxes:
                 sandbox = await self.get(sandbox_id, account_id=by.account_id)
                 await self.end(sandbox, actor=by.actor)
                 sandbox = await self.get(sandbox_id, account_id=by.account_id)
-            return recycle_sandbox(
-                sandbox,
-                ids=self._node.ids.new(),
-                prices=self._node.prices,
-                cause=self._node.cause(by.actor),
-            )
+            return recycle_sandbox(sandbox, self._node.accounting(self._node.cause(by.actor)))
 
         made = await apply_decision(decide, self._apply_all, busy=SandboxChangedError)
         if made is None:

@@ -28,6 +28,7 @@ from sandyard.platform.sandboxes.model import (
 )
 from sandyard.platform.sandboxes.runs.end_model import End
 from sandyard.platform.sandboxes.runs.model import (
+    Accounting,
     Started,
     Transitions,
     drop_snapshot,
@@ -72,9 +73,7 @@ class Racer:
     async def record_started(self) -> None:
         box = await self.life.look()
         run = Started(box.attempt, "http://127.0.0.1:1", self.now, self.now + timedelta(days=1))
-        await self._apply(
-            record_started(box, run, ids=IDS.new(), prices=PRICES, cause=cause(self.now))
-        )
+        await self._apply(record_started(box, run, Accounting(IDS.new(), PRICES, cause(self.now))))
 
     async def end(self) -> None:
         self.life.attempt = (await self.life.look()).attempt
@@ -85,11 +84,11 @@ class Racer:
 
     async def drop(self) -> None:
         box = await self.life.look()
-        await self._apply(drop_snapshot(box, ids=IDS.new(), prices=PRICES, cause=cause(self.now)))
+        await self._apply(drop_snapshot(box, Accounting(IDS.new(), PRICES, cause(self.now))))
 
     async def recycle(self) -> None:
         box = await self.life.look()
-        await self._apply(recycle_sandbox(box, ids=IDS.new(), prices=PRICES, cause=cause(self.now)))
+        await self._apply(recycle_sandbox(box, Accounting(IDS.new(), PRICES, cause(self.now))))
 
     async def _apply(self, transitions: Transitions | None) -> None:
         if transitions is not None:
@@ -212,10 +211,10 @@ async def test_a_stale_decision_writes_nothing_at_all(api: PlatformApi) -> None:
     counted = sa.select(sa.func.count()).select_from(sandbox_usage)
     before = await api.part.database.read(lambda c: c.execute(counted).scalar_one())
     run = Started(1, "http://127.0.0.1:2", now, now)
-    stale = record_started(found[0], run, ids=IDS.new(), prices=PRICES, cause=cause(now))
+    stale = record_started(found[0], run, Accounting(IDS.new(), PRICES, cause(now)))
     assert stale is None, "it is running, so nothing starts"
     late = End(1, Status.TIMEOUT, "it reached its deadline", now + timedelta(seconds=9))
-    transitions = record_end(*found, late, ids=IDS.new(), prices=PRICES, cause=cause(now))
+    transitions = record_end(*found, late, Accounting(IDS.new(), PRICES, cause(now)))
     assert transitions is not None
     assert not await box.store.apply(*transitions)
     assert await api.part.database.read(lambda c: c.execute(counted).scalar_one()) == before

@@ -15,7 +15,13 @@ from sandyard.platform.billing.model import Bill, bill_usage
 from sandyard.platform.events.log_rules import broken_runs, broken_usages
 from sandyard.platform.sandboxes.model import ApprovedStart, Sandbox, Status
 from sandyard.platform.sandboxes.runs.end_model import End
-from sandyard.platform.sandboxes.runs.model import NewIds, Started, record_end, record_started
+from sandyard.platform.sandboxes.runs.model import (
+    Accounting,
+    NewIds,
+    Started,
+    record_end,
+    record_started,
+)
 from sandyard.platform.usage.model import PriceList, Usage
 
 NOW = 1_800_000_000
@@ -55,14 +61,14 @@ class Life:
     def run(self) -> None:
         cause = self.cause()
         run = Started(self.sandbox.attempt, "", cause.at, cause.at + timedelta(days=2))
-        made = record_started(self.sandbox, run, ids=self.ids(), prices=PRICES, cause=cause)
+        made = record_started(self.sandbox, run, Accounting(self.ids(), PRICES, cause))
         self.apply(*(made or ()))
 
     def end(self) -> None:
         cause = self.cause()
         usage = next((each for each in self.usages.values() if each.end_time is None), None)
         end = End(self.sandbox.attempt, Status.STOPPED, "its program ended", cause.at)
-        made = record_end(self.sandbox, usage, end, ids=self.ids(), prices=PRICES, cause=cause)
+        made = record_end(self.sandbox, usage, end, Accounting(self.ids(), PRICES, cause))
         self.apply(*(made or ()))
 
     def bill(self) -> None:

@@ -60,16 +60,13 @@ class ExpireSnapshots:
         return report
 
     async def _warn(self, sandbox: Sandbox, cause: Cause) -> bool:
-        transitions = warn_of_expiry(
-            sandbox, warn_before=self._warn_before, ids=self._node.ids.new(), cause=cause
-        )
+        accounting = self._node.accounting(cause)
+        transitions = warn_of_expiry(sandbox, warn_before=self._warn_before, accounting=accounting)
         return await self._apply(transitions)
 
     async def _expire(self, sandbox: Sandbox, cause: Cause) -> bool:
         snapshot_id = sandbox.latest_snapshot_id
-        transitions = expire_snapshot(
-            sandbox, ids=self._node.ids.new(), prices=self._node.prices, cause=cause
-        )
+        transitions = expire_snapshot(sandbox, self._node.accounting(cause))
         if snapshot_id is None or not await self._apply(transitions):
             return False
         await self._runtime.delete_snapshot(snapshot_id)

@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-from sandyard.kit.changes.transitions import Cause, changed
+from sandyard.kit.changes.transitions import changed
 from sandyard.platform.sandboxes.errors import SandboxChangedError
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.runs import model
 from sandyard.platform.sandboxes.runs.end_model import StoredSnapshot
-from sandyard.platform.usage.model import PriceList
 
 
 def store_files(
@@ -16,9 +15,7 @@ def store_files(
     *,
     replaces: str | None,
     node: str,
-    ids: model.NewIds,
-    prices: PriceList,
-    cause: Cause,
+    accounting: model.Accounting,
 ) -> model.Transitions:
     """The files of one that does not run were changed. Raises SandboxChangedError if a run has
     begun with those before, or they were replaced meanwhile."""
@@ -27,8 +24,9 @@ def store_files(
             "The sandbox was started, or its files were replaced, during this call: they are as if"
             " it had not been made. Try again."
         )
+    cause = accounting.cause
     stored = replace(model.with_snapshot(sandbox, snapshot, taken_at=cause.at), updated_at=cause.at)
     return model.together(
         changed(sandbox, replace(stored, node=node), "snapshot.replaced", cause),
-        model.storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
+        model.storage_now(sandbox, accounting),
     )

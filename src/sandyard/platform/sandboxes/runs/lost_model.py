@@ -14,8 +14,8 @@ from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.runs import model
 from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
-from sandyard.platform.sandboxes.runs.model import LONGEST_START, NewIds, Transitions
-from sandyard.platform.usage.model import PriceList, Usage, cap_usage
+from sandyard.platform.sandboxes.runs.model import LONGEST_START, Accounting, Transitions
+from sandyard.platform.usage.model import Usage, cap_usage
 from sandyard.runtime.model import Ended
 
 
@@ -68,20 +68,18 @@ def end_overdue(
     usage: Usage | None,
     *,
     silent_for: timedelta,
-    ids: NewIds,
-    prices: PriceList,
-    cause: Cause,
+    accounting: Accounting,
 ) -> Transitions | None:
     """End a run past its deadline, if its node has been silent for this long; None otherwise."""
     seen_at, due_at = last_seen_of(sandbox), deadline_of(sandbox)
-    if max(seen_at + silent_for, due_at) > cause.at:
+    if max(seen_at + silent_for, due_at) > accounting.cause.at:
         return None
     reason = (
         f"it reached its deadline; its node {sandbox.node} has been silent since"
         f" {seen_at:%Y-%m-%d %H:%M:%S} UTC"
     )
     end = _unseen_end(sandbox, reason)
-    return model.record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+    return model.record_end(sandbox, usage, end, accounting)
 
 
 def cap_unreported(
@@ -111,16 +109,14 @@ def end_lost(
     usage: Usage | None,
     *,
     asked: Sandbox,
-    ids: NewIds,
-    prices: PriceList,
-    cause: Cause,
+    accounting: Accounting,
 ) -> Transitions | None:
     """End a sandbox that its own node did not know when it was `asked`; None if it has been started
     since."""
     if (sandbox.status, sandbox.attempt) != (asked.status, asked.attempt):
         return None
     end = _unseen_end(sandbox, "lost with its machine's state")
-    return model.record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+    return model.record_end(sandbox, usage, end, accounting)
 
 
 def release_run(
@@ -130,13 +126,12 @@ def release_run(
     reason: str,
     snapshot_node: str | None,
     silent_for: timedelta,
-    ids: NewIds,
-    prices: PriceList,
-    cause: Cause,
+    accounting: Accounting,
 ) -> Transitions | None:
     """End it without its node, and no longer wait for what that has of it. The next start uses the
     snapshot if `snapshot_node` has it too, and the template otherwise. None if no other node has
     anything of it. Raises SandboxElsewhereError if its node is not silent."""
+    cause = accounting.cause
     is_held = sandbox.node is not None or (sandbox.latest_snapshot_id and snapshot_node is None)
     if not is_held or sandbox.status is Status.RECYCLED:
         return None
@@ -144,13 +139,11 @@ def release_run(
         raise SandboxElsewhereError(sandbox.node)
     if sandbox.is_active:
         end = replace(_unseen_end(sandbox, reason), releases_node=True, snapshot_node=snapshot_node)
-        return model.record_end(sandbox, usage, end, ids=ids, prices=prices, cause=cause)
+        return model.record_end(sandbox, usage, end, accounting)
     released = replace(
         model.released_from_node(sandbox, snapshot_node=snapshot_node), updated_at=cause.at
     )
-    storage = None
-    if snapshot_node is None:
-        storage = model.storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
+    storage = None if snapshot_node else model.storage_now(sandbox, accounting)
     return model.together(
         changed(sandbox, released, "sandbox.released", cause.because(reason)), storage
     )
@@ -163,13 +156,12 @@ def recover_snapshot(
     run: PastRun,
     taken_at: datetime,
     node: str,
-    ids: NewIds,
-    prices: PriceList,
-    cause: Cause,
+    accounting: Accounting,
 ) -> Transitions | None:
     """The files of its last run, which were found on this node after its end was recorded without
     them; they cost from now on, and its owner is notified. None if they are known, were changed
     since, expired or given up."""
+    cause = accounting.cause
     if sandbox.is_active or not is_last_run(run, sandbox):
         return None
     if sandbox.snapshot_taken_at is not None and sandbox.snapshot_taken_at > taken_at:
@@ -184,8 +176,8 @@ def recover_snapshot(
     )
     return model.together(
         changed(sandbox, recovered, "snapshot.recovered", cause),
-        model.storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
-        model.notification_of(model.recovery_notice(sandbox), sandbox, ids, cause),
+        model.storage_now(sandbox, accounting),
+        model.notification_of(model.recovery_notice(sandbox), sandbox, accounting),
     )
 
 

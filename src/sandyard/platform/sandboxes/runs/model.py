@@ -45,6 +45,18 @@ class NewIds:
 
 
 @dataclass(frozen=True, slots=True)
+class Accounting:
+    """What a decision needs to record usages and notices."""
+
+    ids: NewIds
+    prices: PriceList
+    cause: Cause
+
+    def because(self, reason: str | None) -> "Accounting":
+        return replace(self, cause=self.cause.because(reason))
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     attempt: int
     url: str
@@ -54,9 +66,7 @@ class Started:
     isolation: IsolationMode | None = None
 
 
-def record_started(
-    sandbox: Sandbox, run: Started, *, ids: NewIds, prices: PriceList, cause: Cause
-) -> Transitions | None:
+def record_started(sandbox: Sandbox, run: Started, accounting: Accounting) -> Transitions | None:
     """It runs and its usage opens; None if this attempt is no longer starting."""
     if (sandbox.status, sandbox.attempt) != (Status.STARTING, run.attempt):
         return None
@@ -69,20 +79,20 @@ def record_started(
         started_at=run.started_at,
         timeout_at=run.timeout_at,
         stopped_at=None,
-        last_seen_at=cause.at,
+        last_seen_at=accounting.cause.at,
         updated_at=run.started_at,
     )
     usage = open_usage(
         sandbox.consumer,
-        usage_id=ids.usage_id,
+        usage_id=accounting.ids.usage_id,
         cpu=sandbox.cpu_spec,
         memory_gb=sandbox.memory_spec,
-        prices=prices,
+        prices=accounting.prices,
         started_at=run.started_at,
         deadline_at=run.timeout_at,
-        cause=cause,
+        cause=accounting.cause,
     )
-    return changed(sandbox, running, "sandbox.started", cause), usage
+    return changed(sandbox, running, "sandbox.started", accounting.cause), usage
 
 
 def move_deadline(
@@ -101,20 +111,14 @@ def move_deadline(
 
 
 def record_end(
-    sandbox: Sandbox,
-    usage: Usage | None,
-    end: End,
-    *,
-    ids: NewIds,
-    prices: PriceList,
-    cause: Cause,
+    sandbox: Sandbox, usage: Usage | None, end: End, accounting: Accounting
 ) -> Transitions | None:
     """End its run and close `usage`, which is open while it runs. A program that started but was
     never recorded as running is still paid for. A new snapshot replaces the previous one. None if
     this attempt has already ended."""
     if not sandbox.is_active or sandbox.attempt != end.attempt:
         return None
-    cause = cause.because(end.reason)
+    accounting = accounting.because(end.reason)
     ended = replace(
         sandbox,
         status=end.status,
@@ -126,19 +130,17 @@ def record_end(
         updated_at=end.ended_at,
         node=_holder_after(sandbox, end),
     )
-    transitions = [_run_usage(sandbox, usage, end, ids=ids, prices=prices, cause=cause)]
+    transitions = [_run_usage(sandbox, usage, end, accounting)]
     if end.snapshot is not None:
-        storage = storage_until(sandbox, until=end.ended_at, ids=ids, prices=prices, cause=cause)
-        transitions.append(storage)
+        transitions.append(storage_until(sandbox, end.ended_at, accounting))
         ended = with_snapshot(ended, end.snapshot, taken_at=end.ended_at)
     elif end.releases_node:
         if end.snapshot_node is None:
-            storage = storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause)
-            transitions.append(storage)
+            transitions.append(storage_now(sandbox, accounting))
         ended = released_from_node(ended, snapshot_node=end.snapshot_node)
     if not end.by_owner:
-        transitions.append(notification_of(_end_notice(sandbox, end), sandbox, ids, cause))
-    return together(changed(sandbox, ended, _end_kind(end), cause), *transitions)
+        transitions.append(notification_of(_end_notice(sandbox, end), sandbox, accounting))
+    return together(changed(sandbox, ended, _end_kind(end), accounting.cause), *transitions)
 
 
 def _deadline_after(sandbox: Sandbox, end: End) -> datetime | None:
@@ -160,28 +162,22 @@ def _holder_after(sandbox: Sandbox, end: End) -> str | None:
 
 
 def _run_usage(
-    sandbox: Sandbox,
-    usage: Usage | None,
-    end: End,
-    *,
-    ids: NewIds,
-    prices: PriceList,
-    cause: Cause,
+    sandbox: Sandbox, usage: Usage | None, end: End, accounting: Accounting
 ) -> Transition[Any] | None:
     if usage is not None:
-        return close_usage(usage, ended_at=end.ended_at, cause=cause)
+        return close_usage(usage, ended_at=end.ended_at, cause=accounting.cause)
     if end.started_at is None:
         return None
     longest = timedelta(seconds=sandbox.max_running_seconds)  # without the time that ending took
     return record_run(
         sandbox.consumer,
-        usage_id=ids.usage_id,
+        usage_id=accounting.ids.usage_id,
         cpu=sandbox.cpu_spec,
         memory_gb=sandbox.memory_spec,
-        prices=prices,
+        prices=accounting.prices,
         started_at=end.started_at,
         ended_at=min(end.ended_at, end.started_at + longest),
-        cause=cause,
+        cause=accounting.cause,
     )
 
 
@@ -206,71 +202,67 @@ def is_to_recycle(sandbox: Sandbox, *, now: datetime) -> bool:
     return sandbox.status is Status.TIMEOUT or (sandbox.status is Status.STOPPED and is_over)
 
 
-def recycle_sandbox(
-    sandbox: Sandbox, *, ids: NewIds, prices: PriceList, cause: Cause
-) -> Transitions | None:
+def recycle_sandbox(sandbox: Sandbox, accounting: Accounting) -> Transitions | None:
     """Permanently; its snapshot is dropped. None if it is already recycled. SandboxBusyError if it
     is active: it has to end first."""
     if sandbox.status is Status.RECYCLED:
         return None
     if sandbox.is_active:
         raise SandboxBusyError
+    cause = accounting.cause
     recycled = replace(_without_snapshot(sandbox), recycled_at=cause.at, updated_at=cause.at)
     return together(
         changed(sandbox, replace(recycled, status=Status.RECYCLED), "sandbox.recycled", cause),
-        storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
+        storage_now(sandbox, accounting),
     )
 
 
-def drop_snapshot(
-    sandbox: Sandbox, *, ids: NewIds, prices: PriceList, cause: Cause
-) -> Transitions | None:
+def drop_snapshot(sandbox: Sandbox, accounting: Accounting) -> Transitions | None:
     """The next start uses the template's files. None if there is no snapshot, or a run has begun
     that may need it."""
     if sandbox.latest_snapshot_id is None or sandbox.is_active:
         return None
-    dropped = replace(_without_snapshot(sandbox), updated_at=cause.at)
+    dropped = replace(_without_snapshot(sandbox), updated_at=accounting.cause.at)
     return together(
-        changed(sandbox, dropped, "snapshot.dropped", cause),
-        storage_until(sandbox, until=cause.at, ids=ids, prices=prices, cause=cause),
+        changed(sandbox, dropped, "snapshot.dropped", accounting.cause),
+        storage_now(sandbox, accounting),
     )
 
 
-def expire_snapshot(
-    sandbox: Sandbox, *, ids: NewIds, prices: PriceList, cause: Cause
-) -> Transitions | None:
+def expire_snapshot(sandbox: Sandbox, accounting: Accounting) -> Transitions | None:
     """Drop it once it has expired."""
     expires_at = sandbox.snapshot_expires_at
-    if expires_at is None or expires_at > cause.at:
+    if expires_at is None or expires_at > accounting.cause.at:
         return None
-    return drop_snapshot(sandbox, ids=ids, prices=prices, cause=cause.because("it expired"))
+    return drop_snapshot(sandbox, accounting.because("it expired"))
 
 
 def warn_of_expiry(
-    sandbox: Sandbox, *, warn_before: timedelta, ids: NewIds, cause: Cause
+    sandbox: Sandbox, *, warn_before: timedelta, accounting: Accounting
 ) -> Transitions | None:
     """Notify the owner once that the snapshot expires soon. None while a run may replace it."""
     expires_at = sandbox.snapshot_expires_at
     if expires_at is None or sandbox.expiry_told_at is not None or sandbox.is_active:
         return None
+    cause = accounting.cause
     if not cause.at < expires_at <= cause.at + warn_before:
         return None
     warned = replace(sandbox, expiry_told_at=cause.at)
     return (
         changed(sandbox, warned, "snapshot.expiry_warned", cause),
-        notification_of(_expiry_notice(sandbox, expires_at), sandbox, ids, cause),
+        notification_of(_expiry_notice(sandbox, expires_at), sandbox, accounting),
     )
 
 
 def count_storage(
-    sandbox: Sandbox, *, until: datetime, ids: NewIds, prices: PriceList, cause: Cause
+    sandbox: Sandbox, *, until: datetime, accounting: Accounting
 ) -> Transitions | None:
     """The snapshot's storage up to then becomes a usage; None if it is already counted."""
-    usage = storage_until(sandbox, until=until, ids=ids, prices=prices, cause=cause)
+    usage = storage_until(sandbox, until, accounting)
     if usage is None:
         return None
     counted = replace(sandbox, storage_counted_until=until)
-    return changed(sandbox, counted, "snapshot.storage_counted", cause), usage
+    return changed(sandbox, counted, "snapshot.storage_counted", accounting.cause), usage
 
 
 def uncounted_storage(
@@ -290,10 +282,15 @@ def uncounted_storage(
 
 
 def storage_until(
-    sandbox: Sandbox, *, until: datetime, ids: NewIds, prices: PriceList, cause: Cause
+    sandbox: Sandbox, until: datetime, accounting: Accounting
 ) -> Transition[Usage] | None:
-    usage = uncounted_storage(sandbox, until=until, usage_id=ids.storage_usage_id, prices=prices)
-    return None if usage is None else record_storage(usage, cause=cause)
+    usage_id, prices = accounting.ids.storage_usage_id, accounting.prices
+    usage = uncounted_storage(sandbox, until=until, usage_id=usage_id, prices=prices)
+    return None if usage is None else record_storage(usage, cause=accounting.cause)
+
+
+def storage_now(sandbox: Sandbox, accounting: Accounting) -> Transition[Usage] | None:
+    return storage_until(sandbox, accounting.cause.at, accounting)
 
 
 def with_snapshot(sandbox: Sandbox, snapshot: StoredSnapshot, *, taken_at: datetime) -> Sandbox:
@@ -371,12 +368,12 @@ def _expiry_notice(sandbox: Sandbox, expires_at: datetime) -> Notice:
     )
 
 
-def notification_of(notice: Notice, sandbox: Sandbox, ids: NewIds, cause: Cause) -> Transition[Any]:
+def notification_of(notice: Notice, sandbox: Sandbox, accounting: Accounting) -> Transition[Any]:
     return create_notification(
         notice,
-        notification_id=ids.notification_id,
+        notification_id=accounting.ids.notification_id,
         account_id=sandbox.owner_account_id,
-        cause=cause,
+        cause=accounting.cause,
     )
 
 

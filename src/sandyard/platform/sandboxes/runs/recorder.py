@@ -38,7 +38,7 @@ class RunRecorder:
     ) -> Sandbox | None:
         """Record that the attempt runs; returns the sandbox as it was before, None if that is
         already recorded, or it has ended."""
-        inputs = self._inputs(actor)
+        accounting = self._accounting(actor)
         run = Started(
             attempt,
             self._node.preview_url(running),
@@ -48,7 +48,7 @@ class RunRecorder:
             running.isolation,
         )
         return await self._change(
-            sandbox_id, lambda sandbox, _: model.record_started(sandbox, run, **inputs)
+            sandbox_id, lambda sandbox, _: model.record_started(sandbox, run, accounting)
         )
 
     async def record_ended(
@@ -119,10 +119,12 @@ class RunRecorder:
         if snapshot is None:
             raise FilesNotStoredError(reason=ended.snapshot_error)
         await self._runtime.store_snapshot(snapshot.id)
-        inputs, replaces = self._inputs(actor), sandbox.latest_snapshot_id
+        accounting, replaces = self._accounting(actor), sandbox.latest_snapshot_id
 
         def decide(now: Sandbox, _: Usage | None) -> Transitions:
-            return store_files(now, snapshot, replaces=replaces, node=self._node.name, **inputs)
+            return store_files(
+                now, snapshot, replaces=replaces, node=self._node.name, accounting=accounting
+            )
 
         await self._change(sandbox.sandbox_id, decide)
         await self._delete_replaced(sandbox.sandbox_id, replaces, snapshot)
@@ -179,7 +181,7 @@ class RunRecorder:
         """Store the files of a run that was recorded as ended without them; False if they are
         known, or not needed."""
         snapshot = end_model.stored_snapshot(ended, retention=self._node.snapshot_retention)
-        inputs = self._inputs(actor)
+        accounting = self._accounting(actor)
         if snapshot is None:
             return False
 
@@ -190,7 +192,7 @@ class RunRecorder:
                 run=lost_model.past_run_of(ended),
                 taken_at=utc_time(ended.ended_at),
                 node=self._node.name,
-                **inputs,
+                accounting=accounting,
             )
 
         if decide(sandbox) is None or not await self._runtime.has_snapshot(snapshot.id):
@@ -198,14 +200,14 @@ class RunRecorder:
         await self._runtime.store_snapshot(snapshot.id)
         return await self._change(sandbox.sandbox_id, decide) is not None
 
-    def _inputs(self, actor: str) -> dict[str, Any]:
-        node = self._node
-        return {"ids": node.ids.new(), "prices": node.prices, "cause": node.cause(actor)}
+    def _accounting(self, actor: str) -> model.Accounting:
+        return self._node.accounting(self._node.cause(actor))
 
     async def _end_unseen(
         self, sandbox_id: str, decide: Callable[..., Transitions | None], actor: str
     ) -> bool:
-        before = await self._change(sandbox_id, partial(decide, **self._inputs(actor)))
+        accounting = self._accounting(actor)
+        before = await self._change(sandbox_id, partial(decide, accounting=accounting))
         if before is not None:
             logger.warning(
                 "a sandbox was ended because its node is silent",
@@ -214,7 +216,7 @@ class RunRecorder:
         return before is not None
 
     async def _record(self, sandbox_id: str, end: End, actor: str) -> bool:
-        decide = partial(model.record_end, end=end, **self._inputs(actor))
+        decide = partial(model.record_end, end=end, accounting=self._accounting(actor))
         before = await self._change(sandbox_id, decide)
         if before is None:
             return False

@@ -10,6 +10,7 @@ from sandyard.platform.sandboxes.errors import SandboxChangedError
 from sandyard.platform.sandboxes.model import Status
 from sandyard.platform.sandboxes.runs.end_model import StoredSnapshot
 from sandyard.platform.sandboxes.runs.files_model import store_files
+from sandyard.platform.sandboxes.runs.model import Accounting
 from tests.unit.platform.sandboxes.examples import (
     IDS,
     NOW,
@@ -36,7 +37,7 @@ KEPT = replace(
 
 def test_changed_files_replace_those_of_an_inactive_sandbox_alone() -> None:
     changed = StoredSnapshot("snap-new", 5, NOW + HOUR)
-    known: dict[str, Any] = {"node": "here", "ids": IDS, "prices": PRICES, "cause": by()}
+    known: dict[str, Any] = {"node": "here", "accounting": Accounting(IDS, PRICES, by())}
     replaces = KEPT.latest_snapshot_id
     transitions = store_files(KEPT, changed, replaces=replaces, **known)
     assert kinds(transitions) == ["snapshot.replaced", "usage.recorded"]

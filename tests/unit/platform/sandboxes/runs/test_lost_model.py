@@ -21,7 +21,12 @@ from sandyard.platform.sandboxes.runs.lost_model import (
     recover_snapshot,
     release_run,
 )
-from sandyard.platform.sandboxes.runs.model import LONGEST_START, Started, record_started
+from sandyard.platform.sandboxes.runs.model import (
+    LONGEST_START,
+    Accounting,
+    Started,
+    record_started,
+)
 from sandyard.platform.usage.model import Usage
 from sandyard.runtime.model import Ended, RunId
 from tests.unit.platform.sandboxes.examples import (
@@ -44,7 +49,7 @@ SNAPSHOT = StoredSnapshot("snap-2", 7 * 10**9, NOW + 2 * HOUR)
 
 def running(seen_at: datetime | None) -> tuple[Sandbox, Usage]:
     run = Started(2, "http://127.0.0.1:1", NOW, DEADLINE)
-    transitions = record_started(STARTING, run, ids=IDS, prices=PRICES, cause=by())
+    transitions = record_started(STARTING, run, Accounting(IDS, PRICES, by()))
     assert transitions is not None
     box, usage = transitions
     return replace(box.result, last_seen_at=seen_at), usage.result
@@ -52,7 +57,7 @@ def running(seen_at: datetime | None) -> tuple[Sandbox, Usage]:
 
 def overdue(sandbox: Sandbox, usage: Usage | None, now: datetime) -> Any:
     cause = by("job:ends", now)
-    return end_overdue(sandbox, usage, silent_for=MINUTE, ids=IDS, prices=PRICES, cause=cause)
+    return end_overdue(sandbox, usage, silent_for=MINUTE, accounting=Accounting(IDS, PRICES, cause))
 
 
 @pytest.mark.parametrize(
@@ -112,15 +117,15 @@ def test_a_start_on_a_silent_node_may_have_become_a_run_of_full_length() -> None
 def test_what_was_lost_on_its_own_node_ended_when_it_was_last_seen() -> None:
     sandbox, usage = running(NOW + MINUTE)
     cause = by("job:ends", NOW + 9 * HOUR)
-    transitions = end_lost(sandbox, usage, asked=sandbox, ids=IDS, prices=PRICES, cause=cause)
+    transitions = end_lost(sandbox, usage, asked=sandbox, accounting=Accounting(IDS, PRICES, cause))
     assert kinds(transitions)[:2] == ["sandbox.stopped", "usage.closed"]
     assert (transitions or ())[1].result.end_time == NOW + MINUTE
 
 
 @pytest.mark.parametrize("asked", [STARTING, replace(SANDBOX, status=Status.RUNNING, attempt=1)])
 def test_what_was_started_since_its_node_did_not_know_it_is_not_lost(asked: Sandbox) -> None:
-    inputs: Any = {"ids": IDS, "prices": PRICES, "cause": by("job:ends", NOW + HOUR)}
-    assert end_lost(*running(NOW), asked=asked, **inputs) is None
+    accounting = Accounting(IDS, PRICES, by("job:ends", NOW + HOUR))
+    assert end_lost(*running(NOW), asked=asked, accounting=accounting) is None
 
 
 @pytest.mark.parametrize(
@@ -193,9 +198,7 @@ def given_up(
         reason="its machine burned",
         snapshot_node=snapshot_node,
         silent_for=MINUTE,
-        ids=IDS,
-        prices=PRICES,
-        cause=by("account:900000000000", NOW + 2 * MINUTE),
+        accounting=Accounting(IDS, PRICES, by("account:900000000000", NOW + 2 * MINUTE)),
     )
 
 
@@ -309,7 +312,7 @@ def test_a_run_is_the_last_one_if_no_later_attempt_ran(
 
 def recovered(sandbox: Sandbox, **changes: Any) -> Any:
     known: dict[str, Any] = {"snapshot": SNAPSHOT, "run": RUN, "taken_at": NOW, "node": "there"}
-    means = {"ids": IDS, "prices": PRICES, "cause": by("job:reconcile", NOW + HOUR)}
+    means = {"accounting": Accounting(IDS, PRICES, by("job:reconcile", NOW + HOUR))}
     return recover_snapshot(sandbox, **known | means | changes)
 
 

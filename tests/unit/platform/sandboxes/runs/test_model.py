@@ -13,6 +13,7 @@ from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.runs.end_model import End, StoredSnapshot
 from sandyard.platform.sandboxes.runs.model import (
     LONGEST_START,
+    Accounting,
     Started,
     count_storage,
     drop_snapshot,
@@ -57,7 +58,7 @@ KEPT = replace(
 
 
 def started(sandbox: Sandbox = STARTING, run: Started = RUN) -> Any:
-    return record_started(sandbox, run, ids=IDS, prices=PRICES, cause=by())
+    return record_started(sandbox, run, Accounting(IDS, PRICES, by()))
 
 
 def running(**changes: Any) -> tuple[Sandbox, Usage]:
@@ -68,7 +69,7 @@ def running(**changes: Any) -> tuple[Sandbox, Usage]:
 def ended(sandbox: Sandbox, usage: Usage | None, **changes: Any) -> Any:
     end = End(2, Status.STOPPED, "its program ended with code 1", NOW + HOUR)
     return record_end(
-        sandbox, usage, replace(end, **changes), ids=IDS, prices=PRICES, cause=by("system")
+        sandbox, usage, replace(end, **changes), Accounting(IDS, PRICES, by("system"))
     )
 
 
@@ -205,7 +206,7 @@ def test_what_was_counted_beyond_a_late_end_is_not_counted_again() -> None:
 @pytest.mark.parametrize("status", [Status.CREATED, Status.STOPPED, Status.TIMEOUT])
 def test_recycling_gives_up_the_snapshot(status: Status) -> None:
     before = replace(KEPT, status=status)
-    transitions = recycle_sandbox(before, ids=IDS, prices=PRICES, cause=by())
+    transitions = recycle_sandbox(before, Accounting(IDS, PRICES, by()))
     assert kinds(transitions) == ["sandbox.recycled", "usage.recorded"]
     box, usage = transitions or ()
     assert (box.result.status, box.result.recycled_at) == (Status.RECYCLED, NOW)
@@ -215,26 +216,26 @@ def test_recycling_gives_up_the_snapshot(status: Status) -> None:
 
 
 def test_recycling_what_never_ran_makes_no_usage() -> None:
-    transitions = recycle_sandbox(SANDBOX, ids=IDS, prices=PRICES, cause=by())
+    transitions = recycle_sandbox(SANDBOX, Accounting(IDS, PRICES, by()))
     assert kinds(transitions) == ["sandbox.recycled"]
 
 
 def test_recycling_is_done_once_and_not_while_it_is_active() -> None:
     recycled = replace(KEPT, status=Status.RECYCLED)
-    assert recycle_sandbox(recycled, ids=IDS, prices=PRICES, cause=by()) is None
+    assert recycle_sandbox(recycled, Accounting(IDS, PRICES, by())) is None
     for status in (Status.STARTING, Status.RUNNING):
         with pytest.raises(SandboxBusyError):
-            recycle_sandbox(replace(KEPT, status=status), ids=IDS, prices=PRICES, cause=by())
+            recycle_sandbox(replace(KEPT, status=status), Accounting(IDS, PRICES, by()))
 
 
 def test_a_snapshot_is_dropped_unless_a_run_may_need_it() -> None:
-    transitions = drop_snapshot(KEPT, ids=IDS, prices=PRICES, cause=by())
+    transitions = drop_snapshot(KEPT, Accounting(IDS, PRICES, by()))
     assert kinds(transitions) == ["snapshot.dropped", "usage.recorded"]
     [box, _] = transitions or ()
     assert (box.result.status, box.result.latest_snapshot_id) == (Status.STOPPED, None)
     assert_told(box)
     for none in (SANDBOX, replace(KEPT, status=Status.STARTING)):
-        assert drop_snapshot(none, ids=IDS, prices=PRICES, cause=by()) is None
+        assert drop_snapshot(none, Accounting(IDS, PRICES, by())) is None
 
 
 @pytest.mark.parametrize(
@@ -242,7 +243,7 @@ def test_a_snapshot_is_dropped_unless_a_run_may_need_it() -> None:
 )
 def test_a_snapshot_expires_at_its_time(expires_at: datetime, is_expired: bool) -> None:
     box = replace(KEPT, snapshot_expires_at=expires_at)
-    transitions = expire_snapshot(box, ids=IDS, prices=PRICES, cause=by("job:snapshots"))
+    transitions = expire_snapshot(box, Accounting(IDS, PRICES, by("job:snapshots")))
     assert (transitions is not None) == is_expired
     if transitions:
         assert transitions[0].events[0].reason == "it expired"
@@ -263,7 +264,9 @@ def test_a_snapshot_expires_at_its_time(expires_at: datetime, is_expired: bool) 
 def test_an_owner_is_warned_once_before_that(changes: dict[str, Any], is_warned: bool) -> None:
     box = replace(replace(KEPT, expiry_told_at=None), **changes)
     transitions = warn_of_expiry(
-        box, warn_before=timedelta(days=1), ids=IDS, cause=by("job:snapshots")
+        box,
+        warn_before=timedelta(days=1),
+        accounting=Accounting(IDS, PRICES, by("job:snapshots")),
     )
     assert (transitions is not None) == is_warned
     if transitions:
@@ -273,13 +276,15 @@ def test_an_owner_is_warned_once_before_that(changes: dict[str, Any], is_warned:
 
 
 def test_storage_is_counted_up_to_a_moment_once() -> None:
-    transitions = count_storage(KEPT, until=NOW, ids=IDS, prices=PRICES, cause=by("job:billing"))
+    transitions = count_storage(
+        KEPT, until=NOW, accounting=Accounting(IDS, PRICES, by("job:billing"))
+    )
     assert kinds(transitions) == ["snapshot.storage_counted", "usage.recorded"]
     box, usage = transitions or ()
     assert (box.result.storage_counted_until, usage.result.end_time) == (NOW, NOW)
     assert_told(box)
     for none in (box.result, SANDBOX, replace(KEPT, storage_counted_until=None)):
-        assert count_storage(none, until=NOW, ids=IDS, prices=PRICES, cause=by()) is None
+        assert count_storage(none, until=NOW, accounting=Accounting(IDS, PRICES, by())) is None
 
 
 @pytest.mark.parametrize(
@@ -373,11 +378,11 @@ def test_a_requested_recycling_outlives_the_call() -> None:
     assert request_recycling(requested.result, by("x", NOW + HOUR)) is None
     end = End(2, Status.STOPPED, "stopped by its owner", NOW + HOUR / 2, by_owner=True)
     ended = record_end(
-        requested.result, usage, end, ids=IDS, prices=PRICES, cause=by("job:ends", NOW + HOUR)
+        requested.result, usage, end, Accounting(IDS, PRICES, by("job:ends", NOW + HOUR))
     )
     assert ended is not None
     assert is_to_recycle(ended[0].result, now=NOW + HOUR)
-    paused = record_end(sandbox, usage, end, ids=IDS, prices=PRICES, cause=by())
+    paused = record_end(sandbox, usage, end, Accounting(IDS, PRICES, by()))
     assert paused is not None
     assert not is_to_recycle(replace(paused[0].result, recycle_on_timeout=True), now=NOW + HOUR)
 
@@ -385,6 +390,6 @@ def test_a_requested_recycling_outlives_the_call() -> None:
 def test_a_start_that_failed_leaves_a_deadline_to_one_that_is_not_kept() -> None:
     starting = replace(STARTING, recycle_on_timeout=True, max_running_seconds=60)
     end = End(2, Status.STOPPED, "lost", NOW, has_run=False)
-    failed = record_end(starting, None, end, ids=IDS, prices=PRICES, cause=by())
+    failed = record_end(starting, None, end, Accounting(IDS, PRICES, by()))
     assert failed is not None
     assert failed[0].result.timeout_at == NOW + timedelta(seconds=60)
