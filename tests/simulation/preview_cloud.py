@@ -3,7 +3,7 @@ not."""
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -137,6 +137,10 @@ class SimulatedPreviewProvider:
     async def log(self, sandbox_id: str, *, lines: int) -> Sequence[str]:
         await self._call(lambda: self._cloud.get(sandbox_id))
         return ["running"][:lines]
+
+    async def follow_log(self, sandbox_id: str, *, lines: int) -> AsyncIterator[str]:
+        for line in await self.log(sandbox_id, lines=lines):
+            yield line
 
     async def kill(self, sandbox_id: str) -> None:
         await self._call(lambda: self._cloud.kill(sandbox_id), may_double=True)

@@ -152,7 +152,10 @@ def _checks(settings: Settings, platform: PlatformPart, clock: Clock) -> Preview
     accounts = SqlCredentialLookup(platform.database)
     pages = PageAccess(account, access_tokens(settings), accounts, clock=clock)
     return PreviewChecks(
-        account, status=pages.check_for(PageScope.STATUS), sync=pages.check_for(PageScope.SYNC)
+        account,
+        status=pages.check_for(PageScope.STATUS),
+        sync=pages.check_for(PageScope.SYNC),
+        streams=platform.guard.streams,
     )
 
 

@@ -1,7 +1,7 @@
 """The ports of Previews to their store, to projects and to the providers of their sandboxes. Every
 method raises UnavailableError if that is unavailable."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -135,7 +135,7 @@ class Application:
     """What the project is: `static`, `vite`, `next`, …"""
     exit_code: int | None = None
     last_lines: Sequence[str] = ()
-    """Of its log, if it has failed."""
+    """Of its log, unless it runs."""
 
 
 class PreviewProvider(Protocol):
@@ -182,6 +182,9 @@ class PreviewProvider(Protocol):
 
     async def log(self, sandbox_id: str, *, lines: int) -> Sequence[str]:
         """The last lines of its log. Raises SandboxGoneError."""
+
+    def follow_log(self, sandbox_id: str, *, lines: int) -> AsyncIterator[str]:
+        """The last lines of its log and each new one, until it ends. Raises SandboxGoneError."""
 
     async def kill(self, sandbox_id: str) -> None:
         """Return when the sandbox is gone, by this call or an earlier one."""

@@ -1,8 +1,8 @@
 """Status and sync. The provider is asked first, and a sandbox is created only when the last one has
 certainly ended."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -107,6 +107,24 @@ class Previews:
             return [] if info is None else await self._provider.log(info.sandbox_id, lines=lines)
         except errors.SandboxGoneError:
             return []
+
+    async def follow_log(
+        self, project_id: str, *, account_id: str, lines: int
+    ) -> AsyncIterator[str]:
+        """The last lines of the running preview's log and each new one, until it ends; none if it
+        does not run."""
+        info = await self.running_sandbox(project_id, account_id=account_id)
+
+        async def written() -> AsyncIterator[str]:
+            if info is None:
+                return
+            found = self._provider.follow_log(info.sandbox_id, lines=lines)
+            async with aclosing(found):  # type: ignore[type-var]
+                with suppress(errors.SandboxGoneError):
+                    async for line in found:
+                        yield line
+
+        return written()
 
     async def running_sandbox(self, project_id: str, *, account_id: str) -> SandboxInfo | None:
         """The sandbox that runs by what is known; the provider is not asked."""

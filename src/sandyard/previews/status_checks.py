@@ -1,6 +1,7 @@
 """Asks the provider for a sandbox's status once for all concurrent callers, and records it."""
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime
 
 from sandyard.kit.changes.transitions import Cause
@@ -14,6 +15,7 @@ from sandyard.previews.status_model import ProviderAnswer, StatusReport
 
 ANSWER_WITHIN_SEC = 0.35
 _APPLICATION_WITHIN_SEC = 0.1
+_SHOWN_LINES = 20
 _SYSTEM = "system"
 """The actor for changes that the provider reports."""
 
@@ -46,11 +48,19 @@ class StatusChecks:
 
     async def application(self, sandbox_id: str) -> Application | None:
         """None if it is not known in time; the question continues, once for all callers."""
-        asking = self._applications.run(sandbox_id, lambda: self._provider.application(sandbox_id))
+        asking = self._applications.run(sandbox_id, lambda: self._ask_application(sandbox_id))
         try:
             return await asyncio.wait_for(asking, _APPLICATION_WITHIN_SEC)
         except (TimeoutError, SandboxGoneError, ProviderTroubleError):
             return None
+
+    async def _ask_application(self, sandbox_id: str) -> Application | None:
+        """With the last lines of its log until it runs."""
+        found = await self._provider.application(sandbox_id)
+        if found is None or found.phase not in ("installing", "starting"):
+            return found
+        lines = await self._provider.log(sandbox_id, lines=_SHOWN_LINES)
+        return replace(found, last_lines=lines)
 
     def _checked(self, check: "asyncio.Task[Checked]") -> None:
         self._running.discard(check)

@@ -43,7 +43,8 @@ class Tab:
                     element.setAttribute(name.replace("_", "-"), value);
                 }
                 globalThis.told ??= [];
-                for (const name of ["sandbox-status", "sandbox-synced", "sandbox-unauthorized"]) {
+                const names = ["status", "synced", "unauthorized", "token-expiring"];
+                for (const name of names.map((each) => `sandbox-${each}`)) {
                     element.addEventListener(name, (event) => told.push([name, event.detail]));
                 }
                 document.querySelector("main").append(element);

@@ -1,7 +1,9 @@
 """`<sandbox-status>` in a real browser, under the pages' own security policy: what it shows."""
 
 import asyncio
-from datetime import timedelta
+import base64
+import json
+from datetime import datetime, timedelta
 
 import anyio
 import pytest
@@ -18,7 +20,15 @@ from tests.e2e.previews.tab import (
     shows,
     stays_true,
 )
-from tests.support.previews.page_server import PreviewServer, Project
+from tests.support.previews.page_server import START, PreviewServer, Project
+
+
+def token_until(end: datetime, *scopes: str) -> str:
+    """As the server makes them; nobody checks the signature here."""
+    claims = {"sub": PROJECT, "scp": scopes, "exp": int(end.timestamp())}
+    body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+    return f"sat-e30.{body}.x"
+
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -59,6 +69,44 @@ class TestShows:
         opens = f"{running.preview_url}?token=1"
         await element.evaluate(f"(element) => {{ element.previewLink = '{opens}'; }}")
         await expect(element.locator("[part=link]")).to_have_attribute("href", opens)
+
+    async def test_a_token_opens_a_private_preview_and_is_renewed_before_it_ends(
+        self, tab: Tab, running: Project
+    ) -> None:
+        running.preview_url = f"http://8080-{PROJECT}.localhost:8080/"
+        element = await tab.add_element()
+        token = token_until(START + 10 * MINUTE, "view", "status")
+        await element.evaluate(f"(element) => {{ element.token = '{token}'; }}")
+        link = f"{running.preview_url}?sandyard_token={token}"
+        await expect(element.locator("[part=link]")).to_have_attribute("href", link)
+        await tab.pass_time(9 * 60 + 1)
+        [heard] = await tab.page.evaluate("told.filter(([name]) => name.includes('expiring'))")
+        assert heard[0] == "sandbox-token-expiring"
+        await comes_true(lambda: running.in_flight == 0)
+        checks = running.checks
+        renewed = token_until(START + 20 * MINUTE, "status")
+        await element.evaluate(f"(element) => {{ element.token = '{renewed}'; }}")
+        await shows(element, "state", "Running")  # nothing is forgotten meanwhile
+        await comes_true(lambda: running.checks == checks + 1)
+        await expect(element.locator("[part=link]")).to_be_hidden()
+        assert running.credentials[-1][0] == f"Bearer {renewed}"
+
+    async def test_shows_what_it_installs_every_other_second_until_it_runs(
+        self, tab: Tab, running: Project
+    ) -> None:
+        lines = [f"line {number}" for number in range(20)]
+        running.application = {"phase": "installing", "last_lines": lines}
+        element = await tab.add_element()
+        await shows(element, "state", "Installing packages…")
+        await shows(element, "lines", "\n".join(lines[8:]))
+        running.application = {"phase": "failed", "last_lines": ["no such package"]}
+        await tab.pass_time(2)
+        await shows(element, "state", "Does not run")
+        await shows(element, "lines", "no such package")
+        running.application = {"phase": "running", "last_lines": []}
+        await tab.pass_time(60)
+        await shows(element, "state", "Running")
+        await expect(element.locator("[part=lines]")).to_be_hidden()
 
     async def test_speaks_changes_but_not_every_second(self, tab: Tab, running: Project) -> None:
         element = await tab.add_element()

@@ -74,6 +74,7 @@ class Project:
     is_unknown: bool = False
     is_stale: bool = False
     message: str | None = None
+    application: dict[str, Any] | None = None
     preview_url: str = ""
     checks_meet: Refusal | None = None
     syncs_meet: Refusal | None = None
@@ -134,6 +135,7 @@ class PreviewServer:
             "sandbox_info": self.info(project),
             "action_required": action,
             "message": project.message or message,
+            "application": project.application,
         }
 
     def info(self, project: Project) -> dict[str, Any] | None:

@@ -8,17 +8,19 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol, Self
 
 import orjson
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.concurrency.streams import StreamLimit
 from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.http.events import EventPage, history_of
 from sandyard.kit.http.routes import GuardedRoutes, JsonResponse, caller_of, joined
 from sandyard.kit.http.schemas import Documented, Paging, eg, example, inline
 from sandyard.previews.errors import FileConflictError, WrongEncodingError
 from sandyard.previews.files import ChangeSet, ProjectFile
+from sandyard.previews.http.logs import add_log
 from sandyard.previews.http.look import add_look
 from sandyard.previews.look.service import Looks
 from sandyard.previews.model import SandboxInfo, SyncOutcome, iso, remaining_minutes
@@ -64,11 +66,7 @@ class ApplicationAnswer(BaseModel):
     phase: Annotated[str, Field(json_schema_extra={"enum": list(PHASES)})]
     kind: str = Field(description="What the project is: `static`, `vite`, `next`, `flask`, …")
     exit_code: int | None = Field(description="Of the installation or the server that has failed")
-    last_lines: Sequence[str] = Field(description="Of its log, if it has failed")
-
-
-class PreviewLogAnswer(Documented):
-    lines: Sequence[str] = eg(["VITE v6.4.1  ready in 312 ms"])
+    last_lines: Sequence[str] = Field(description="Of its log, unless it runs")
 
 
 class PreviewStatusAnswer(Documented):
@@ -258,6 +256,7 @@ class PreviewChecks:
     account: Check
     status: Check
     sync: Check
+    streams: StreamLimit
 
 
 def create_previews_router(
@@ -284,6 +283,7 @@ def create_previews_router(
     routes = routes_for(checks.account)
     watching, syncing = routes_for(checks.status), routes_for(checks.sync)
     _add_status(watching, previews, clock)
+    add_log(watching, previews, checks.status, checks.streams)
     _add_sync(syncing, previews)
     _add_stop(routes, previews, clock)
     add_look(routes, looks)
@@ -311,16 +311,6 @@ def _add_status(routes: GuardedRoutes, previews: Previews, clock: Clock) -> None
         if answer.retry_after is not None:
             response.headers["Retry-After"] = str(answer.retry_after)
         return response
-
-    @routes.get("/sandbox/logs", "Get a preview's log")
-    async def get_preview_log(
-        caller: Caller,
-        project_id: ProjectId,
-        lines: Annotated[int, Query(ge=1, le=1000, description="How many of the last lines")] = 100,
-    ) -> PreviewLogAnswer:
-        """What the installation and the development server wrote; empty if it does not run."""
-        found = await previews.log(project_id, account_id=caller.account_id, lines=lines)
-        return PreviewLogAnswer(lines=found)
 
 
 def _add_sync(routes: GuardedRoutes, previews: Previews) -> None:

@@ -22,6 +22,7 @@ _NAMES = (
     "sandbox-status.js",
     "sandbox-status-activity.js",
     "sandbox-status-requests.js",
+    "sandbox-status-token.js",
     "sandbox-status-view.js",
 )
 

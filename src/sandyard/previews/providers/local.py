@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -154,6 +154,13 @@ class LocalPreviewProvider:
     async def log(self, sandbox_id: str, *, lines: int) -> Sequence[str]:
         with _translated():
             return await self.runtime.tail_logs(self._run_id(sandbox_id), lines=lines)
+
+    async def follow_log(self, sandbox_id: str, *, lines: int) -> AsyncIterator[str]:
+        written = self.runtime.follow_logs(self._run_id(sandbox_id), lines=lines)
+        async with aclosing(written):  # type: ignore[type-var]
+            with _translated():
+                async for line in written:
+                    yield line
 
     def _program(self, files: Mapping[str, bytes]) -> Program:
         """The site is a folder beside the launcher, so that a project's own Procfile is read by the

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import holder_id
+from sandyard.kit.lines import LineReader
 from sandyard.previews import errors
 from sandyard.previews.ports import Application, PreviewSandbox
 from sandyard.previews.providers.program import LAUNCHER, STATE_BYTES, application_of
-from sandyard.runtime.model import last_lines
+from sandyard.runtime.model import LOG_LINE_BYTES, last_lines, log_line
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError, Trouble
 from sandyard.runtime.remote.http import repeated
@@ -31,6 +32,7 @@ REPEATS = 2
 _MACHINE_ID = re.compile(r"[A-Za-z0-9-]{1,128}")
 _KIND = "preview"
 _DELETIONS_AT_ONCE = 8
+_FOLLOW_SEC = 2.0
 
 
 @dataclass(slots=True, eq=False)
@@ -94,12 +96,23 @@ class RemotePreviewProvider:
         await self._update(await self.machines.connect(sandbox_id), written, deleted)
 
     async def application(self, sandbox_id: str) -> Application | None:
-        content = await self._read(sandbox_id, f"{_STATE}/state.json")
-        return None if content is None else application_of(content)
+        found = await self._read(sandbox_id, f"{_STATE}/state.json")
+        return None if found is None else application_of(found[1])
 
     async def log(self, sandbox_id: str, *, lines: int) -> Sequence[str]:
-        content = await self._read(sandbox_id, f"{_STATE}/log")
-        return last_lines(content or b"", lines)
+        _, content = await self._read(sandbox_id, f"{_STATE}/log") or (0, b"")
+        return last_lines(content, lines)
+
+    async def follow_log(self, sandbox_id: str, *, lines: int) -> AsyncIterator[str]:
+        seen, reader = None, LineReader(LOG_LINE_BYTES)
+        while True:
+            size, content = await self._read(sandbox_id, f"{_STATE}/log") or (0, b"")
+            new = content if seen is None else content[max(0, len(content) - size + seen) :]
+            found = reader.feed(new)
+            for line in found[-lines:] if seen is None else found:
+                yield log_line(line)
+            seen = size
+            await asyncio.sleep(_FOLLOW_SEC)
 
     async def kill(self, sandbox_id: str) -> None:
         try:
@@ -143,20 +156,21 @@ class RemotePreviewProvider:
                 await self.get(access.machine_id)
             raise translation(error) from error
 
-    async def _read(self, sandbox_id: str, path: str) -> bytes | None:
-        """The end of a file; None if there is none."""
+    async def _read(self, sandbox_id: str, path: str) -> tuple[int, bytes] | None:
+        """The size of a file, and its end; None if there is none."""
         _check_id(sandbox_id)
         envd = self.machines.envd(await self.machines.connect(sandbox_id))
-        found = b""
+        size, found = 0, b""
         try:
             async with aclosing(envd.download(path, within_sec=self.files_sec)) as pieces:
                 async for piece in pieces:
+                    size += len(piece)
                     found = (found + piece)[-STATE_BYTES:]
         except CallError as error:
-            if error.code == "not_found":
+            if error.trouble == "not_found":
                 return None
             raise translation(error) from error
-        return found
+        return size, found
 
     async def _serve(self, envd: Envd) -> None:
         """Start the launcher and return when it, or what the template has, listens.

@@ -106,6 +106,7 @@ form.addEventListener("submit", (event) => {
 find("forget", HTMLButtonElement).addEventListener("click", forget);
 sync.addEventListener("click", () => status.sync());
 status.addEventListener("sandbox-unauthorized", () => show());
+status.addEventListener("sandbox-token-expiring", () => show());
 status.addEventListener("sandbox-status", () => showPreview());
 status.addEventListener("sandbox-synced", () => showPreview({ isChanged: true }));
 

@@ -1,4 +1,31 @@
-/** How `<sandbox-status>` asks the server. */
+/**
+ * How `<sandbox-status>` asks the server.
+ *
+ * @typedef {"running" | "expired" | "not_found" | "unknown"} Status
+ *
+ * @typedef {object} SandboxInfo
+ * @property {string} sandbox_id
+ * @property {string} preview_url
+ * @property {string} start_time ISO 8601
+ * @property {string} end_time ISO 8601
+ * @property {number} [remaining_time_minutes]
+ * @property {string} [last_checked] ISO 8601
+ *
+ * @typedef {object} StatusAnswer
+ * @property {boolean} success
+ * @property {Status} status
+ * @property {boolean} stale The provider could not be asked: this is what was last known.
+ * @property {SandboxInfo | null} sandbox_info
+ * @property {"none" | "sync_needed" | "retry_later"} action_required
+ * @property {string} message
+ * @property {{phase: string, last_lines: string[]} | null} [application] What runs in it.
+ *
+ * @typedef {object} SyncAnswer
+ * @property {boolean} success
+ * @property {{projectId: string, sandbox_info: SandboxInfo, filesCount: number, version: number,
+ *   outcome?: string}} data
+ * @property {string} message
+ */
 
 const TOLERATED_SKEW_MS = 2_000;
 

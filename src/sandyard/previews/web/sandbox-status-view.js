@@ -1,6 +1,22 @@
 /** What `<sandbox-status>` shows and speaks. */
 
 const WARN_AT_MINUTES = [1, 5];
+const SHOWN_LINES = 12;
+
+export const LABELS = {
+  running: "Running",
+  expired: "Ended",
+  not_found: "Not started",
+  unknown: "Unknown",
+};
+
+/** @type {Record<string, string>} */
+export const PHASES = {
+  installing: "Installing packages…",
+  starting: "Starting…",
+  running: "Running",
+  failed: "Does not run",
+};
 
 const STYLE = `
 :host { --_calm: #5b6472; --_good: #13794a; --_over: #a04b00; --_line: #5b647240;
@@ -23,6 +39,8 @@ const STYLE = `
 [part=countdown] { font-variant-numeric: tabular-nums; }
 [part=message] { flex-basis: 100%; color: var(--_calm); font-size: 0.8125rem;
   overflow-wrap: anywhere; }
+[part=lines] { flex-basis: 100%; margin: 0; max-block-size: 12em; overflow: auto;
+  font-size: 0.75rem; color: var(--_calm); }
 [part=button] { font: inherit; font-weight: 600; color: inherit; background: none;
   border: 1px solid var(--_tone); border-radius: 0.375rem; padding: 0 0.75rem;
   cursor: pointer; }
@@ -58,16 +76,17 @@ export class View {
     this.button.addEventListener("click", () => onSync());
     this.spoken = Object.assign(document.createElement("span"), { className: "spoken" });
     this.spoken.setAttribute("role", "status");
+    this.lines = part("pre", "lines");
     const dot = part("span", "dot");
     dot.setAttribute("aria-hidden", "true");
     const seen = [dot, slot("", ""), this.state, this.stale, this.countdown];
-    const more = [this.link, this.button, this.message, this.spoken];
+    const more = [this.link, this.button, this.message, this.lines, this.spoken];
     root.append(part("div", "root", ...seen, ...more));
   }
 
   /**
    * @param {{label: string, isStale: boolean, remainingMs: number | null, endsAt: string,
-   *   message: string, link: string | null, offersSync: boolean, isBusy: boolean}} now
+   *   message: string, lines: string[], link: string | null, offersSync: boolean, isBusy: boolean}} now
    */
   show(now) {
     write(this.state, now.label);
@@ -77,6 +96,8 @@ export class View {
     this.countdown.dateTime = now.endsAt;
     write(this.message, now.message);
     this.message.hidden = !now.message;
+    write(this.lines, now.lines.slice(-SHOWN_LINES).join("\n"));
+    this.lines.hidden = !now.lines.length;
     this.link.hidden = now.link === null;
     if (now.link !== null && this.link.href !== now.link) this.link.href = now.link;
     this.button.setAttribute("aria-disabled", String(now.isBusy));

@@ -6,57 +6,37 @@
  *
  * Attributes: `project-id`, `base-url` (else this origin), `interval` and `active-within` (seconds).
  * Property: `token`, sent as a bearer token and kept out of the DOM; without one, cookies are sent.
- * Property: `previewLink`, a link that opens a private preview; without one, it has no link.
+ * Property: `previewLink`, a link that opens a private preview; without one, a token with the scope
+ * `view` opens it, and without that it has no link.
  * Events: `sandbox-status` and `sandbox-synced`, each with the server's answer as `detail`;
+ * `sandbox-token-expiring` a minute before the token ends: set a new one, and nothing is seen of it;
  * `sandbox-unauthorized` when the token has expired or is refused: nothing is asked until a new one.
  * Slots: the default one (a name for it), `open` and `sync` (the texts of link and button).
- * Parts: root, dot, state, stale, countdown, message, link, button.
+ * Parts: root, dot, state, stale, countdown, message, lines, link, button.
  * States: `:state(running)`, expired, not_found, unknown, and stale, busy.
  * Not seen as activity: what the person does inside an iframe, since the browser hides it from us.
  *
- * @typedef {"running" | "expired" | "not_found" | "unknown"} Status
- *
- * @typedef {object} SandboxInfo
- * @property {string} sandbox_id
- * @property {string} preview_url
- * @property {string} start_time ISO 8601
- * @property {string} end_time ISO 8601
- * @property {number} [remaining_time_minutes]
- * @property {string} [last_checked] ISO 8601
- *
- * @typedef {object} StatusAnswer
- * @property {boolean} success
- * @property {Status} status
- * @property {boolean} stale The provider could not be asked: this is what was last known.
- * @property {SandboxInfo | null} sandbox_info
- * @property {"none" | "sync_needed" | "retry_later"} action_required
- * @property {string} message
- *
- * @typedef {object} SyncAnswer
- * @property {boolean} success
- * @property {{projectId: string, sandbox_info: SandboxInfo, filesCount: number, version: number}} data
- * @property {string} message
+ * @typedef {import("./sandbox-status-requests.js").Status} Status
+ * @typedef {import("./sandbox-status-requests.js").SandboxInfo} SandboxInfo
+ * @typedef {import("./sandbox-status-requests.js").StatusAnswer} StatusAnswer
+ * @typedef {import("./sandbox-status-requests.js").SyncAnswer} SyncAnswer
  */
 
 import { Activity } from "./sandbox-status-activity.js";
 import { ask, projectUrl, Trouble } from "./sandbox-status-requests.js";
-import { View } from "./sandbox-status-view.js";
+import { claimsOf, linkWith, renewInMs } from "./sandbox-status-token.js";
+import { LABELS, PHASES, View } from "./sandbox-status-view.js";
 
 const INTERVAL_SEC = 60;
 const ACTIVE_WITHIN_SEC = 60;
 const FIRST_RETRY_MS = 5_000;
 const LAST_RETRY_MS = 300_000;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
+const UNSETTLED_MS = 2_000;
+const STARTING = ["created", "installed", "restarted"];
 const PATIENCE_MS = { check: 30_000, sync: 120_000 };
 const UNREACHABLE = "The server cannot be reached. It is asked again.";
 const UNREADABLE = "The server's answer cannot be read.";
-const LABELS = {
-  running: "Running",
-  expired: "Ended",
-  not_found: "Not started",
-  unknown: "Unknown",
-};
-
 export class SandboxStatus extends HTMLElement {
   static observedAttributes = ["project-id", "base-url", "interval"];
 
@@ -75,6 +55,7 @@ export class SandboxStatus extends HTMLElement {
   #listeners = null;
   #checkTimer = 0;
   #tickTimer = 0;
+  #expiryTimer = 0;
   #failures = 0;
   /** The server asked to be left alone until then. */
   #notBefore = 0;
@@ -93,8 +74,13 @@ export class SandboxStatus extends HTMLElement {
   set token(/** @type {string | null | undefined} */ value) {
     const token = (value ?? "").trim();
     if (token === this.#token) return;
+    const [before, after] = [claimsOf(this.#token)?.sub, claimsOf(token)?.sub];
     this.#token = token;
-    this.#restart();
+    this.#tellOfExpiry();
+    if (!after || before !== after) return this.#restart();
+    this.#notBefore = 0; // renewed: what is known stays
+    this.#render();
+    this.check();
   }
 
   /** The last known state; `unknown` before there is one. @returns {Status} */
@@ -120,12 +106,14 @@ export class SandboxStatus extends HTMLElement {
     this.#activity.watch(() => this.#syncIfActive(), signal);
     document.addEventListener("visibilitychange", () => this.#visibilityChanged(), { signal });
     window.addEventListener("online", () => this.check(), { signal });
+    this.#tellOfExpiry();
     this.#render();
     this.check();
   }
 
   disconnectedCallback() {
     this.#listeners?.abort();
+    clearTimeout(this.#expiryTimer);
     this.#halt();
   }
 
@@ -224,7 +212,8 @@ export class SandboxStatus extends HTMLElement {
     const running = { status: /** @type {const} */ ("running"), sandbox_info: info };
     const more = { stale: false, action_required: /** @type {const} */ ("none") };
     this.#know({ success, ...running, ...more, message }, false);
-    this.#checkLater(this.#untilNextCheck());
+    const isStarting = STARTING.includes(answer.data.outcome ?? "");
+    this.#checkLater(isStarting ? UNSETTLED_MS : this.#untilNextCheck());
     this.#tell("sandbox-synced", answer);
   }
 
@@ -265,7 +254,8 @@ export class SandboxStatus extends HTMLElement {
 
   /** The next poll, or the moment of its end if that comes first. */
   #untilNextCheck() {
-    const interval = this.#seconds("interval", INTERVAL_SEC) * 1000;
+    const isSettled = !["installing", "starting"].includes(this.#phase());
+    const interval = isSettled ? this.#seconds("interval", INTERVAL_SEC) * 1000 : UNSETTLED_MS;
     const remaining = this.#remainingMs() ?? interval;
     return remaining > 0 ? Math.min(interval, remaining + 500) : interval;
   }
@@ -296,6 +286,15 @@ export class SandboxStatus extends HTMLElement {
     if (isVisible()) this.check();
     else this.#checkLater(0); // takes the timer away
     this.#render();
+  }
+
+  /** In time for its page to set a new one. */
+  #tellOfExpiry() {
+    clearTimeout(this.#expiryTimer);
+    const ms = this.isConnected ? renewInMs(this.#token, Date.now() + this.#skewMs) : null;
+    if (ms === null) return;
+    const tell = () => this.#tell("sandbox-token-expiring", { message: "The token ends soon." });
+    this.#expiryTimer = setTimeout(tell, Math.min(ms, LONGEST_TIMER_MS));
   }
 
   /** Another project, server or person: forget everything and ask. */
@@ -353,6 +352,7 @@ export class SandboxStatus extends HTMLElement {
       remainingMs,
       endsAt: this.sandboxInfo?.end_time ?? "",
       message: this.#notice,
+      lines: this.#phase() ? (this.#known?.application?.last_lines ?? []) : [],
       link: this.status === "running" ? this.#link() : null,
       offersSync: this.#needsSync(),
       isBusy: this.#request?.kind === "sync" || this.#notBefore > Date.now(),
@@ -368,14 +368,21 @@ export class SandboxStatus extends HTMLElement {
     if (this.#previewLink) return webAddress(this.#previewLink);
     const address = webAddress(this.sandboxInfo?.preview_url);
     const project = `-${this.getAttribute("project-id")?.toLowerCase()}.`;
-    return address && new URL(address).hostname.includes(project) ? null : address;
+    const isPrivate = address && new URL(address).hostname.includes(project);
+    return isPrivate ? linkWith(address, this.#token) : address;
+  }
+
+  /** Of what runs in the preview; "" if that is not known. */
+  #phase() {
+    const phase = this.status === "running" ? this.#known?.application?.phase : "";
+    return typeof phase === "string" && Object.hasOwn(PHASES, phase) ? phase : "";
   }
 
   #label() {
     if (!this.getAttribute("project-id")) return "No project";
     if (this.#request?.kind === "sync") return "Syncing…";
     if (!this.#known && this.#request) return "Checking…";
-    return LABELS[this.status];
+    return PHASES[this.#phase()] ?? LABELS[this.status];
   }
 
   /** @param {string} name @param {StatusAnswer | SyncAnswer | {message: string}} detail */
