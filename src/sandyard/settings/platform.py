@@ -123,6 +123,15 @@ class SandboxSettings(fields.Section):
     """Timeout for a program in a sandbox to begin its response."""
     gateway_connections: fields.Positive = 500
     """Maximum number of concurrent requests and WebSockets to one sandbox, per process."""
+    ssh_port: int | None = Field(None, ge=1, le=65535)
+    """Port of the SSH server, on every replica. Unset: no SSH."""
+    ssh_host: str = "127.0.0.1"
+    """Address that the SSH server listens on."""
+    ssh_connections_per_account: fields.Positive = 200
+    """Maximum number of SSH connections that an account has open at a time, per process."""
+    ssh_host_key_days: float = Field(365, ge=60, le=36_500)
+    """Age of the host key at which the next one is made. Clients learn it for 30 days; then it is
+    used."""
     sandbox_processes: fields.Positive = 128
     """Maximum number of processes and threads per sandbox."""
     sandbox_storage_gb: float = Field(2, gt=0, le=1000)

@@ -44,6 +44,8 @@ class _Commands(click.Group):
         "sandbox": "sandboxes.sandbox",
         "image": "sandboxes.image",
         "template": "sandboxes.template",
+        "ssh-key": "sandboxes.ssh:keys",
+        "ssh-config": "sandboxes.ssh:config",
         "device": "telemetry.device",
         "usage": "accounts.usage",
         "mcp": "accounts.mcp",

@@ -58,6 +58,9 @@ def require_free_ports(settings: Settings, options: ServeOptions) -> None:
         raise SettingsError(f"METRICS_PORT: must differ from the server's --port {options.port}")
     if metrics_port is not None:
         require_free_port(options.host, metrics_port, option="METRICS_PORT")
+    ssh = settings.sandboxes
+    if ssh.ssh_port is not None:
+        require_free_port(ssh.ssh_host, ssh.ssh_port, option="SSH_PORT")
 
 
 def warn_of_close_variables() -> None:

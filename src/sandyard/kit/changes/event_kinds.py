@@ -29,6 +29,7 @@ sandbox.hold_overdue sandbox.missing sandbox.quarantined sandbox.recycled
 sandbox.recycling_requested sandbox.released sandbox.renamed sandbox.reserved sandbox.restored
 sandbox.start_failed sandbox.started sandbox.starting sandbox.stopped sandbox.timed_out
 sandbox.unreserved sandbox.updated
+ssh_key.added ssh_key.removed
 signup.created signup.expired signup.renewed signup.verified snapshot.dropped
 snapshot.expiry_warned snapshot.recovered snapshot.replaced snapshot.storage_counted sync.failed
 sync.failing

@@ -9,6 +9,7 @@ from sandyard.platform.images import model as images
 from sandyard.platform.images.model import Image
 from sandyard.platform.notifications.model import Notification, delete_notification
 from sandyard.platform.projects.model import Project, close_project
+from sandyard.platform.ssh_keys.model import SshKey, remove_key
 from sandyard.platform.templates.model import Template, delete_template
 from sandyard.platform.variables.model import Variable, remove_variable
 
@@ -17,6 +18,8 @@ def remove_with_account(entity: Entity, owner: Principal, cause: Cause) -> Trans
     match entity:
         case AccountKey():
             return revoke_key(entity, cause)
+        case SshKey():
+            return remove_key(entity, cause)
         case Template():
             return delete_template(entity, by=owner, cause=cause)
         case Image():

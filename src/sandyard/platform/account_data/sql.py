@@ -18,6 +18,7 @@ from sandyard.platform.images.sql import IMAGES
 from sandyard.platform.notifications.sql import NOTIFICATIONS
 from sandyard.platform.projects.sql import PROJECTS
 from sandyard.platform.schema import tables
+from sandyard.platform.ssh_keys.sql import SSH_KEYS
 from sandyard.platform.templates.sql import TEMPLATES
 from sandyard.platform.variables.sql import VARIABLES
 
@@ -41,6 +42,7 @@ _SECTIONS: Mapping[str, sa.Table] = {
     "templates": tables.templates,
     "images": tables.images,
     "api_keys": tables.api_keys,
+    "ssh_keys": tables.ssh_keys,
     "variables": tables.variables,
     "notifications": tables.notifications,
     "sandboxes": tables.sandboxes,
@@ -53,6 +55,7 @@ _OWNERS = ("owner_account_id", "user_account_id", "account_id")
 """The column with the owner has one of these names."""
 _REMOVED: Sequence[EntityTable[Any]] = (
     API_KEYS,
+    SSH_KEYS,
     TEMPLATES,
     IMAGES,
     VARIABLES,

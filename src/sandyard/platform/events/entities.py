@@ -22,6 +22,7 @@ from sandyard.platform.quotas.sql import COUNT_QUOTAS
 from sandyard.platform.sandboxes.sql.facts import SANDBOX_FACTS
 from sandyard.platform.sandboxes.sql.store import SANDBOXES
 from sandyard.platform.schema.tables import SCHEMA, events
+from sandyard.platform.ssh_keys.sql import SSH_KEYS
 from sandyard.platform.templates.sql import TEMPLATES
 from sandyard.platform.usage.sql import USAGES
 from sandyard.platform.variables.sql import VARIABLES
@@ -30,6 +31,7 @@ ENTITY_TABLES: Sequence[EntityTable[Any]] = (
     ACCOUNTS,
     SIGNUPS,
     API_KEYS,
+    SSH_KEYS,
     PROJECTS,
     TEMPLATES,
     IMAGES,

@@ -106,6 +106,16 @@ api_keys = _table(
 )
 """`api_key` is the beginning of the key, for people; the credential is looked up by `key_hash`."""
 
+ssh_keys = _table(
+    "ssh_keys",
+    text="ssh_key_id user_account_id name public_key fingerprint api_key_id",
+    big="sequence",
+    time="created_at deleted_at",
+)
+
+ssh_host_keys = _table("ssh_host_keys", text="encrypted", integer="generation", time="created_at")
+"""Keys of the SSH server, of which the newest ones are announced before they are used."""
+
 notifications = _table(
     "notifications",
     text="notification_id user_account_id title message type related_entity_type related_entity_id",

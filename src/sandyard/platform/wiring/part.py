@@ -61,6 +61,7 @@ from sandyard.platform.wiring.images import NodeRootFileSystems
 from sandyard.platform.wiring.runtimes import named
 from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes
 from sandyard.platform.wiring.shared import Shared, shared_by_nouns
+from sandyard.platform.wiring.ssh import SshWired, build_ssh
 from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings
 from sandyard.wiring.engines import SqlEngine, prune_job
@@ -89,6 +90,7 @@ class PlatformPart(Part):
     quotas: Quotas
     export: AccountExport
     variables: Variables
+    ssh: SshWired
     clock: Clock
 
     async def prepare(self) -> None:
@@ -98,6 +100,8 @@ class PlatformPart(Part):
     async def start(self) -> None:
         if self.embedded is not None:
             await self.wired.recorder.cap_elsewhere(self.wired.node)
+        if self.ssh.server is not None:
+            await self.ssh.server.open()
 
     async def own_gauges(self) -> Gauges:
         return await self.wired.gauges()
@@ -106,6 +110,8 @@ class PlatformPart(Part):
         await self.sql.check()
 
     async def close_engine(self) -> None:
+        if self.ssh.server is not None:
+            await self.ssh.server.close()
         await self.wired.activity.close()
         await self.wired.images.close()
         await self.wired.sandboxes.close()
@@ -141,6 +147,7 @@ def build_platform(
     )
     variables = _variables(shared)
     wired = build_sandboxes(shared, variables, runtime)
+    ssh = build_ssh(shared, wired)
     environments = NodeRootFileSystems(
         shared, wired.images, named(settings.kubernetes.kubernetes_images)
     )
@@ -179,6 +186,7 @@ def build_platform(
             ),
             create_events_router(log, events, shared.guard, prefix=PREFIX),
             create_all_events_router(events, shared.guard, prefix=PREFIX),
+            ssh.router,
             *wired.routers,
         ),
         runner=shared.runner,
@@ -204,6 +212,7 @@ def build_platform(
         quotas=quotas,
         export=export,
         variables=variables,
+        ssh=ssh,
         clock=shared.clock,
     )
 

@@ -94,6 +94,7 @@ class SandboxesWired:
     activity: Activity
     store: SqlSandboxStore
     sessions: Sessions
+    commands: Commands
     deadlines: Deadlines
     programs: SandboxPrograms
     measurements: SqlMeasurementStore
@@ -133,6 +134,7 @@ def build_sandboxes(
     node = _node(platform, name, store, runtime)
     recorder, activity = RunRecorder(node), Activity(store, clock=clock)
     sessions = Sessions(node, activity)
+    commands = Commands(sessions, variables)
     templates = SqlTemplateStore(platform.database, platform.transitions)
     warm = _warm(node, templates, data_dir) if settings.sandbox_runtime == "local" else None
     workspace_gb = settings.sandbox_storage_gb
@@ -174,7 +176,7 @@ def build_sandboxes(
             create_admin_sandboxes_router(sandboxes, guard, prefix=PREFIX),
             create_sandbox_env_router(variables, ParentSandboxes(node), guard, prefix=PREFIX),
             *_session_routers(
-                platform, sessions, SandboxFiles(node, sessions, recorder, storage), variables
+                platform, sessions, SandboxFiles(node, sessions, recorder, storage), commands
             ),
             create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=PREFIX),
             *_billing_routers(platform, node.prices, billing_store, billing_job),
@@ -188,6 +190,7 @@ def build_sandboxes(
         activity=activity,
         store=store,
         sessions=sessions,
+        commands=commands,
         deadlines=deadlines,
         programs=programs,
         measurements=measurements,
@@ -248,10 +251,9 @@ def _billing_routers(
 
 
 def _session_routers(
-    platform: Shared, sessions: Sessions, files: SandboxFiles, variables: Variables
+    platform: Shared, sessions: Sessions, files: SandboxFiles, commands: Commands
 ) -> Sequence[APIRouter]:
     guard = platform.guard
-    commands = Commands(sessions, variables)
     return (
         create_commands_router(commands, guard, prefix=PREFIX),
         create_files_router(files, guard, prefix=PREFIX),

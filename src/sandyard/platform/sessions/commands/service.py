@@ -44,16 +44,26 @@ class Commands:
         self._sessions = sessions
         self._variables = variables
 
+    async def prepare(
+        self, sandbox_id: str, command: Command, *, account_id: str
+    ) -> tuple[Processes, Command]:
+        """The sandbox's processes, and the command with the variables of the project and of the
+        sandbox; its own override them."""
+        sandbox = await self._sessions.get_sandbox(sandbox_id, account_id=account_id)
+        session = await self._sessions.into(sandbox)
+        variables = await self._variables.of_sandbox(sandbox)
+        complete = replace(command, environment={**variables, **command.environment})
+        return session.processes, complete
+
     async def start(self, sandbox_id: str, command: Command, *, account_id: str) -> Process:
-        """Start it in the background, with the variables of the project and of the sandbox; the
-        command's own override them."""
-        processes, complete = await self._entered(sandbox_id, command, account_id)
+        """Start it in the background."""
+        processes, complete = await self.prepare(sandbox_id, command, account_id=account_id)
         return await processes.start(complete)
 
     async def run(
         self, sandbox_id: str, command: Command, wait: Wait, *, account_id: str
     ) -> Result:
-        processes, complete = await self._entered(sandbox_id, command, account_id)
+        processes, complete = await self.prepare(sandbox_id, command, account_id=account_id)
         written = Written(Tail(SHOWN_BYTES), Tail(SHOWN_BYTES))
         offset = 0
         async with aclosing(processes.run(complete)) as messages:
@@ -125,16 +135,6 @@ class Commands:
 
     async def _processes(self, sandbox_id: str, account_id: str) -> Processes:
         return (await self._sessions.open(sandbox_id, account_id=account_id)).processes
-
-    async def _entered(
-        self, sandbox_id: str, command: Command, account_id: str
-    ) -> tuple[Processes, Command]:
-        """Its processes, with the command as it is run there."""
-        sandbox = await self._sessions.get_sandbox(sandbox_id, account_id=account_id)
-        session = await self._sessions.into(sandbox)
-        variables = await self._variables.of_sandbox(sandbox)
-        complete = replace(command, environment={**variables, **command.environment})
-        return session.processes, complete
 
 
 def _known(command_id: str) -> str:

@@ -1,0 +1,1 @@
+"""Logins to sandboxes by SSH: shells, commands, files and forwarded ports."""
