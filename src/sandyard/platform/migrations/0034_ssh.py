@@ -15,7 +15,7 @@ from sandyard.kit.sql.shared_tables import (
 )
 
 revision = "0034"
-down_revision = "0032"
+down_revision = "0033"
 oldest_code = "0023"
 
 

@@ -46,10 +46,10 @@ class SshKeyPage(PageAnswer):
 
 class SshAddressAnswer(Documented):
     host: str = eg("sandyard.example.com")
-    port: int | None = Field(description="Null if this server has no SSH", examples=[2222])
-    host_keys: list[str] = Field(
+    port: int | None = eg(2222, description="Null if this server has no SSH")
+    host_keys: list[str] = eg(
+        [_PUBLIC_KEY.rpartition(" ")[0]],
         description="Those in use and those that follow, for `known_hosts`",
-        examples=[[_PUBLIC_KEY.rpartition(" ")[0]]],
     )
 
     @classmethod

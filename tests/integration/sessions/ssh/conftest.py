@@ -14,6 +14,8 @@ from tests.integration.sessions.ssh.clients import SshClient, make_key
 from tests.support.clocks import ManualClock
 from tests.support.platform.in_process import PlatformApi, platform_api
 
+CONNECTIONS = 100
+
 
 @pytest.fixture
 def ssh_port() -> int:
@@ -27,7 +29,12 @@ async def api(
     database = SqliteDatabase(tmp_path / "platform.db", schema="platform")
     await MIGRATIONS.upgrade(database)
     await database.close()
-    chosen = {"ssh_port": ssh_port}
+    chosen = {
+        "ssh_port": ssh_port,
+        "ssh_host": "127.0.0.1",
+        "ssh_connections_per_account": CONNECTIONS,
+        "ssh_host_key_days": 100,
+    }
     async with platform_api(None, tmp_path, clock, runtime=runtime, sandboxes=chosen) as api:
         await api.part.start()
         yield api

@@ -16,7 +16,7 @@ async def test_clients_learn_the_next_host_key_before_it_is_used(ssh: SshClient)
     assert (await ssh.run("true", options=learning)).code == 0
     first = known.read_text()
 
-    await set_age(ssh, days=366)
+    await set_age(ssh, days=101)
     assert (await ssh.run("true", options=learning)).code == 0
     assert known.read_text().startswith(first)
     assert len(known.read_text().splitlines()) == 2

@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.sessions.boxes import Box
 from tests.integration.sessions.ssh.clients import SshClient, make_key
+from tests.integration.sessions.ssh.conftest import CONNECTIONS
 from tests.support.platform.sandboxes import act, add_sandbox
 
 SOON_SEC = 30
@@ -110,7 +111,7 @@ async def test_too_many_connections_of_one_account(ssh: SshClient) -> None:
     server = ssh.box.api.part.ssh.server
     assert server is not None
     with ExitStack() as stack:
-        for _ in range(200):
+        for _ in range(CONNECTIONS):
             stack.enter_context(server.connections.opened(ssh.box.owner.account_id))
 
         assert (await ssh.run("sleep 60")).code == 255
