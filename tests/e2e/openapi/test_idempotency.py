@@ -60,6 +60,7 @@ NEEDS_NONE = {
     "resend_verification": "at most one mail in a while",
     "import_image": "an upload of any size can't be compared; a repeat shares the stored parts",
     "write_command_input": "a stream of input has no identity",
+    "add_ssh_key": "it is unique: a repeat is 409 SSH_KEY_TAKEN",
     "create_client": "its name is unique: a repeat is 409 CLIENT_EXISTS",
     "add_client_token": "operators see all tokens of a client, and revoke the one that was lost",
     "create_webhook": "operators see all webhooks, and delete the one that was lost",
