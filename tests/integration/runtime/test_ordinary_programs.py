@@ -85,13 +85,14 @@ async def test_it_sees_its_own_size_and_two_processes_of_a_procfile_run(
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
-async def test_java_runs(runtime: LocalRuntime, isolation: IsolationMode) -> None:
+async def test_java_takes_a_quarter_of_its_machine_for_its_heap(
+    runtime: LocalRuntime, isolation: IsolationMode
+) -> None:
     async with machine(runtime, isolation) as session:
         said = await shell(session, "java -XX:+PrintFlagsFinal -version 2>&1")
         [heap] = [int(line.split()[3]) for line in said.splitlines() if b" MaxHeapSize " in line]
         assert b"OpenJDK" in said
-        if isolation == "gvisor":  # else it asks the host's kernel
-            assert heap == LIMITS.memory_bytes // 4
+        assert heap == LIMITS.memory_bytes // 4
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from sandyard.runtime.local.root_filesystems.settings import PackageSources
 from sandyard.runtime.local.server.options import LocalOptions
-from sandyard.runtime.model import Program, RunId
+from sandyard.runtime.model import IsolationMode, Program, RunId
 from sandyard.runtime.network_model import EgressReport, Network
 from sandyard.runtime.sessions.model import Command
 from tests.support.runtime.local_runtime import LocalRuntime
@@ -18,6 +18,7 @@ from tests.support.services.package_indexes import (
     HOST,
     NETWORK,
     PackageIndex,
+    installed_packages,
     package_index,
     small_package,
     small_wheel,
@@ -39,11 +40,11 @@ class Machine:
         self.runtime = runtime
         self.run_id = run_id
 
-    async def run(self, line: str) -> str:
+    async def run(self, line: str, *, within_sec: float = 60) -> str:
         """What it writes, and its code if that is not 0."""
         session = await self.runtime.session(self.run_id)
         process = await session.processes.start(Command(("/bin/sh", "-c", f"exec 2>&1; {line}")))
-        done = await session.processes.wait(process.id, timeout_sec=60)
+        done = await session.processes.wait(process.id, timeout_sec=within_sec)
         output = [each.data async for each in session.processes.output(process.id)]
         said = b"".join(output).decode(errors="replace").strip()
         return said + (f" [{done.exit_code}]" if done.exit_code else "")
@@ -98,6 +99,25 @@ async def test_packages_are_installed_as_a_person_types_it(
     assert report.connections > 0
     assert report.bytes_received > 0
     assert any("greeter" in path for path in index.asked)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("isolation", ["bubblewrap", "gvisor"])
+async def test_a_web_application_is_created_installed_and_built(
+    tmp_path: Path, isolation: IsolationMode
+) -> None:
+    packages = {**installed_packages("create-vite@6"), **installed_packages("vite@6")}
+    with package_index(wheels={}, packages=packages) as index:
+        runtime = LocalRuntime(tmp_path / "vite", policy_for(index))
+        machine = await bare(runtime, "packages", Program(None, isolation=isolation))
+        made = await machine.run("npm create vite@6 app -- --template vanilla </dev/null")
+        assert "Done" in made, made
+        installed = await machine.run("cd app && npm install", within_sec=300)
+        assert "added" in installed, installed
+        built = await machine.run("cd app && npm run build && ls dist", within_sec=300)
+        assert built.splitlines()[-1] == "vite.svg", built
+        assert "index.html" in built
+        await end_all(runtime)
 
 
 async def test_what_is_not_listed_is_blocked_and_told(runtime: LocalRuntime) -> None:

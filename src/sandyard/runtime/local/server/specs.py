@@ -27,6 +27,7 @@ from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.store.archives import ArchiveFolder
 
 _PORT_INSIDE = 8080
+_JAVA = "JAVA_TOOL_OPTIONS"
 
 
 class Specs:
@@ -79,7 +80,9 @@ class Specs:
             files=files,
             folders=folders,
             links={f"{ALIASES}/{name}": target for name, target in known.items()},
-            environment=_variables(environment, isolation, has_ca=bundle is not None),
+            environment=_variables(
+                environment, isolation, spec.limits.memory_bytes, has_ca=bundle is not None
+            ),
             root=None if environment is None else str(root),
             entry=None
             if environment is None or environment.entry is None
@@ -129,11 +132,17 @@ def _port(environment: RootFilesystem | None) -> int:
 
 
 def _variables(
-    environment: RootFilesystem | None, isolation: IsolationMode, *, has_ca: bool
+    environment: RootFilesystem | None,
+    isolation: IsolationMode,
+    memory_bytes: int,
+    *,
+    has_ca: bool,
 ) -> dict[str, str]:
     if isolation == "none":
         return {}
     variables = machine_environment(has_ca=has_ca)
-    if environment is None:
-        return variables
-    return image_environment(environment.environment, variables)
+    if environment is not None:
+        variables = image_environment(environment.environment, variables)
+    if isolation == "bubblewrap":  # it asks the host's kernel for the memory
+        variables[_JAVA] = f"-XX:MaxRAM={memory_bytes} {variables.get(_JAVA, '')}".rstrip()
+    return variables
