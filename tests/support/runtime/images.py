@@ -1,14 +1,28 @@
-"""Images for the tests, of what this host has: a static one, one of a C library, one of Debian's
-musl-like busybox."""
+"""Images for the tests, of what this host has: a static one, and ones of glibc and of musl."""
 
+import subprocess
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.support.runtime.root_file_systems import gzipped, link, member, small_root, tar
 
 BUSYBOX = Path("/bin/busybox")
 """Debian's busybox-static."""
+MUSL_SHELL = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(void) {  /* what the tests' line does, and waits */
+    FILE *made = fopen("/made", "w");
+    fprintf(made, "by %s\\n", getenv("HOME"));
+    fclose(made);
+    sleep(60);
+    return 0;
+}
+"""
 SERVE = (
     "/busybox id -u > /data/who; /busybox id -g >> /data/who; /busybox pwd >> /data/who; "
     'echo "$GREETING $HOME" >> /data/who; exec /busybox httpd -f -p 80 -h /data'
@@ -54,6 +68,18 @@ def with_shell() -> bytes:
     )
     busybox = member("bin/busybox", BUSYBOX.read_bytes())
     return gzipped(tar(busybox, *(link(f"bin/{name}", "busybox") for name in names)))
+
+
+@cache
+def musl() -> bytes:
+    """A layer with musl's loader and a shell of its own that needs it, and nothing else."""
+    with TemporaryDirectory() as folder:
+        source, program = Path(folder, "sh.c"), Path(folder, "sh")
+        source.write_text(MUSL_SHELL)
+        subprocess.run(["musl-gcc", "-o", str(program), str(source)], check=True)
+        shell = member("bin/sh", program.read_bytes())
+    [loader] = Path("/lib").glob("ld-musl-*.so.1")
+    return gzipped(tar(member(f"lib/{loader.name}", loader.resolve().read_bytes()), shell))
 
 
 def glibc() -> bytes:

@@ -40,11 +40,11 @@ class Machine:
         self.runtime = runtime
         self.run_id = run_id
 
-    async def run(self, line: str, *, within_sec: float = 60) -> str:
+    async def run(self, line: str) -> str:
         """What it writes, and its code if that is not 0."""
         session = await self.runtime.session(self.run_id)
         process = await session.processes.start(Command(("/bin/sh", "-c", f"exec 2>&1; {line}")))
-        done = await session.processes.wait(process.id, timeout_sec=within_sec)
+        done = await session.processes.wait(process.id, timeout_sec=300)
         output = [each.data async for each in session.processes.output(process.id)]
         said = b"".join(output).decode(errors="replace").strip()
         return said + (f" [{done.exit_code}]" if done.exit_code else "")
@@ -112,9 +112,9 @@ async def test_a_web_application_is_created_installed_and_built(
         machine = await bare(runtime, "packages", Program(None, isolation=isolation))
         made = await machine.run("npm create vite@6 app -- --template vanilla </dev/null")
         assert "Done" in made, made
-        installed = await machine.run("cd app && npm install", within_sec=300)
+        installed = await machine.run("cd app && npm install")
         assert "added" in installed, installed
-        built = await machine.run("cd app && npm run build && ls dist", within_sec=300)
+        built = await machine.run("cd app && npm run build && ls dist")
         assert built.splitlines()[-1] == "vite.svg", built
         assert "index.html" in built
         await end_all(runtime)

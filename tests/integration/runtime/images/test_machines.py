@@ -1,8 +1,11 @@
 """Machines from images: their program, user, folder, variables and port."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+import subprocess
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -10,7 +13,8 @@ import pytest
 from sandyard.kit.clock import SystemClock
 from sandyard.runtime.errors import EnvironmentMissingError, FileMissingError
 from sandyard.runtime.images.library import ImageLibrary
-from sandyard.runtime.images.registry import Registries
+from sandyard.runtime.images.model import Reference
+from sandyard.runtime.images.registry import NamedRegistry, Registries
 from sandyard.runtime.local.root_filesystems.images import IMAGES, ImageRoots
 from sandyard.runtime.local.root_filesystems.store import RootFilesystems
 from sandyard.runtime.model import ImageProgram, IsolationMode, Program
@@ -18,10 +22,17 @@ from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.sessions.model import Command
 from sandyard.runtime.sessions.ports import Session
 from sandyard.runtime.store.archives import ArchiveFolder
-from tests.support.runtime.images import SETTINGS, distroless, glibc, with_shell
+from tests.support.runtime.images import SETTINGS, distroless, glibc, musl, with_shell
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import LIMITS, end_all, new_run_id
-from tests.support.runtime.root_file_systems import docker_archive, image_config
+from tests.support.runtime.root_file_systems import (
+    docker_archive,
+    gzipped,
+    image_config,
+    member,
+    tar,
+)
+from tests.support.services.registry import running_registry
 
 ID, OTHER = "img-" + "a" * 17, "img-" + "b" * 17
 
@@ -68,12 +79,12 @@ async def test_a_machine_runs_what_its_image_runs_as_its_user(
     assert b"".join(said) == b"1000\n"
 
 
-@pytest.mark.parametrize("layer", [with_shell, glibc])
+@pytest.mark.parametrize("layer", [with_shell, glibc, musl])
 async def test_an_image_without_a_port_runs_at_once_and_root_is_its_user(
-    runtime: LocalRuntime, tmp_path: Path, layer: object
+    runtime: LocalRuntime, tmp_path: Path, layer: Callable[[], bytes]
 ) -> None:
     command = ["/bin/sh", "-c", "echo by $HOME > /made; exec sleep 60"]
-    await add(tmp_path, layer(), Cmd=command)  # type: ignore[operator]
+    await add(tmp_path, layer(), Cmd=command)
     running = await runtime.start(new_run_id(), Program(ImageProgram(), root=ID), LIMITS)
     assert running.program is not None
     assert running.program.status == "running", running.program
@@ -83,6 +94,47 @@ async def test_an_image_without_a_port_runs_at_once_and_root_is_its_user(
             await asyncio.sleep(0.02)
     assert found == b"by /root\n"
     assert (await session.files.stat("/made")).uid == 0
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(900)
+async def test_an_image_of_two_gigabytes_is_pulled_and_started() -> None:
+    """In layers of each kind; on a disk, as it is more than a machine may have in memory."""
+    with TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        with running_registry(folder / "registry") as large:
+            layers = [distroless()]
+            packs: list[Callable[[bytes], bytes]] = [bytes, zstd, gzipped]
+            layers += [pack(large_layer(kind)) for kind, pack in enumerate(packs)]
+            large.push("large:1", *layers, config=image_config(**SETTINGS))
+            registries = Registries([NamedRegistry.of(f"http://{large.host}")])
+            library = ImageLibrary(ArchiveFolder(folder / "runtime" / IMAGES), registries)
+            reference = Reference.of(f"{large.host}/large:1")
+            stored = await library.pull(
+                *(ID, reference, None),
+                owned=(),
+                most_bytes=4 << 30,
+                progress=lambda *_: None,
+            )
+        runtime = LocalRuntime(folder / "runtime", prepare_timeout_sec=300)
+        running = await runtime.start(new_run_id(), Program(ImageProgram(), root=ID), LIMITS)
+        assert running.program is not None
+        assert running.program.status == "running"
+        assert RootFilesystems(folder / "runtime").get(ID).size_bytes >= 2 << 30
+        assert stored.manifest.size_bytes > 1 << 30
+        await end_all(runtime)
+
+
+def large_layer(number: int) -> bytes:
+    """A third of two gigabytes."""
+    block = os.urandom(1 << 24)
+    return tar(*(member(f"large/{number}/{each}", block) for each in range(43)))
+
+
+def zstd(content: bytes) -> bytes:
+    packed = subprocess.run(["zstd", "-q1c"], input=content, stdout=subprocess.PIPE, check=True)
+    return packed.stdout
 
 
 async def test_images_of_the_same_parts_share_a_root_and_unused_ones_go(tmp_path: Path) -> None:
