@@ -12,6 +12,8 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
+from sandyard.kit.wired import wired
+
 SESSION_COOKIE = "__Host-sandyard"
 FLOW_COOKIE = "__Host-sandyard-oidc"
 _LIFETIME_SEC = 12 * 3600
@@ -39,41 +41,40 @@ class LoginFlow:
 T = TypeVar("T", bound=Session | LoginFlow)
 
 
+@wired
 class EncryptedCookie(Generic[T]):
     """A value in a `__Host-` cookie (no other host can set it), inaccessible to scripts, and sent
     from other sites only when a link is followed. No cookie is accepted in place of another."""
 
-    def __init__(
-        self, name: str, kind: type[T], secrets: Sequence[str], *, purpose: str, lifetime_sec: int
-    ) -> None:
-        """`kind` is a dataclass. The first secret encrypts, any of them decrypts."""
-        self._name = name
-        self._kind = kind
-        self._secrets = secrets
-        self._purpose = purpose
-        self._lifetime_sec = lifetime_sec
+    name: str
+    kind: type[T]
+    """A dataclass."""
+    secrets: Sequence[str]
+    """The first one encrypts, any of them decrypts."""
+    purpose: str
+    lifetime_sec: int
 
     @property
     def _cipher(self) -> MultiFernet:
-        return _cipher_of(tuple(self._secrets), self._purpose)
+        return _cipher_of(tuple(self.secrets), self.purpose)
 
     def read(self, request: HTTPConnection) -> T | None:
         """None if there is none, or if it is too old or not ours."""
-        sent = request.cookies.get(self._name)
+        sent = request.cookies.get(self.name)
         if not sent:
             return None
         try:
-            fields = json.loads(self._cipher.decrypt(sent.encode(), ttl=self._lifetime_sec))
+            fields = json.loads(self._cipher.decrypt(sent.encode(), ttl=self.lifetime_sec))
         except (InvalidToken, ValueError):
             return None
-        return self._kind(**fields)
+        return self.kind(**fields)
 
     def write(self, response: Response, value: T) -> None:
         fields = json.dumps(asdict(value))
         response.set_cookie(
-            self._name,
+            self.name,
             self._cipher.encrypt(fields.encode()).decode(),
-            max_age=self._lifetime_sec,
+            max_age=self.lifetime_sec,
             path="/",
             secure=True,
             httponly=True,
@@ -81,7 +82,7 @@ class EncryptedCookie(Generic[T]):
         )
 
     def clear(self, response: Response) -> None:
-        response.delete_cookie(self._name, path="/", secure=True, httponly=True, samesite="lax")
+        response.delete_cookie(self.name, path="/", secure=True, httponly=True, samesite="lax")
 
 
 class Cookies:

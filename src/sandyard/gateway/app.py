@@ -30,6 +30,7 @@ from sandyard.kit.errors import NotFoundError
 from sandyard.kit.http.access_watch import until_refused, watch_access
 from sandyard.kit.http.security import values_of
 from sandyard.kit.sizes import MESSAGE_BYTES
+from sandyard.kit.wired import wired
 from sandyard.runtime.errors import NotRunningError, PortClosedError
 from sandyard.runtime.sessions.ports import PortConnection
 
@@ -55,24 +56,18 @@ class _Load:
     connections: int = 0
 
 
+@wired
 class Gateway:
     """Raises errors until a response has started; the server turns them into responses."""
 
-    def __init__(
-        self,
-        targets: Mapping[str, Targets],
-        access: GatewayAccess,
-        domain: SandboxDomain,
-        limits: GatewayLimits,
-        *,
-        client_address: Callable[[HTTPConnection], str],
-    ) -> None:
-        """`targets` are keyed by the prefix of their ids."""
-        self._targets = targets
-        self._access = access
-        self._domain = domain
-        self._limits = limits
-        self._client_address = client_address
+    targets: Mapping[str, Targets]
+    """By the prefix of their ids."""
+    access: GatewayAccess
+    domain: SandboxDomain
+    limits: GatewayLimits
+    client_address: Callable[[HTTPConnection], str]
+
+    def __post_init__(self) -> None:
         self._loads: dict[str, _Load] = {}
 
     def connections(self, target_id: str) -> int:
@@ -82,11 +77,11 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = self._host(scope)
         scope["state"]["log"] = {"target_id": host.target_id, "port": host.port}
-        targets = self._targets.get(host.kind)
+        targets = self.targets.get(host.kind)
         target = None if targets is None else await targets.find(host.target_id)
         request = _access_request(scope, host)
-        came_at = self._access.now()
-        grant = await self._access.check(request, target, at=came_at)
+        came_at = self.access.now()
+        grant = await self.access.check(request, target, at=came_at)
         if targets is None or target is None:
             raise errors.AddressUnknownError
         if scope["type"] == "http" and _has_link(scope):
@@ -97,7 +92,7 @@ class Gateway:
             check = partial(self._check, request, targets, came_at)
             if scope["type"] == "websocket":
                 socket = websocket.ProgramSocket(
-                    connection, load.of_program, load.of_clients, self._limits.timeout_sec
+                    connection, load.of_program, load.of_clients, self.limits.timeout_sec
                 )
                 until = partial(until_refused, check)
                 await self._pass_socket(socket, connection.host, until, scope, receive, send)
@@ -109,7 +104,7 @@ class Gateway:
         """The requested host; with two `Host` headers, we and the program might use different
         ones."""
         hosts = values_of(scope["headers"], b"host")
-        found = self._domain.find(hosts[0]) if len(hosts) == 1 else None
+        found = self.domain.find(hosts[0]) if len(hosts) == 1 else None
         if found is None:
             raise errors.AddressUnknownError
         return found
@@ -128,7 +123,7 @@ class Gateway:
             (b"content-length", b"0"),
         ]
         if grant is not None:
-            value, seconds = self._access.cookie_for(grant, host)
+            value, seconds = self.access.cookie_for(grant, host)
             headers.append((b"set-cookie", cookie_header(value, max_age_sec=seconds)))
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
@@ -138,11 +133,11 @@ class Gateway:
         """Limits the connections of a busy sandbox, so that it does not affect the others."""
         load = self._loads.get(target_id)
         if load is None:
-            most = self._limits.held_bytes_per_target
+            most = self.limits.held_bytes_per_target
             load = self._loads[target_id] = _Load(
                 websocket.HeldBytes(most), websocket.HeldBytes(most)
             )
-        if load.connections >= self._limits.connections_per_target:
+        if load.connections >= self.limits.connections_per_target:
             raise errors.TooManyConnectionsError(retry_after=1)
         load.connections += 1
         try:
@@ -171,7 +166,7 @@ class Gateway:
     async def _pass_request(
         self, connection: PortConnection, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        exchange = Exchange(connection, receive, send, timeout_sec=self._limits.timeout_sec)
+        exchange = Exchange(connection, receive, send, timeout_sec=self.limits.timeout_sec)
         try:
             await exchange.run(self._request(scope, connection.host))
         except ClientGoneError:
@@ -191,7 +186,7 @@ class Gateway:
         """Whether the client still has access: it may be revoked, or the sandbox made private. A
         token that has expired meanwhile does not end an open connection."""
         target = await targets.find(request.host.target_id)
-        await self._access.check(request, target, at=came_at)
+        await self.access.check(request, target, at=came_at)
 
     async def _pass_socket(
         self,
@@ -222,9 +217,9 @@ class Gateway:
 
     def _forwarded(self, scope: Scope) -> Forwarded:
         return Forwarded(
-            client=self._client_address(HTTPConnection(scope)),
+            client=self.client_address(HTTPConnection(scope)),
             host=values_of(scope["headers"], b"host")[0],
-            scheme=self._domain.scheme,
+            scheme=self.domain.scheme,
             request_id=scope["state"]["request_id"],
         )
 

@@ -18,6 +18,7 @@ from sandyard.kit.errors import ForbiddenError, RateLimitedError, UnauthorizedEr
 from sandyard.kit.http.access_watch import watch_access
 from sandyard.kit.http.idempotency import IdempotentCalls
 from sandyard.kit.http.security import SecurityScheme, find_credential, secured_by
+from sandyard.kit.wired import wired
 from sandyard.platform.access.credentials import CredentialLookup, KeyCredential, hash_api_key
 from sandyard.platform.access.login_tokens import Login, Logins
 from sandyard.platform.access.principal import Principal, Scope
@@ -79,28 +80,18 @@ class RequestRate:
         return RateLimit(self._rate, self._storage_url, name=self._name, is_sliding=False)
 
 
+@wired
 class AccessGuard:
     """Its methods are the checks of guarded routes."""
 
-    def __init__(
-        self,
-        credentials: CredentialLookup,
-        logins: Logins,
-        requests: RequestRate,
-        writes: RequestRate,
-        *,
-        clock: Clock,
-        streams: StreamLimit,
-        idempotency: IdempotentCalls,
-    ) -> None:
-        self.streams = streams
-        """Those of each account."""
-        self.idempotency = idempotency
-        self._writes = writes
-        self._credentials = credentials
-        self._logins = logins
-        self._requests = requests
-        self._clock = clock
+    credentials: CredentialLookup
+    logins: Logins
+    requests: RequestRate
+    writes: RequestRate
+    clock: Clock
+    streams: StreamLimit
+    """Those of each account."""
+    idempotency: IdempotentCalls
 
     async def account(self, request: Request) -> Principal:
         """The account of the request; an API key needs the scope `read` to read, `admin` to change
@@ -129,12 +120,12 @@ class AccessGuard:
         if _API_KEY.match(credential):
             principal = await self._by_key(credential)
         else:
-            principal = await self.by_token(credential, self._logins)
-        await self._requests.count(principal.account_id)
+            principal = await self.by_token(credential, self.logins)
+        await self.requests.count(principal.account_id)
         if not principal.scope.includes(scope):
             raise ScopeMissingError(details={"needed": scope, "scope": principal.scope})
         if is_write or (is_write is None and scope is not Scope.READ):
-            await self._writes.count(principal.account_id)
+            await self.writes.count(principal.account_id)
         request.state.log = {"account_id": principal.account_id, "key_id": principal.key_id}
         watch_access(request.scope, partial(self.check, principal))
         return principal
@@ -148,21 +139,21 @@ class AccessGuard:
 
     async def issue(self, principal: Principal, logins: Logins) -> Login:
         """A token for the same account, which `by_token` accepts with the same `logins`."""
-        account = await self._credentials.find_account(principal.account_id)
+        account = await self.credentials.find_account(principal.account_id)
         if account is None:
             raise LoginRequiredError
         return logins.issue(
             account_id=account.account_id,
             token_version=account.token_version,
-            now=utc_time(self._clock.now()),
+            now=utc_time(self.clock.now()),
             key_id=principal.key_id,
             until=principal.expires_at,
         )
 
     async def by_token(self, token: str, logins: Logins) -> Principal:
         """LoginRequiredError if the token is not valid, or no longer."""
-        claim = logins.read(token, now=utc_time(self._clock.now()))
-        account = await self._credentials.find_account(claim.account_id) if claim else None
+        claim = logins.read(token, now=utc_time(self.clock.now()))
+        account = await self.credentials.find_account(claim.account_id) if claim else None
         if claim is None or account is None or not account.has_login(claim.token_version):
             raise LoginRequiredError
         if claim.key_id is not None:
@@ -178,27 +169,25 @@ class AccessGuard:
         if principal.key_id is not None:
             await self._require_key(principal.key_id)
             return
-        account = await self._credentials.find_account(principal.account_id)
-        is_over = principal.expires_at is None or principal.expires_at <= utc_time(
-            self._clock.now()
-        )
+        account = await self.credentials.find_account(principal.account_id)
+        is_over = principal.expires_at is None or principal.expires_at <= utc_time(self.clock.now())
         if account is None or is_over or not account.has_login(principal.token_version):
             raise LoginRequiredError
 
     async def _require_key(self, key_id: str) -> KeyCredential:
-        key = await self._credentials.find_key_by_id(key_id)
-        if key is None or not key.holds_at(utc_time(self._clock.now())):
+        key = await self.credentials.find_key_by_id(key_id)
+        if key is None or not key.holds_at(utc_time(self.clock.now())):
             raise LoginRequiredError
         return key
 
     async def _by_key(self, api_key: str) -> Principal:
-        now = utc_time(self._clock.now())
-        key = await self._credentials.find_key(hash_api_key(api_key))
+        now = utc_time(self.clock.now())
+        key = await self.credentials.find_key(hash_api_key(api_key))
         if key is None or not key.holds_at(now):
             raise LoginRequiredError
         due = now - LAST_USED_EVERY
         if key.last_used_at is None or key.last_used_at <= due:
-            await self._credentials.touch_key(key.key_id, now=now, unless_after=due)
+            await self.credentials.touch_key(key.key_id, now=now, unless_after=due)
         return _principal_of(key)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sandyard.kit.clock import utc_time
+from sandyard.kit.wired import wired
 
 _ALGORITHM = "HS256"
 _ISSUER = "sandyard"
@@ -28,16 +29,14 @@ class LoginClaim:
     """The API key that it was made with."""
 
 
+@wired
 class Logins:
     """Signs with the first secret and accepts tokens of each, so that secrets can be rotated."""
 
-    def __init__(
-        self, secrets: Sequence[str], *, lifetime: timedelta, issuer: str = _ISSUER
-    ) -> None:
-        """Tokens of one issuer are invalid for others."""
-        self._secrets = secrets
-        self._lifetime = lifetime
-        self._issuer = issuer
+    secrets: Sequence[str]
+    lifetime: timedelta
+    issuer: str = _ISSUER
+    """Tokens of one issuer are invalid for others."""
 
     def issue(
         self,
@@ -52,9 +51,9 @@ class Logins:
         token does not outlive it."""
         import jwt
 
-        expires_at = (now + self._lifetime).replace(microsecond=0)
+        expires_at = (now + self.lifetime).replace(microsecond=0)
         claims: dict[str, str | int] = {
-            "iss": self._issuer,
+            "iss": self.issuer,
             "sub": account_id,
             "ver": token_version,
             "iat": int(now.timestamp()),
@@ -64,19 +63,19 @@ class Logins:
             claims["key"] = key_id
         if until is not None:
             claims["until"] = int(until.timestamp())
-        return Login(jwt.encode(claims, self._secrets[0], algorithm=_ALGORITHM), expires_at)
+        return Login(jwt.encode(claims, self.secrets[0], algorithm=_ALGORITHM), expires_at)
 
     def read(self, token: str, *, now: datetime) -> LoginClaim | None:
         """The token's claims; None if we did not sign it or it has expired."""
         import jwt
 
-        for secret in self._secrets:
+        for secret in self.secrets:
             try:
                 claims = jwt.decode(
                     token,
                     secret,
                     algorithms=[_ALGORITHM],
-                    issuer=self._issuer,
+                    issuer=self.issuer,
                     options={
                         "require": ["sub", "ver", "exp"],
                         "verify_exp": False,  # checked below, by our clock

@@ -7,6 +7,7 @@ from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import resource_id
 from sandyard.kit.paging import Page
+from sandyard.kit.wired import wired
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.entities.apply import TransitionStore, apply_decided
 from sandyard.platform.entities.model import Listing
@@ -62,64 +63,62 @@ class ParentSandboxes:
             raise SandboxRecycledError
 
 
+@wired
 class Variables:
-    def __init__(
-        self, store: VariableStore, cipher: Cipher, *, clock: Clock, per_account: int
-    ) -> None:
-        self._store = store
-        self._cipher = cipher
-        self._clock = clock
-        self._per_account = per_account
+    store: VariableStore
+    cipher: Cipher
+    clock: Clock
+    per_account: int
 
     async def of_sandbox(self, sandbox: Sandbox) -> Mapping[str, str]:
         """The variables of the sandbox and its project, by name; the sandbox's override the
         project's. SecretUnreadableError."""
         holders = [each for each in (sandbox.project_id, sandbox.sandbox_id) if each is not None]
-        found = model.in_force(await self._store.of_holders(holders), holders)
-        return {each.name: self._cipher.decrypt(each.encrypted) for each in found}
+        found = model.in_force(await self.store.of_holders(holders), holders)
+        return {each.name: self.cipher.decrypt(each.encrypted) for each in found}
 
     async def value(self, holder_id: str, name: str) -> str | None:
         """SecretUnreadableError."""
-        found = await self._store.find_variable(holder_id, name)
-        return None if found is None else self._cipher.decrypt(found.encrypted)
+        found = await self.store.find_variable(holder_id, name)
+        return None if found is None else self.cipher.decrypt(found.encrypted)
 
     async def list(
         self, holder_id: str, *, limit: int, cursor: str | None
     ) -> Page[tuple[Variable, str | None]]:
         """By name, each with its value unless it is secret. SecretUnreadableError."""
-        page = await self._store.page(Listing(VariableFilter(holder_id), "name", limit, cursor))
+        page = await self.store.page(Listing(VariableFilter(holder_id), "name", limit, cursor))
         return Page([self.shown(each) for each in page.items], page.next_cursor)
 
     def shown(self, variable: Variable) -> tuple[Variable, str | None]:
-        value = None if variable.is_secret else self._cipher.decrypt(variable.encrypted)
+        value = None if variable.is_secret else self.cipher.decrypt(variable.encrypted)
         return variable, value
 
     async def set(
         self, holder_id: str, name: str, value: str, *, is_secret: bool, by: Principal
     ) -> Variable:
         """Commands and programs started from now on get it. VariablesLimitError."""
-        cause, variable_id = Cause.by(by.actor, self._clock), resource_id("env")
-        new = NewValue(name, is_secret, self._cipher.encrypt(value))
-        quota = CountQuota(ResourceKind.VARIABLES, by.account_id, self._per_account)
+        cause, variable_id = Cause.by(by.actor, self.clock), resource_id("env")
+        new = NewValue(name, is_secret, self.cipher.encrypt(value))
+        quota = CountQuota(ResourceKind.VARIABLES, by.account_id, self.per_account)
 
         async def decide() -> Transition[Variable]:
             return model.set_variable(
-                await self._store.find_variable(holder_id, name),
+                await self.store.find_variable(holder_id, name),
                 new,
                 variable_id=variable_id,
                 account_id=by.account_id,
                 holder_id=holder_id,
-                quota=await self._store.read_fact(quota),
+                quota=await self.store.read_fact(quota),
                 cause=cause,
             )
 
-        return (await apply_decided(self._store, decide)).result
+        return (await apply_decided(self.store, decide)).result
 
     async def remove(self, holder_id: str, name: str, *, by: Principal) -> None:
         """VariableNotFoundError."""
-        cause = Cause.by(by.actor, self._clock)
+        cause = Cause.by(by.actor, self.clock)
 
         async def decide() -> Transition[Variable]:
-            return model.remove_variable(await self._store.find_variable(holder_id, name), cause)
+            return model.remove_variable(await self.store.find_variable(holder_id, name), cause)
 
-        await apply_decided(self._store, decide)
+        await apply_decided(self.store, decide)

@@ -13,6 +13,7 @@ from functools import partial
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.lines import LineReader
+from sandyard.kit.wired import wired
 from sandyard.runtime import errors
 from sandyard.runtime.machine_ports import Machines
 from sandyard.runtime.model import (
@@ -67,33 +68,28 @@ logger = logging.getLogger(__name__)
 _POLL_SEC = 0.01
 
 
+@wired
 class ProgramRunner:
-    def __init__(
-        self,
-        machines: Machines,
-        records: RunRecords,
-        archives: ArchiveFolder,
-        timeouts: ProgramTimeouts,
-        clock: Clock,
-    ) -> None:
-        self._machines = machines
+    machines: Machines
+    records: RunRecords
+    archives: ArchiveFolder
+    timeouts: ProgramTimeouts
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._followers = LogFollowers(self._read_on)
-        self._records = records
-        self._archives = archives
-        self._timeouts = timeouts
-        self._clock = clock
 
     async def check(self, isolation: IsolationMode | None = None) -> None:
-        await self._machines.check(isolation)
+        await self.machines.check(isolation)
 
     async def start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
         check_startable(await self.refresh(run_id))
         check_program(program, limits)
-        record = self._records.of(run_id)
+        record = self.records.of(run_id)
         await self._require_snapshot(record, program)
         while not await self._begin(record, run_id, program, limits):  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SEC)
-        timeouts = self._timeouts
+        timeouts = self.timeouts
         timeout_sec = timeouts.prepare_timeout_sec + timeouts.listen_timeout_sec + 30
         run = await self._wait(run_id, lambda run: not isinstance(run, Starting), timeout_sec)
         failed = isinstance(run, Ended) and not run.has_run
@@ -103,15 +99,15 @@ class ProgramRunner:
 
     async def start_program(self, run_id: RunId, program: Program) -> Running:
         running = await self.stop_program(run_id)
-        check_program(program, self._records.of(run_id).limits())
+        check_program(program, self.records.of(run_id).limits())
         up = Up(run_id, running.port, running.started_at, running.deadline_at)
-        start = self._start_of(self._records.of(run_id))
-        await start.launch(await self._machines.session(run_id), up, program)
+        start = self._start_of(self.records.of(run_id))
+        await start.launch(await self.machines.session(run_id), up, program)
         return require_running(await self.refresh(run_id))
 
     async def stop_program(self, run_id: RunId) -> Running:
         require_running(await self.refresh(run_id))
-        await self._machines.stop_program(run_id)
+        await self.machines.stop_program(run_id)
         return require_running(await self.refresh(run_id))
 
     async def stop(self, run_id: RunId, *, has_memory: bool = False) -> Ended:
@@ -119,18 +115,18 @@ class ProgramRunner:
         if isinstance(run, Ended):
             return run
         if not has_memory:
-            await self._records.of(run_id).put_stop()
-        await self._machines.stop(run_id, has_memory=has_memory)
-        return require_ended(await self._wait(run_id, _is_over, self._timeouts.end_timeout_sec))
+            await self.records.of(run_id).put_stop()
+        await self.machines.stop(run_id, has_memory=has_memory)
+        return require_ended(await self._wait(run_id, _is_over, self.timeouts.end_timeout_sec))
 
     async def find(self, run_id: RunId) -> RunState | None:
-        return await self._state(run_id, await self._machines.find(run_id))
+        return await self._state(run_id, await self.machines.find(run_id))
 
     async def refresh(self, run_id: RunId) -> RunState | None:
-        run = await self._state(run_id, await self._machines.refresh(run_id))
+        run = await self._state(run_id, await self.machines.refresh(run_id))
         if not isinstance(run, Starting):
             return run
-        record = self._records.of(run_id)
+        record = self.records.of(run_id)
         async with record.start_lock() as is_ours:
             if is_ours and isinstance(run := await self.find(run_id), Starting):
                 # The server that began the start is gone: abort it.
@@ -139,10 +135,10 @@ class ProgramRunner:
         return run
 
     async def _state(self, run_id: RunId, machine: MachineState | None) -> RunState | None:
-        return await asyncio.to_thread(run_state, run_id, self._records.of(run_id), machine)
+        return await asyncio.to_thread(run_state, run_id, self.records.of(run_id), machine)
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
-        return await self._machines.run_ids(kind)
+        return await self.machines.run_ids(kind)
 
     async def list_runs(self, kind: Kind) -> Sequence[RunState]:
         found = []
@@ -158,38 +154,38 @@ class ProgramRunner:
         run = await self.refresh(run_id)
         if run is not None:
             check_ended(run)
-            await self._machines.forget(run_id)
+            await self.machines.forget(run_id)
 
     async def extend(
         self, run_id: RunId, *, deadline_at: float, keeps_memory: bool | None = None
     ) -> Running:
         running = require_running(await self.refresh(run_id))
-        moved = await self._machines.set_deadline(run_id, deadline_at, keeps_memory=keeps_memory)
+        moved = await self.machines.set_deadline(run_id, deadline_at, keeps_memory=keeps_memory)
         return replace(running, deadline_at=moved)
 
     async def sample(self, run_id: RunId) -> Sample:
         require_running(await self.find(run_id))
-        return await self._machines.sample(run_id)
+        return await self.machines.sample(run_id)
 
     async def set_network(
         self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
     ) -> None:
         require_running(await self.find(run_id))
-        await self._machines.set_network(run_id, network, rules)
+        await self.machines.set_network(run_id, network, rules)
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
         require_run(await self.find(run_id))
-        return await self._machines.egress_report(run_id)
+        return await self.machines.egress_report(run_id)
 
     async def session(self, run_id: RunId) -> Session:
         # Entering the machine checks whether it is up: once is enough.
-        if not self._records.of(run_id).says_running():
+        if not self.records.of(run_id).says_running():
             require_running(await self.find(run_id))
-        return await self._machines.session(run_id)
+        return await self.machines.session(run_id)
 
     async def tail_logs(self, run_id: RunId, *, lines: int) -> Sequence[str]:
         require_run(await self.find(run_id))
-        log = await self._machines.read_log(run_id, None)
+        log = await self.machines.read_log(run_id, None)
         return await asyncio.to_thread(last_lines, log.content, lines)
 
     async def follow_logs(self, run_id: RunId, *, lines: int = 0) -> AsyncIterator[str]:
@@ -209,42 +205,42 @@ class ProgramRunner:
         run = await self.refresh(run_id)
         if run is None:
             return Log(begin or 0, b""), True
-        return await self._machines.read_log(run_id, begin), isinstance(run, Ended)
+        return await self.machines.read_log(run_id, begin), isinstance(run, Ended)
 
     async def write_files(self, run_id: RunId, changes: FileChanges) -> None:
         require_running(await self.find(run_id))
         named = dict.fromkeys(changes.deleted, b"") | dict(changes.written)
-        check_sizes(named, self._records.of(run_id).limits())
-        session = await self._machines.session(run_id)
+        check_sizes(named, self.records.of(run_id).limits())
+        session = await self.machines.session(run_id)
         await session.files.apply(changes)
 
     async def save_archive(
         self, run_id: RunId, archive_id: str, *, has_memory: bool = False
     ) -> Snapshot:
         session = await self.session(run_id)
-        await self._machines.check()
-        to = await self._archives.place(archive_id)
-        if await self._machines.pack(run_id, to, has_memory=has_memory):
-            return await self._archives.store(archive_id)
-        return await self._archives.write(archive_id, session.files.read_tar(WORKSPACE))
+        await self.machines.check()
+        to = await self.archives.place(archive_id)
+        if await self.machines.pack(run_id, to, has_memory=has_memory):
+            return await self.archives.store(archive_id)
+        return await self.archives.write(archive_id, session.files.read_tar(WORKSPACE))
 
     async def list_archives(self) -> Sequence[Snapshot]:
-        return await self._archives.list_all()
+        return await self.archives.list_all()
 
     async def delete_archive(self, archive_id: str) -> None:
-        await self._archives.delete(archive_id)
+        await self.archives.delete(archive_id)
 
     async def has_snapshot(self, snapshot_id: str) -> bool:
-        return await self._machines.has_snapshot(snapshot_id)
+        return await self.machines.has_snapshot(snapshot_id)
 
     async def list_snapshots(self) -> Sequence[Snapshot]:
-        return await self._machines.list_snapshots()
+        return await self.machines.list_snapshots()
 
     async def store_snapshot(self, snapshot_id: str, *, timeout_sec: float | None = None) -> None:
-        await self._machines.store_snapshot(snapshot_id, timeout_sec=timeout_sec)
+        await self.machines.store_snapshot(snapshot_id, timeout_sec=timeout_sec)
 
     async def delete_snapshot(self, snapshot_id: str) -> None:
-        await self._machines.delete_snapshot(snapshot_id)
+        await self.machines.delete_snapshot(snapshot_id)
 
     async def _wait(
         self, run_id: RunId, is_done: Callable[[RunState | None], bool], timeout_sec: float
@@ -259,9 +255,9 @@ class ProgramRunner:
             return
         if program.snapshot_id is None:
             if program.archive_id is not None:
-                await self._archives.require(program.archive_id)
+                await self.archives.require(program.archive_id)
         else:
-            await self._machines.require_snapshot(program.snapshot_id)
+            await self.machines.require_snapshot(program.snapshot_id)
 
     async def _begin(
         self, record: RunRecord, run_id: RunId, program: Program, limits: Limits
@@ -270,7 +266,7 @@ class ProgramRunner:
         whether it was begun."""
         async with record.start_lock() as is_ours:
             if is_ours and record.begun_at() is None:
-                await record.put("begun", begun_record(limits, self._clock.now()))
+                await record.put("begun", begun_record(limits, self.clock.now()))
                 await self._start(record, run_id, program, limits)
         return record.begun_at() is not None
 
@@ -287,23 +283,23 @@ class ProgramRunner:
             await self._abort(record, run_id, None)
 
     def _start_of(self, record: RunRecord) -> ProgramStart:
-        return ProgramStart(self._machines, record, self._archives, self._timeouts, self._clock)
+        return ProgramStart(self.machines, record, self.archives, self.timeouts, self.clock)
 
     async def _abort(
         self, record: RunRecord, run_id: RunId, error: errors.StartFailedError | None
     ) -> None:
         """End its machine, and record why; without an error, by the machine's end."""
         error = errors.StoppedWhileStartingError() if record.stop_is_requested() else error
-        await self._machines.stop(run_id)
+        await self.machines.stop(run_id)
         machine: MachineState | None = await wait_until(
             lambda machine: isinstance(machine, Ended | None),
-            partial(self._machines.refresh, run_id),
-            timeout_sec=self._timeouts.end_timeout_sec,
+            partial(self.machines.refresh, run_id),
+            timeout_sec=self.timeouts.end_timeout_sec,
         )
         if error is None:
-            log = await self._machines.read_log(run_id, None)
+            log = await self.machines.read_log(run_id, None)
             error = start_failure_of(machine, last_lines(log.content, TAIL_LINES))
-        ended_at = machine.ended_at if isinstance(machine, Ended) else self._clock.now()
+        ended_at = machine.ended_at if isinstance(machine, Ended) else self.clock.now()
         await record.put("failure", failure_record(error.code, error.message, ended_at))
 
 

@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from sandyard.kit.changes.transitions import Cause, E, Entity, Transition
 from sandyard.kit.ids import IdMaker
+from sandyard.kit.wired import wired
 from sandyard.platform.entities.apply import BusyError, apply_all
 from sandyard.platform.sandboxes.archives.model import Transitions
 from sandyard.platform.usage.model import PriceList
@@ -25,25 +26,18 @@ class StoredThings(Protocol[Stored]):
     async def apply(self, *transitions: Transition[Any]) -> bool: ...
 
 
+@wired
 class StorageUsage(Generic[E]):
-    def __init__(
-        self,
-        store: StoredThings[E],
-        decide: Callable[..., Transitions | None],
-        *,
-        prices: PriceList,
-        make_usage_id: IdMaker,
-    ) -> None:
-        """`decide` is the model's, such as `count_archives`."""
-        self._store = store
-        self._decide = decide
-        self._prices = prices
-        self._make_usage_id = make_usage_id
+    store: StoredThings[E]
+    decide: Callable[..., Transitions | None]
+    """The model's, such as `count_archives`."""
+    prices: PriceList
+    make_usage_id: IdMaker
 
     async def count_all(self, until: datetime, *, cause: Cause) -> int:
         """Returns how many had something to count."""
         counted, after = 0, ""
-        while page := await self._store.uncounted(until, limit=_BATCH, after=after):
+        while page := await self.store.uncounted(until, limit=_BATCH, after=after):
             after = getattr(page[-1], page[-1].SUBJECT)
             for each in page:
                 subject = getattr(each, each.SUBJECT)
@@ -54,16 +48,16 @@ class StorageUsage(Generic[E]):
         """What is being changed is left to the next run."""
 
         async def decide() -> Transitions:
-            found = await self._store.find_any(subject)
-            counted = found and self._decide(
+            found = await self.store.find_any(subject)
+            counted = found and self.decide(
                 found,
                 until=until,
-                usage_id=self._make_usage_id(),
-                prices=self._prices,
+                usage_id=self.make_usage_id(),
+                prices=self.prices,
                 cause=cause,
             )
             return counted or ()
 
         with suppress(BusyError):
-            return bool(await apply_all(self._store, decide))
+            return bool(await apply_all(self.store, decide))
         return False

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from sandyard.kit.errors import SandyardError, UnavailableError
+from sandyard.kit.wired import wired
 from sandyard.platform.sandboxes.model import RunOptions, Sandbox, Status
 from sandyard.platform.sandboxes.network.enforcement import SandboxNetworks
 from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
@@ -18,23 +19,18 @@ from sandyard.platform.templates.model import Template
 from sandyard.runtime.model import Ended, RunId
 
 
+@wired
 class SandboxStarts:
     """A start continues when nobody waits for it any more, and its outcome is recorded."""
 
-    def __init__(
-        self,
-        node: SandboxNode,
-        recorder: RunRecorder,
-        variables: SandboxVariables,
-        networks: SandboxNetworks,
-        warm: WarmSandboxes | None,
-    ) -> None:
-        self._node = node
-        self._runtime = node.runtime
-        self._recorder = recorder
-        self._variables = variables
-        self._networks = networks
-        self._warm = warm
+    node: SandboxNode
+    recorder: RunRecorder
+    variables: SandboxVariables
+    networks: SandboxNetworks
+    warm: WarmSandboxes | None
+
+    def __post_init__(self) -> None:
+        self._runtime = self.node.runtime
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     def find(self, sandbox_id: str) -> "asyncio.Task[None] | None":
@@ -71,24 +67,24 @@ class SandboxStarts:
         """Start the machine and record the outcome, even if nobody waits for it."""
         run_id = RunId("sandbox", sandbox.sandbox_id, str(attempt))
         try:
-            variables = await self._variables.of_sandbox(sandbox)
+            variables = await self.variables.of_sandbox(sandbox)
             program = program_of(sandbox, template, variables, options)
-            limits = limits_of(sandbox, self._node.processes, self._node.storage_bytes)
+            limits = limits_of(sandbox, self.node.processes, self.node.storage_bytes)
             limits = replace(limits, max_running_sec=options.seconds or limits.max_running_sec)
-            taken = self._warm and await self._warm.take(template, program, limits, to=run_id)
+            taken = self.warm and await self.warm.take(template, program, limits, to=run_id)
             running = taken or await self._runtime.start(run_id, program, limits)
         except UnavailableError:
             raise  # unknown whether it runs: the reconciler finds out
         except SandyardError as error:
             await self._record_failed_start(sandbox, run_id, error)
             raise
-        now = await self._recorder.record_started(
+        now = await self.recorder.record_started(
             sandbox.sandbox_id, attempt, running, actor=actor
         ) or await self._find_running(sandbox.sandbox_id, attempt)
         if now is None:
             await self._runtime.stop(run_id)  # it was stopped meanwhile
         else:
-            await self._networks.catch_up(sandbox, now, run_id)
+            await self.networks.catch_up(sandbox, now, run_id)
         if sandbox.attempt:
             with retried_later("forget", sandbox.sandbox_id):
                 await self._runtime.forget(run_id_of(sandbox))
@@ -101,13 +97,13 @@ class SandboxStarts:
         attempt = int(run_id.attempt)
         if isinstance(ended, Ended):
             tried = replace(sandbox, attempt=attempt)
-            await self._recorder.record_ended(tried, ended, actor=SYSTEM)
+            await self.recorder.record_ended(tried, ended, actor=SYSTEM)
         else:
-            await self._recorder.record_failed_start(sandbox.sandbox_id, attempt, error)
+            await self.recorder.record_failed_start(sandbox.sandbox_id, attempt, error)
 
     async def _find_running(self, sandbox_id: str, attempt: int) -> Sandbox | None:
         """The sandbox, if the reconciler was faster to record that it runs."""
-        found = await self._node.store.find(sandbox_id)
+        found = await self.node.store.find(sandbox_id)
         is_running = found and (found.attempt, found.status) == (attempt, Status.RUNNING)
         return found if is_running else None
 
@@ -116,5 +112,5 @@ class SandboxStarts:
         for task in list(self._under_way.values()):
             task.cancel()
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)
-        if self._warm is not None:
-            await self._warm.close()
+        if self.warm is not None:
+            await self.warm.close()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.free_ports import free_port
+from sandyard.kit.wired import wired
 from sandyard.runtime.errors import EnvironmentMissingError, SnapshotNotFoundError
 from sandyard.runtime.local.records.run_folder import Spec
 from sandyard.runtime.local.root_filesystems.base_files import make_base_files
@@ -30,19 +31,15 @@ _PORT_INSIDE = 8080
 _JAVA = "JAVA_TOOL_OPTIONS"
 
 
+@wired
 class Specs:
-    def __init__(
-        self,
-        folder: Path,
-        snapshots: ArchiveFolder,
-        clock: Clock,
-        reserve: DiskReserve,
-    ) -> None:
-        self._folder = folder
-        self._snapshots = snapshots
-        self._clock = clock
-        self._reserve = reserve
-        self._root_filesystems = RootFilesystems(folder)
+    folder: Path
+    snapshots: ArchiveFolder
+    clock: Clock
+    reserve: DiskReserve
+
+    def __post_init__(self) -> None:
+        self._root_filesystems = RootFilesystems(self.folder)
 
     def make(
         self, run_id: RunId, spec: MachineSpec, options: LocalOptions, enforcement: Enforcement
@@ -66,7 +63,7 @@ class Specs:
             limits=spec.limits,
             isolation=isolation,
             restore_from=restore_from,
-            snapshot_to=str(self._snapshots.path_of(str(run_id))),
+            snapshot_to=str(self.snapshots.path_of(str(run_id))),
             uid=None,
             port=_port(environment) if isolation != "none" else free_port(),
             lifetime_sec=spec.lifetime_sec,
@@ -94,13 +91,13 @@ class Specs:
             volume=enforcement.volume,
             base_files=base_files,
             cgroup_root=str(options.cgroup_root) if options.cgroup_root else None,
-            disk_reserve_bytes=self._reserve.size_bytes(),
+            disk_reserve_bytes=self.reserve.size_bytes(),
         )
 
     def _archive(self, spec: MachineSpec) -> str | None:
         if spec.snapshot_id is None:
             return None if spec.packed is None else str(spec.packed)
-        if (found := self._snapshots.find_packed(spec.snapshot_id)) is None:
+        if (found := self.snapshots.find_packed(spec.snapshot_id)) is None:
             raise SnapshotNotFoundError
         return str(found)
 
@@ -113,15 +110,15 @@ class Specs:
         return self._root_filesystems.get(name)
 
     def _bundle(self, root: Path, ca_files: Iterable[Path]) -> str | None:
-        made = ca_bundle(self._folder / CERTIFICATES, root, *ca_files)
+        made = ca_bundle(self.folder / CERTIFICATES, root, *ca_files)
         if made is None:
             return None
-        note_use(made, now=self._clock.now())
+        note_use(made, now=self.clock.now())
         return str(made)
 
     def _base_files(self, files: dict[str, str], folders: list[str], root: Path | None) -> str:
-        made = make_base_files(self._folder / BASE_FILES, files, folders, root=root)
-        note_use(made, now=self._clock.now())
+        made = make_base_files(self.folder / BASE_FILES, files, folders, root=root)
+        note_use(made, now=self.clock.now())
         return str(made)
 
 
