@@ -1,6 +1,7 @@
 """Previews on this machine, besides what every provider promises."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -172,3 +173,49 @@ async def test_a_broken_record_of_a_preview_does_not_stop_the_jobs_for_the_other
     finally:
         record.write_text(content)
     assert [each.sandbox_id for each in await provider.running()] == [broken.sandbox_id]
+
+
+MARK = "mkdir -p node_modules; sleep 0.5; cat /proc/sys/kernel/random/uuid >node_modules/installed"
+MARKED = {"scripts": {"preinstall": MARK}}
+INSTALLING = {
+    "Procfile": b"web: exec python3 -m http.server --bind 127.0.0.1 $PORT\n",
+    "package.json": json.dumps(MARKED).encode(),
+}
+
+
+async def test_the_next_preview_of_a_project_has_its_packages_and_nothing_else_of_the_last(
+    provider: LocalPreviewProvider, runtime: LocalRuntime
+) -> None:
+    first = await create(provider, files=INSTALLING | {"old.html": b"old", "a/b.html": b"b"})
+    await phase_of(provider, first, "running")
+    async with asyncio.timeout(60):
+        while not await runtime.list_archives():
+            await asyncio.sleep(0.05)
+    installed = (await page_of_preview(provider, first, "/node_modules/installed")).text
+    await provider.kill(first.sandbox_id)
+    other = await create(provider, project_id="prj-b")
+    second = await create(provider, "second", files=INSTALLING | PAGE)
+    await phase_of(provider, second, "running")
+    pages = {
+        path: await page_of_preview(provider, second, path) for path in ("/", "/old.html", "/a/")
+    }
+    assert [page.status_code for page in pages.values()] == [200, 404, 404]
+    assert (await page_of_preview(provider, second, "/node_modules/installed")).text == installed
+    again = {"package.json": json.dumps(MARKED | {"version": "2.0.0"}).encode()}
+    await provider.write_files(second.sandbox_id, written=again, deleted=[])
+    async with asyncio.timeout(60):
+        while (
+            await page_of_preview(provider, second, "/node_modules/installed")
+        ).text == installed:
+            await asyncio.sleep(0.05)
+    assert (await page_of_preview(provider, other)).content == b"<h1>one</h1>"
+    await provider.close()
+
+
+async def test_a_warm_start_that_broke_off_is_completed_by_the_next_sync(
+    provider: LocalPreviewProvider, runtime: LocalRuntime
+) -> None:
+    made = await create(provider)
+    await runtime.stop_program(RunId("preview", *made.sandbox_id.split(".")))
+    await provider.write_files(made.sandbox_id, written=PAGE, deleted=[])
+    assert (await page_of_preview(provider, made)).content == b"<h1>one</h1>"

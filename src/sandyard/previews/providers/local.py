@@ -1,10 +1,11 @@
 """`PreviewProvider` on this machine, using a runtime."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from sandyard.kit.clock import utc_time
@@ -12,6 +13,7 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.kit.ids import holder_id
 from sandyard.kit.node import require_here
 from sandyard.previews import errors
+from sandyard.previews.model import sync_outcome
 from sandyard.previews.ports import Application, PreviewSandbox
 from sandyard.previews.providers.program import LAUNCHER, STATE_BYTES, application_of
 from sandyard.runtime.errors import (
@@ -21,6 +23,7 @@ from sandyard.runtime.errors import (
     IsolationMissingError,
     NotRunningError,
     RunNotFoundError,
+    SnapshotNotFoundError,
     StartFailedError,
 )
 from sandyard.runtime.model import (
@@ -35,7 +38,10 @@ from sandyard.runtime.model import (
 )
 from sandyard.runtime.network_model import Network
 from sandyard.runtime.ports import Runtime
+from sandyard.runtime.sessions.model import Command
 from sandyard.runtime.sessions.ports import PortConnection, Ports
+
+logger = logging.getLogger(__name__)
 
 _SITE = "site"
 _STATE = "state"
@@ -43,6 +49,14 @@ _LAUNCHER = "launcher.py"
 _LAUNCH = f'web: exec python3 -I {_LAUNCHER} 127.0.0.1 "$PORT" {_SITE} {_STATE}\n'
 _START_TIMEOUT_SEC = 30.0
 _POLL_SEC = 0.02
+_INSTALL_POLL_SEC = 0.25
+_LONGEST_INSTALL_SEC = 1200.0
+_CLEAR = (
+    f"cd {_SITE} && find . -mindepth 1 -maxdepth 1 ! -name node_modules ! -name package-lock.json "
+    f"-exec rm -rf {{}} + ; rm -f ../{_STATE}/state.json"
+)
+"""Of what is kept of a project's last preview, leaves packages alone; a lock file was written with
+them, if the project has none."""
 _ON_NODE = "_"
 """Separates an attempt's unique part from its node."""
 
@@ -62,6 +76,7 @@ class LocalPreviewProvider:
     network: Network
     hosts: str
     """The hosts of previews, for development servers that check them: `.example.com`."""
+    _savings: dict[RunId, "asyncio.Task[None]"] = field(default_factory=dict, init=False)
 
     def make_attempt_id(self) -> str:
         return f"{holder_id()}{_ON_NODE}{self.node}"
@@ -74,8 +89,9 @@ class LocalPreviewProvider:
         with _translated():
             try:
                 await self.runtime.check()
-                program = self._program(files)
-                return self._sandbox(await self.runtime.start(run_id, program, limits))
+                running = await self._start(run_id, self._program(files), limits)
+                self._keep_packages(run_id)
+                return self._sandbox(running)
             except AttemptEndedError as error:
                 raise errors.SandboxGoneError from error
             except StartFailedError as error:
@@ -109,12 +125,16 @@ class LocalPreviewProvider:
         self, sandbox_id: str, *, written: Mapping[str, bytes], deleted: Collection[str]
     ) -> None:
         run_id = self._run_id(sandbox_id)
-        await self._get_running(run_id)
+        running = await self._get_running(run_id)
         changes = FileChanges(
             written=_under_site(written), deleted=frozenset(f"{_SITE}/{path}" for path in deleted)
         )
         with _translated():
             await self.runtime.write_files(run_id, changes)
+            if running.program is not None and running.program.is_over:  # its create broke off
+                await self.runtime.start_program(run_id, self._program({}))
+        if sync_outcome([*written, *deleted]) == "installed":
+            self._keep_packages(run_id)
 
     async def kill(self, sandbox_id: str) -> None:
         try:
@@ -125,7 +145,10 @@ class LocalPreviewProvider:
             await self._clear(run_id)
 
     async def close(self) -> None:
-        """Nothing to release; the runtime's supervisors keep running."""
+        """The runtime's supervisors keep running."""
+        for saving in self._savings.values():
+            saving.cancel()
+        await asyncio.gather(*self._savings.values(), return_exceptions=True)
 
     async def clear_ended(self) -> int:
         """Remove the data of ended previews; returns how many. For a job, every few minutes."""
@@ -161,6 +184,48 @@ class LocalPreviewProvider:
             with _translated():
                 async for line in written:
                     yield line
+
+    async def _start(self, run_id: RunId, program: Program, limits: Limits) -> Running:
+        """With the packages of the project's last preview, if they are kept; the launcher installs
+        what differs."""
+        archive_id = _packages_of(run_id)
+        warm = replace(program, archive_id=archive_id, is_launched=False)
+        try:
+            await self.runtime.start(run_id, warm, limits)
+        except SnapshotNotFoundError:
+            return await self.runtime.start(run_id, program, limits)
+        session = await self.runtime.session(run_id)
+        async with aclosing(session.processes.run(Command(("/bin/sh", "-c", _CLEAR)))) as clearing:
+            async for _ in clearing:
+                pass
+        if isinstance(program.source, Files):
+            await self.runtime.write_files(run_id, FileChanges(program.source.contents))
+        return await self.runtime.start_program(run_id, program)
+
+    def _keep_packages(self, run_id: RunId) -> None:
+        """For the project's next preview, once they are installed."""
+        if (saving := self._savings.get(run_id)) is not None:
+            saving.cancel()
+        self._savings[run_id] = saving = asyncio.create_task(self._save_packages(run_id))
+        saving.add_done_callback(lambda done: self._saved(run_id, done))
+
+    async def _save_packages(self, run_id: RunId) -> None:
+        has_installed, until = False, time.monotonic() + _LONGEST_INSTALL_SEC
+        while time.monotonic() < until:
+            found = await self.application(_sandbox_id(run_id))
+            has_installed |= found is not None and found.phase == "installing"
+            if found is not None and found.phase in ("running", "failed"):
+                break
+            await asyncio.sleep(_INSTALL_POLL_SEC)
+        if has_installed and found is not None and found.phase == "running":
+            await self.runtime.save_archive(run_id, _packages_of(run_id))
+
+    def _saved(self, run_id: RunId, saving: "asyncio.Task[None]") -> None:
+        if self._savings.get(run_id) is saving:
+            del self._savings[run_id]
+        if not saving.cancelled() and (error := saving.exception()) is not None:
+            extra = {"action": "previews", "project_id": run_id.id, "reason": str(error)}
+            logger.warning("a preview's packages were not kept", extra=extra)
 
     def _program(self, files: Mapping[str, bytes]) -> Program:
         """The site is a folder beside the launcher, so that a project's own Procfile is read by the
@@ -238,6 +303,12 @@ def _translated() -> Iterator[None]:
 
 def _under_site(files: Mapping[str, bytes]) -> dict[str, bytes]:
     return {f"{_SITE}/{path}": content for path, content in files.items()}
+
+
+def _packages_of(run_id: RunId) -> str:
+    """The archive of a project's packages. Nothing refers to it, so it is removed an hour after its
+    last use."""
+    return f"packages-{run_id.id}"
 
 
 def _sandbox_id(run_id: RunId) -> str:
