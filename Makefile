@@ -95,9 +95,9 @@ $(TYPESCRIPT): clients/typescript/package-lock.json
 # What some tests and the sandboxes need from the system.
 # gVisor's runsc of the release itself is too old.
 BACKPORTS := bookworm-backports
-DEBIAN_TOOLS := curl bubblewrap git openssl python3 python3-pip python3-venv zstd chromium prometheus systemd nginx-light docker-registry busybox-static default-jre-headless musl-tools
+DEBIAN_TOOLS := curl bubblewrap git openssl openssh-client openssh-server python3 python3-pip python3-venv zstd chromium prometheus systemd nginx-light docker-registry busybox-static default-jre-headless musl-tools
 debian-tools:
-	@for tool in curl bwrap git openssl /usr/bin/python3 /usr/bin/pip3 zstd chromium promtool systemd-analyze /usr/sbin/nginx docker-registry busybox java musl-gcc; do command -v $$tool >/dev/null || missing=1; done; \
+	@for tool in curl bwrap git openssl ssh /usr/sbin/sshd /usr/bin/python3 /usr/bin/pip3 zstd chromium promtool systemd-analyze /usr/sbin/nginx docker-registry busybox java musl-gcc; do command -v $$tool >/dev/null || missing=1; done; \
 	test -z "$$missing" || (apt-get update -qq && apt-get install -y -qq $(DEBIAN_TOOLS) >/dev/null)
 	@command -v runsc >/dev/null || { \
 	sed -n '/^URIs:.*debian$$/p' /etc/apt/sources.list.d/debian.sources | head -n 1 | \

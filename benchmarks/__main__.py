@@ -45,6 +45,7 @@ BENCHMARKS: Mapping[str, str] = {
     "kubernetes": "kubernetes:measure",
     "console": "console:measure",
     "mcp": "mcp:measure",
+    "ssh": "ssh:measure",
 }
 """What measures each, imported when its turn has come: one that can't be loses no others."""
 _WITH_LARGE_POOL = ("rows", "expiry")

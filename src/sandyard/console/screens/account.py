@@ -33,9 +33,11 @@ _SHOWN_COSTS = 10
 async def _show(request: ConsoleRequest, *, made: dict[str, Any] | None = None) -> Response:
     """`made` is a key that was just created."""
     api = request.api
-    quota, keys, month, boxes, notes = await asyncio.gather(
+    quota, keys, ssh_keys, address, month, boxes, notes = await asyncio.gather(
         api.get("platform/me/quota"),
         api.get("platform/api-keys", limit=100),
+        api.get("platform/ssh-keys", limit=100),
+        api.get("platform/ssh-keys/address"),
         api.get("platform/billing/month-to-date", by="sandbox"),
         api.get("platform/sandboxes", limit=100),
         api.get("platform/notifications", limit=20),
@@ -46,6 +48,8 @@ async def _show(request: ConsoleRequest, *, made: dict[str, Any] | None = None) 
         quotas=quota["quotas"],
         quota_names=QUOTA_NAMES,
         keys=keys["api_keys"],
+        ssh_keys=ssh_keys["ssh_keys"],
+        ssh=address,
         month=month,
         names={each["sandbox_id"]: each["name"] for each in boxes["sandboxes"]},
         dearest=dearest[:_SHOWN_COSTS],
@@ -60,6 +64,11 @@ async def _make_key(request: ConsoleRequest) -> Response:
     if "expires_at" in body:
         body["expires_at"] = instant(body, "expires_at").isoformat()
     return await _show(request, made=await request.api.post("platform/api-keys", body))
+
+
+async def _add_ssh_key(request: ConsoleRequest) -> Response:
+    await request.api.post("platform/ssh-keys", await request.form("name", "public_key"))
+    return await _show(request)
 
 
 async def _change_password(request: ConsoleRequest) -> Response:
@@ -119,6 +128,8 @@ SCREENS = (
                 "POST platform/api-keys/{key_id}/deactivate", _show
             ),
             "keys/{key_id}/delete": calling("DELETE platform/api-keys/{key_id}", _show),
+            "ssh-keys": _add_ssh_key,
+            "ssh-keys/{ssh_key_id}/delete": calling("DELETE platform/ssh-keys/{ssh_key_id}", _show),
             "password": _change_password,
             "delete": _delete,
             "profile": _change_profile,

@@ -18,7 +18,7 @@ async def test_scp_both_ways(ssh: SshClient, tmp_path: Path, protocol: tuple[str
     up = await ssh.scp(str(tmp_path / "sent"), "box:folder-file", "-p", *protocol)
     down = await ssh.scp("box:folder-file", str(tmp_path / "received"), "-p", *protocol)
 
-    assert (up.errors, down.errors) == ("", "")
+    assert (up.errors, down.errors, up.code, down.code) == ("", "", 0, 0)
     assert await ssh.box.read("folder-file") == content
     assert (tmp_path / "received").read_bytes() == content
     sent, received = (tmp_path / "sent").stat(), (tmp_path / "received").stat()

@@ -42,7 +42,10 @@ class SandboxSftp(asyncssh.SFTPServer):
         self._entered: Session | None = None
 
     async def exit(self) -> None:
+        """With a status: without one, scp reports a failure."""
         await self._held.aclose()
+        if not self.channel.is_closing():
+            self.channel.exit(0)
 
     async def _session(self) -> Session:
         """One for the whole channel."""
