@@ -85,6 +85,19 @@ def test_a_key_is_shown_once_and_deleted(ann: Page) -> None:
     expect(ann.get_by_text("key.revoked")).to_be_visible()
 
 
+def test_an_ssh_key_is_added_and_removed(ann: Page) -> None:
+    ann.get_by_role("link", name="Account").click()
+    ann.get_by_label("Computer").fill("desk")
+    ann.get_by_label("Public key").fill(
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJGwRtCEypbAMtgpY1aqJF6XEjMcLBm2mxtWyoYx1lWY"
+    )
+    ann.get_by_role("button", name="Add a key").click()
+    expect(ann.get_by_role("cell", name="SHA256:/TIWw")).to_be_visible()
+    ann.get_by_role("button", name="Remove desk").click()
+    confirm(ann)
+    expect(ann.get_by_role("cell", name="desk", exact=True)).to_have_count(0)
+
+
 def test_quota_month_and_notifications_are_an_accounts_own(ann: Page) -> None:
     ann.get_by_role("link", name="Account").click()
     expect(ann.get_by_role("heading", name="This month")).to_be_visible()
