@@ -1,9 +1,11 @@
 """Simulated machines: hosts whose machines outlive their servers, and one server's view of them."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
+
+import orjson
 
 from sandyard.runtime.errors import (
     AttemptEndedError,
@@ -29,6 +31,7 @@ from sandyard.runtime.model import (
     Snapshot,
     Starting,
 )
+from sandyard.runtime.sessions.model import Command
 from sandyard.runtime.sessions.model import Process as GuestProcess
 from sandyard.runtime.store.errors import StoreUnavailableError, StoringError
 from tests.simulation.loop import Process
@@ -37,6 +40,7 @@ from tests.simulation.network import Network
 T = TypeVar("T")
 
 _POLL_SEC = 0.05
+_INSTALL_SEC = 0.6
 _ENDS_BY_ITSELF: Sequence[EndReason] = ("exited", "out_of_memory", "killed")
 
 
@@ -85,9 +89,11 @@ class Host:
     machines: dict[RunId, _Machine] = field(default_factory=dict)
     lives: list[Life] = field(default_factory=list)
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    archives: dict[str, Snapshot] = field(default_factory=dict)
 
     def begin(self, run_id: RunId, program: Program, limits: Limits, starter: Process) -> None:
-        if program.snapshot_id is not None and not self.has_snapshot(program.snapshot_id):
+        is_packed = program.snapshot_id is None or self.has_snapshot(program.snapshot_id)
+        if not is_packed or program.archive_id not in (None, *self.archives):
             raise SnapshotNotFoundError
         state = self.look(run_id)
         if isinstance(state, Ended):
@@ -204,20 +210,38 @@ class Host:
             raise StoringError("it takes longer")
         self.store.snapshots.add(snapshot_id)
 
+    def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
+        self.running(run_id)
+        self.archives[archive_id] = Snapshot(archive_id, 10**7, self.now())
+        return self.archives[archive_id]
+
     def delete_snapshot(self, snapshot_id: str) -> None:
         self.snapshots.pop(snapshot_id, None)
         if self.store is not None:
             self.store.snapshots.discard(snapshot_id)
 
 
-class _Nothing:
-    """A session in a machine in which nothing is used."""
+class _Session:
+    """Inside a machine whose launcher installs packages for a moment; its commands do nothing."""
 
-    def __init__(self) -> None:
-        self.processes = self
+    def __init__(self, host: Host, run_id: RunId) -> None:
+        self.processes = self.files = self
+        self._host = host
+        self._run_id = run_id
 
     async def list(self) -> Sequence[GuestProcess]:
         return []
+
+    async def run(self, command: Command) -> AsyncIterator[bytes]:
+        yield " ".join(command.arguments).encode()
+
+    async def read(self, path: str, *, limit: int) -> AsyncIterator[bytes]:
+        del path, limit
+        is_installing = (
+            self._host.now() < self._host.running(self._run_id).started_at + _INSTALL_SEC
+        )
+        phase = "installing" if is_installing else "running"
+        yield orjson.dumps({"phase": phase, "kind": "vite", "exit_code": None, "lines": []})
 
 
 class SimulatedRuntime:
@@ -281,9 +305,16 @@ class SimulatedRuntime:
     async def tail_logs(self, run_id: RunId, *, lines: int) -> Sequence[str]:
         return await self._call(lambda: [str(run_id)][:lines])
 
-    async def session(self, run_id: RunId) -> _Nothing:
+    async def session(self, run_id: RunId) -> _Session:
         await self._call(lambda: self._host.running(run_id))
-        return _Nothing()
+        return _Session(self._host, run_id)
+
+    async def start_program(self, run_id: RunId, program: Program) -> Running:
+        del program
+        return await self._call(lambda: self._host.running(run_id))
+
+    async def save_archive(self, run_id: RunId, archive_id: str) -> Snapshot:
+        return await self._call(lambda: self._host.save_archive(run_id, archive_id))
 
     async def list_archives(self) -> Sequence[Snapshot]:
         return []
