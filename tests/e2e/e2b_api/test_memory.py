@@ -1,5 +1,6 @@
 """E2B's pauses and forks keep memory and processes, where sandboxes have kernels of their own."""
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ import pytest
 
 from tests.e2e.e2b_api.conftest import ROOMY, e2b_key
 from tests.e2e.e2b_api.test_sdks import SCRIPTS, run
-from tests.support.servers.processes import ServerProcess, sandyard_serve
+from tests.support.servers.processes import ServerProcess, run_command, sandyard_serve
 from tests.support.servers.users import Person, signed_up
 
 
@@ -34,9 +35,16 @@ def test_the_python_sdk_pauses_and_forks_with_memory(server: ServerProcess, ann:
 
 def test_a_sandbox_of_the_platform_keeps_its_processes_if_asked(ann: Person) -> None:
     [template] = ann.call("GET", "/templates?visibility=official&q=base")["templates"]
-    body = {"name": "kept", "template_id": template["template_id"], "keeps_memory": True}
-    box = f"/sandboxes/{ann.call('POST', '/sandboxes', body, expect=201)['sandbox_id']}"
-    ann.call("POST", f"{box}/start")
+    key = ann.call("POST", "/api-keys", {"name": "cli"}, expect=201)["api_key"]
+    environment = {"SANDYARD_URL": ann.url, "SANDYARD_API_KEY": key}
+
+    def sandbox(*words: str) -> str:
+        ran = run_command("sandbox", *words, environment=environment)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    options = ("--template", template["template_id"], "--keeps-memory", "-o", "json")
+    box = f"/sandboxes/{json.loads(sandbox('create', 'kept', *options))['sandbox_id']}"
     wait = {"command": "sleep 1; echo $HELD; sleep 1000", "background": True}
     held = {"env": {"HELD": "in memory"}}
     command = ann.call("POST", f"{box}/commands", wait | held, expect=201)["command_id"]
@@ -46,7 +54,7 @@ def test_a_sandbox_of_the_platform_keeps_its_processes_if_asked(ann: Person) -> 
     until_written(ann, f"{box}/commands/{command}")
     assert ann.call("GET", f"{box}/commands/{command}")["exit_code"] is None
     # Files that are read while it is stopped leave its processes; a start may do without them.
-    ann.call("POST", f"{box}/stop", {"memory": True})
+    assert "its files and its processes are kept" in sandbox("stop", "kept", "--memory")
     ann.call("GET", f"{box}/files/list?path=.")
     assert ann.call("GET", box)["snapshot_has_memory"]
     ann.call("POST", f"{box}/start", {"memory": False})

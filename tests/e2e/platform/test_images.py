@@ -1,5 +1,6 @@
 """One's own image, from a registry to a running program, against `sandyard serve`."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,10 @@ from tests.support.servers.sandbox_programs import page_of
 from tests.support.servers.users import Person, signed_up, until
 from tests.support.services.registry import PASSWORD, USERNAME, Registry, running_registry
 
+SERVE_IF_SET = (
+    "echo no settings yet >&2; . /workspace/settings || exit 3; "
+    "echo $NAME > /workspace/name; exec /bin/busybox httpd -f -p 8080 -h /workspace"
+)
 BUILD = r"""
 import sys
 from e2b import Sandbox, Template
@@ -189,27 +194,48 @@ def test_credentials_come_from_a_secret(ann: Person, registries: tuple[Registry,
     assert running["program"]["status"] == "running"
 
 
-def test_commands_import_pull_list_and_remove(
+def test_commands_import_an_image_and_mend_its_program_that_fails(
     server: ServerProcess, ann: Person, registries: tuple[Registry, Registry], tmp_path: Path
 ) -> None:
     key = ann.call("POST", "/api-keys", {"name": "cli"}, expect=201)["api_key"]
     environment = {"SANDYARD_URL": server.url, "SANDYARD_API_KEY": key}
 
-    def image(*words: str, code: int = 0) -> str:
-        ran = run_command("image", *words, environment=environment)
+    def command(*words: str, code: int = 0) -> str:
+        ran = run_command(*words, environment=environment)
         assert ran.returncode == code, ran.stderr
         return ran.stdout + ran.stderr
 
     archive = tmp_path / "saved.tar"
-    archive.write_bytes(docker_archive(distroless(), config=image_config(**SETTINGS)))
-    assert "ready" in image("import", str(archive), "--name", "by hand")
-    assert "ready" in image("pull", f"{registries[0].host}/web:1")
-    assert "failed" in image("pull", f"{registries[0].host}/missing:1", code=1)
-    listed = image("ls")
-    assert "by hand" in listed
-    made = next(each for each in ann.call("GET", "/images?q=by+hand")["images"])
-    image("rm", made["image_id"])
-    assert "by hand" not in image("ls")
+    settings = image_config(Cmd=["sh", "-c", SERVE_IF_SET], ExposedPorts={"8080/tcp": {}})
+    archive.write_bytes(docker_archive(with_shell(), config=settings))
+    assert "ready" in command("image", "import", str(archive), "--name", "by hand")
+    assert "ready" in command("image", "pull", f"{registries[0].host}/web:1")
+    assert "failed" in command("image", "pull", f"{registries[0].host}/missing:1", code=1)
+    assert "by hand" in command("image", "ls")
+    [made] = ann.call("GET", "/images?q=by+hand")["images"]
+    image_id = made["image_id"]
+
+    assert image_id in command("template", "create", "mendable", "--image", image_id)
+    assert "mendable" in command("template", "ls", "--own")
+    options = ("--template", "mendable", "--program-policy", "never")
+    said = command("sandbox", "create", "mended", *options)
+    assert "Its program failed. It ended with code" in said
+    assert "no settings yet" in said, "its last lines"
+    command("sandbox", "stop", "mended")
+    (tmp_path / "settings").write_text("NAME=mended\n")
+    command("sandbox", "cp", str(tmp_path / "settings"), "mended:/workspace/settings")
+    started = json.loads(command("sandbox", "start", "mended", "--rescue", "-o", "json"))
+    assert (started["status"], started["program"]["status"]) == ("running", "stopped")
+    served = json.loads(command("sandbox", "program", "mended", "start", "-o", "json"))
+    assert served["program"]["status"] == "running", served
+    assert page_of(ann, served["preview_url"], "/name").text == "mended\n"
+    extended = json.loads(command("sandbox", "extend", "mended", "604800", "-o", "json"))
+    assert extended["timeout_at"] > started["timeout_at"]
+
+    command("sandbox", "rm", "mended")
+    command("template", "rm", "mendable")
+    command("image", "rm", image_id)
+    assert "by hand" not in command("image", "ls")
 
 
 def test_builds_of_the_sdk_start_from_images_and_dockerfiles(

@@ -162,14 +162,20 @@ def get(calls: Calls, sandbox_id: str) -> Flow[SandboxAnswer]:
 
 def start(calls: Calls, sandbox_id: str, *, program: bool = True) -> Flow[SandboxAnswer]:
     """Idempotent: concurrent and repeated calls start one machine, with its program unless that is
-    not wanted."""
+    not wanted. Returns when it is no longer `starting`: the server itself waits for a minute."""
     path, body = f"/sandboxes/{sandbox_id}/start", None if program else {"program": False}
+    request, until = about("POST", path, json=body, timeout_sec=_START_SEC), calls.until(_START_SEC)
+    while True:
+        made = decode(SandboxAnswer, (yield from calls.within(_START_SEC).json(request)))
+        if made.status != "starting" or calls.clock() >= until:
+            return made
+        yield Sleep(_LOOK_AGAIN_SEC)
+
+
+def stop(calls: Calls, sandbox_id: str, *, memory: bool | None = None) -> Flow[SandboxAnswer]:
+    """With its processes if `memory`; None is as the sandbox says."""
+    path, body = f"/sandboxes/{sandbox_id}/stop", without_none({"memory": memory}) or None
     request = about("POST", path, json=body, timeout_sec=_START_SEC)
-    return decode(SandboxAnswer, (yield from calls.within(_START_SEC).json(request)))
-
-
-def stop(calls: Calls, sandbox_id: str) -> Flow[SandboxAnswer]:
-    request = about("POST", f"/sandboxes/{sandbox_id}/stop", timeout_sec=_START_SEC)
     return decode(SandboxAnswer, (yield from calls.json(request)))
 
 

@@ -150,9 +150,11 @@ class Sandbox:
     def start(self) -> None:
         self.told = self._client.run(flows.start(self._client.calls, self.sandbox_id))
 
-    def stop(self) -> None:
-        """Stop the sandbox and keep its files."""
-        self.told = self._client.run(flows.stop(self._client.calls, self.sandbox_id))
+    def stop(self, *, memory: bool | None = None) -> None:
+        """Stop the sandbox and keep its files; with `memory`, what runs in it too (under gVisor).
+        By default as its `keeps_memory` says."""
+        flow = flows.stop(self._client.calls, self.sandbox_id, memory=memory)
+        self.told = self._client.run(flow)
 
     def run(
         self,
@@ -297,8 +299,9 @@ class AsyncSandbox:
     async def start(self) -> None:
         self.told = await self._client.run(flows.start(self._client.calls, self.sandbox_id))
 
-    async def stop(self) -> None:
-        self.told = await self._client.run(flows.stop(self._client.calls, self.sandbox_id))
+    async def stop(self, *, memory: bool | None = None) -> None:
+        flow = flows.stop(self._client.calls, self.sandbox_id, memory=memory)
+        self.told = await self._client.run(flow)
 
     async def run(
         self,

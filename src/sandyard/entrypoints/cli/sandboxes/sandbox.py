@@ -26,6 +26,7 @@ Examples:
   sandyard sandbox cp ./src my-box:/workspace/src
   sandyard sandbox logs -f my-box
   sandyard sandbox program my-box restart
+  sandyard sandbox stop my-box --memory
   sandyard sandbox open my-box
   sandyard sandbox ls --watch
   sandyard sandbox rm my-box
@@ -44,6 +45,7 @@ _COLUMNS = (
     field("cpu", "cpu_spec", is_wide=True),
     field("memory", "memory_spec", is_wide=True),
     field("network", "network", is_wide=True),
+    field("isolation", "isolation", is_wide=True),
     field("template", "template_id", is_wide=True),
     field("address", "preview_url", is_wide=True),
 )
@@ -68,6 +70,9 @@ command.add_command(copy)
     "--program-policy",
     type=click.Choice(["on_failure", "never"]),
     help="Whether its program is started again after it failed (on_failure).",
+)
+@click.option(
+    "--keeps-memory", is_flag=True, default=None, help="A stop keeps its processes too (gVisor)."
 )
 @click.option("--project", "project_id", help="Id of the project; default: the default project.")
 @click.option("--max-seconds", "max_running_seconds", type=int, help="Maximum duration of a run.")
@@ -141,19 +146,27 @@ def _act(target: ServerChoice, view: View, sandbox: str, action: str, body: Any)
 
 @command.server_command("stop")
 @click.argument("sandbox")
-def stop(target: ServerChoice, sandbox: str) -> None:
+@click.option(
+    "--memory/--no-memory",
+    default=None,
+    help="Keep its processes too, under gVisor; default: as it was created.",
+)
+def stop(target: ServerChoice, sandbox: str, memory: bool | None) -> None:
     """Stop a sandbox and keep its files."""
     from sandyard_client import sandbox_flows as flows
 
     with connected(target) as client, while_working("stop"):
         sandbox_id = id_of(client, sandbox)
-        client.run(flows.stop(client.calls, sandbox_id))
-    click.echo(f"stopped {sandbox_id}")
+        stopped = client.run(flows.stop(client.calls, sandbox_id, memory=memory))
+    kept = "its files and its processes are" if stopped.snapshot_has_memory else "its files are"
+    click.echo(f"stopped {sandbox_id}; {kept} kept")
 
 
 @command.server_command("ls", watch=True)
 @click.option("--all", "is_all", is_flag=True, help="Include deleted ones.")
-@click.option("--status", type=click.Choice(["created", "starting", "running", "stopped"]))
+@click.option(
+    "--status", type=click.Choice(["created", "starting", "running", "stopped", "timeout"])
+)
 def list_sandboxes(target: ServerChoice, view: View, is_all: bool, status: str | None) -> None:
     """List the account's sandboxes."""
     from sandyard_client.sandbox_flows import about
