@@ -35,6 +35,12 @@ class OutcomeUnknownError(ConflictError):
     had its effect. Look for it; to do it again, send a new key."""
 
 
+class AnswerNotStoredError(ConflictError):
+    """The first call with this `Idempotency-Key` succeeded. Its answer is not stored, as your account
+    has used up what is stored of long ones in a day. Look for what it made; to do it again, send a
+    new key."""
+
+
 class FirstCallRunsError(UnavailableError):
     """The first call with this `Idempotency-Key` is still running. Repeat the call to wait for its
     answer."""
@@ -48,7 +54,7 @@ class Record:
     """A digest of who calls, the operation and the key."""
     request_hash: str
     content: str = field(repr=False)
-    """Encrypted: the seed of what the call makes, then its answer."""
+    """Encrypted: the seed of what the call makes, then its answer; empty if that is not stored."""
     holder: str
     held_until: float
     expires_at: float

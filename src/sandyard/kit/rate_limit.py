@@ -21,9 +21,9 @@ class RateLimit:
         self._limiter = strategy(storage_from_string(storage_url))
         self._name = (name,) if name else ()
 
-    async def wait_for(self, key: str) -> int | None:
+    async def wait_for(self, key: str, cost: int = 1) -> int | None:
         """Count an attempt; None if allowed, else the seconds to wait."""
-        if await self._limiter.hit(self._rate, *self._name, key):
+        if await self._limiter.hit(self._rate, *self._name, key, cost=cost):
             return None
         return await self._wait(key)
 

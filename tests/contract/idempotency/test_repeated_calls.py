@@ -16,6 +16,7 @@ import pytest
 from sandyard.kit import idempotency
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.idempotency import Record
+from sandyard.platform.access.guard import RequestRate
 from tests.fakes.runtime import FakeRuntime
 from tests.support.clocks import ManualClock
 from tests.support.platform.in_process import Caller, MigratedEngines, PlatformApi, platform_api
@@ -197,6 +198,21 @@ async def test_a_refused_call_leaves_its_key_free(server: Server, ann: Caller) -
     taken = await call.send(server.api, ann, "two")
     assert code_of(taken) == (409, "PROJECT_NAME_TAKEN")
     assert (await call.send(server.api, ann, "two", call.another)).status_code == 201
+
+
+async def test_long_answers_are_stored_up_to_a_limit(server: Server, ann: Caller) -> None:
+    calls = server.api.part.guard.idempotency
+    object.__setattr__(calls, "stored", RequestRate("64 per day", "async+memory://"))
+    call = await server.call_of("run_command", ann)
+    long = {"command": "head -c 40000 /dev/zero | tr '\\0' x"}
+    sent = {"one": long, "two": long, "three": {"command": "true"}}
+    first = {key: await call.send(server.api, ann, key, body) for key, body in sent.items()}
+    assert {each.status_code for each in first.values()} == {201}
+    again = {key: await call.send(server.api, ann, key, body) for key, body in sent.items()}
+    assert again["one"].content == first["one"].content
+    assert again["three"].content == first["three"].content
+    assert code_of(again["two"]) == (409, "ANSWER_NOT_STORED")
+    assert again["two"].json()["error"]["details"] == {"status": 201}
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 129, "\u00e9"])

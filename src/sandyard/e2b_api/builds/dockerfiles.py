@@ -1,5 +1,6 @@
 """Dockerfiles as recipes. What can't be a step is refused with its line."""
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,11 @@ _FLAGS: Mapping[str, frozenset[str]] = {"COPY": frozenset({"chown", "chmod"})}
 _FIRST = Step("USER", [ROOT]), Step("WORKDIR", ["/"])
 _LAST = Step("USER", [USER]), Step("WORKDIR", [HOME])
 """Unless it has others."""
+_REFERENCE = re.compile(r"\$(\{?)([a-z_]\w*|[0-9]+|.)([#%/]?)", re.ASCII | re.DOTALL | re.IGNORECASE)
+_NESTED = re.compile(r"\$\{[^}]*\$\{")
+_MOST_WORK = 1 << 20
+"""What all words of a Dockerfile may cost: characters, and steps of their patterns, which are
+powers of them."""
 
 
 def with_dockerfile(recipe: Recipe, text: str, context: str | None) -> Recipe:
@@ -51,6 +57,7 @@ class _Reader:
     steps: list[Step] = field(default_factory=lambda: [*_FIRST])
     known: dict[str, str] = field(default_factory=dict)
     commands: dict[str, DockerfileInstruction] = field(default_factory=dict)
+    work_left: int = _MOST_WORK
 
     def read(self, line: DockerfileInstruction) -> None:
         flags = _flags(line)
@@ -100,10 +107,23 @@ class _Reader:
         self.steps.append(Step(kind, [self._expanded(each, line) for each in words], hashed))
 
     def _expanded(self, word: str, line: DockerfileInstruction) -> str:
+        """Values that repeat others grow, and a pattern is searched, with the power of its stars: what
+        that costs at most is known before."""
+        references = _REFERENCE.findall(word)
+        values = [self.known.get(name, "") for _, name, _ in references]
+        size = len(word) + sum(map(len, values))
+        patterns = sum(bool(brace and kind) for brace, _, kind in references)
+        if patterns and size <= self.work_left:
+            stars = sum(each.count("*") for each in (word, *values))
+            nested = patterns if _NESTED.search(word) else 1
+            size = patterns * size ** min(max(1, stars) + nested, 99)
+        self.work_left -= size
+        if self.work_left < 0:
+            _refuse(line, "its variables are too long.")
         try:
             return ShellLex(self.escape, env=self.known, skip_unset_env=False).process_word(word)
         except ValueError as error:
-            _refuse(line, str(error))
+            _refuse(line, str(error)[:200])
 
     def start_command(self) -> str | None:
         """ENTRYPOINT with the words of CMD, as Docker joins them."""

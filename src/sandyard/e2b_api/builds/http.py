@@ -1,5 +1,6 @@
 """The calls about builds of templates."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,9 @@ class BuildCalls:
             body = await body_of(request, RecipeBody)
             recipe = recipe_of(body)
             if body.dockerfile is not None:
-                recipe = with_dockerfile(recipe, body.dockerfile, body.context)
+                recipe = await asyncio.to_thread(
+                    with_dockerfile, recipe, body.dockerfile, body.context
+                )
             await self.builds.start(build, recipe, by=by)
         except (InvalidError, NotFoundError) as error:
             self.builds.refuse(build, error)

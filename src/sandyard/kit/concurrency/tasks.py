@@ -1,7 +1,9 @@
-"""Tasks and locks: concurrent calls with a limit, locks by key, background tasks, single-flight."""
+"""Tasks and locks: concurrent calls with a limit, threads that end with their caller, locks by key,
+background tasks, single-flight."""
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -28,6 +30,23 @@ async def for_each(
     except ExceptionGroup as trouble:
         raise trouble.exceptions[0] from trouble
     return [task.result() for task in tasks]
+
+
+async def in_stoppable_thread(work: Callable[[Callable[[], None]], T]) -> T:
+    """`work` gets a function to call often. If the caller is cancelled, that function ends the work
+    by an error, which is waited for: no thread is left behind."""
+    stop = threading.Event()
+
+    def go_on() -> None:
+        if stop.is_set():
+            raise asyncio.CancelledError
+
+    running = asyncio.ensure_future(asyncio.to_thread(work, go_on))
+    try:
+        return await asyncio.shield(running)
+    finally:
+        stop.set()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 class KeyedLocks:

@@ -17,7 +17,7 @@ from starlette.types import Message, Receive
 
 from sandyard.kit import idempotency, ids
 from sandyard.kit.clock import Clock
-from sandyard.kit.errors import SandyardError, UnavailableError
+from sandyard.kit.errors import RateLimitedError, SandyardError, UnavailableError
 from sandyard.kit.http.error_statuses import status_of
 from sandyard.kit.http.security import values_of
 from sandyard.kit.idempotency import Record, RecordStore, RepeatableCall, Step
@@ -44,14 +44,20 @@ class Cipher(Protocol):
     def decrypt(self, encrypted: str, /) -> str: ...
 
 
+class Budget(Protocol):
+    async def count(self, scope: str, cost: int, /) -> None:
+        """RateLimitedError if it is used up."""
+
+
 @dataclass(frozen=True, slots=True)
 class IdempotentCalls:
-    """`cipher` encrypts the answers, which may hold secrets. A repeat waits `wait_sec` for a first
-    call that is still running."""
+    """`cipher` encrypts the answers, which may hold secrets. `stored` counts the kilobytes of long
+    ones. A repeat waits `wait_sec` for a first call that is still running."""
 
     records: RecordStore
     cipher: Cipher
     clock: Clock
+    stored: Budget
     wait_sec: float = 60
 
     async def answer(
@@ -66,7 +72,7 @@ class IdempotentCalls:
     ) -> Response:
         """The answer of the first call in this scope with the request's key. A call that was
         interrupted is run again if it `finds_made` what it has made before; if not, a repeat
-        raises OutcomeUnknownError. After one of the `refusals`, or an error of the caller, the key
+        raises OutcomeUnknownError, or AnswerNotStoredError. After one of the `refusals`, or an error of the caller, the key
         can be used again. Raises InvalidIdempotencyKeyError, IdempotencyKeyReusedError,
         FirstCallRunsError."""
         key = key_of(request)
@@ -91,7 +97,7 @@ class IdempotentCalls:
         async with self._holding(record, () if call.is_repeat else refusals):
             with idempotency.running(call):
                 response = await answering(again)
-        await self._conclude(record, response)
+        await self._conclude(record, response, scope)
         return response
 
     async def _begin(self, wanted: Record, *, finds_made: bool) -> Record:
@@ -150,9 +156,15 @@ class IdempotentCalls:
             held = record.held(record.holder, self.clock.now() + idempotency.HELD_SEC)
             await self._write(record, held)
 
-    async def _conclude(self, record: Record, response: Response) -> None:
-        content = json.dumps([response.media_type, bytes(response.body).decode()])
-        answered = record.answered(response.status_code, self.cipher.encrypt(content))
+    async def _conclude(self, record: Record, response: Response, scope: str) -> None:
+        answer = json.dumps([response.media_type, bytes(response.body).decode()])
+        content = self.cipher.encrypt(answer)
+        try:
+            if kilobytes := len(content) // 1024:
+                await self.stored.count(scope, kilobytes)
+        except RateLimitedError:
+            content = ""
+        answered = record.answered(response.status_code, content)
         await asyncio.shield(self._write(record, answered))
 
     async def _write(self, before: Record, after: Record | None) -> None:
@@ -161,6 +173,8 @@ class IdempotentCalls:
             await self.records.replace(before, after)
 
     def _replayed(self, record: Record) -> Response:
+        if not record.content:
+            raise idempotency.AnswerNotStoredError(details={"status": record.status})
         media_type, body = json.loads(self.cipher.decrypt(record.content))
         headers = {REPLAYED: "true"}
         return Response(body, record.status or 200, headers, media_type)

@@ -18,6 +18,7 @@ from sandyard.kit.errors import ForbiddenError, RateLimitedError, UnauthorizedEr
 from sandyard.kit.http.access_watch import watch_access
 from sandyard.kit.http.idempotency import IdempotentCalls
 from sandyard.kit.http.security import SecurityScheme, find_credential, secured_by
+from sandyard.kit.idempotency import HEADER
 from sandyard.kit.wired import wired
 from sandyard.platform.access.credentials import CredentialLookup, KeyCredential, hash_api_key
 from sandyard.platform.access.login_tokens import Login, Logins
@@ -57,7 +58,7 @@ class AdminsOnlyError(ForbiddenError):
 
 
 class RequestRate:
-    """Limits the requests of each account, or those that change something."""
+    """Limits the requests of each account, those that change something, or what else they cost."""
 
     def __init__(self, rate: str, storage_url: str, *, name: str = "requests") -> None:
         self._name = name
@@ -65,12 +66,12 @@ class RequestRate:
         self._storage_url = storage_url
         self._limit: RateLimit | None = None
 
-    async def count(self, account_id: str) -> None:
+    async def count(self, account_id: str, cost: int = 1) -> None:
         """Count a request; RateLimitedError if it is over the limit."""
         if self._limit is None:
             made = await asyncio.to_thread(self._make)
             self._limit = self._limit or made
-        wait = await self._limit.wait_for(account_id)
+        wait = await self._limit.wait_for(account_id, cost)
         if wait is not None:
             raise RateLimitedError(retry_after=wait)
 
@@ -105,9 +106,10 @@ class AccessGuard:
         return await self.require(request, scope)
 
     async def inside(self, request: Request) -> Principal:
-        """The same for calls about what is inside a running sandbox, which write nothing here."""
+        """The same for calls about what is inside a running sandbox, which write nothing here but
+        the record of an `Idempotency-Key`."""
         scope = Scope.READ if request.method in _READING else Scope.RUN
-        return await self.require(request, scope, is_write=False)
+        return await self.require(request, scope, is_write=HEADER in request.headers)
 
     async def require(
         self, request: Request, scope: Scope, *, is_write: bool | None = None

@@ -21,6 +21,9 @@ from sandyard.platform.variables.cipher import Cipher
 from sandyard.settings import Settings
 from sandyard.wiring.engines import SqlEngine
 
+_KILOBYTES_OF_ANSWERS = "65536 per day"
+"""What is stored of each account's answers to calls with an `Idempotency-Key`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shared:
@@ -53,6 +56,7 @@ def shared_by_nouns(
             SqlRecords(database, idempotency_records),
             Cipher(settings.secret("secrets_key")),
             clock,
+            RequestRate(_KILOBYTES_OF_ANSWERS, storage_url, name="answers"),
         ),
     )
     return Shared(

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -40,17 +40,23 @@ class ImageFiles:
         return _json(self.files[self.manifest.config.sha256])
 
 
-def read_archive(source: Path, scratch: Path, *, most_bytes: int) -> ImageFiles | None:
+def read_archive(
+    source: Path,
+    scratch: Path,
+    *,
+    most_bytes: int,
+    require_space: Callable[[], None] = lambda: None,
+) -> ImageFiles | None:
     """The image in this file or folder; None if it is a tar of something else. Its files may be in
-    `scratch`. Raises ImageRefusedError."""
+    `scratch`. Raises ImageRefusedError, and the errors of `require_space`."""
     if source.is_dir():
         return _read_layout(source)
     if not source.is_file():
         raise ImageRefusedError(f"There is no file {source}.")
-    if not _is_image(source):
+    if not _is_image(source, most_bytes):
         return None
     with opened(source) as content:
-        Unpacker(scratch, most_bytes=most_bytes).unpack(content)
+        Unpacker(scratch, most_bytes=most_bytes, require_space=require_space).unpack(content)
     return _read_layout(scratch)
 
 
@@ -69,7 +75,8 @@ def _of_oci(folder: Path) -> ImageFiles:
         if "layers" not in found:
             found = _json(_blob(folder, model.suited(found)))
     manifest = model.manifest_of(found)
-    files = {each.sha256: _blob(folder, each) for each in manifest.parts}
+    names = {each.sha256: each for each in manifest.parts}  # each is hashed once
+    files = {sha256: _blob(folder, each) for sha256, each in names.items()}
     return ImageFiles(_measured(manifest, files), files)
 
 
@@ -88,16 +95,18 @@ def _of_docker(folder: Path) -> ImageFiles:
     layers = image.get("Layers") if isinstance(image, dict) else None
     if not isinstance(image, dict) or not isinstance(layers, list):
         raise ImageRefusedError("It must have one image. Save one at a time.")
-    files: dict[str, Path] = {}
+    if len(layers) > model.MOST_LAYERS:
+        raise ImageRefusedError("It has too many layers.")
+    parts: dict[Path, Part] = {}
 
     def part(name: Any) -> Part:
         path = _inside(folder, str(name))
-        found = Part(sha256_of(path), path.stat().st_size)
-        files[found.sha256] = path
-        return found
+        if path not in parts:
+            parts[path] = Part(sha256_of(path), path.stat().st_size)
+        return parts[path]
 
     manifest = Manifest(part(image.get("Config")), [part(each) for each in layers])
-    return ImageFiles(manifest, files)
+    return ImageFiles(manifest, {each.sha256: path for path, each in parts.items()})
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -131,12 +140,16 @@ def _json(path: Path, *, key: str | None = None) -> dict[str, Any]:
     return model.read_json(whole)
 
 
-def _is_image(source: Path) -> bool:
+def _is_image(source: Path, most_bytes: int) -> bool:
     """By the first names in the tar."""
     with opened(source) as content, entries_of(content) as archive:
-        names = [each.name.removeprefix("./") for each in islice(archive, _LOOKED_AT)]
-    known = (_LAYOUT, _OF_DOCKER)
-    return any(name in known or name.startswith("blobs/sha256/") for name in names)
+        for each in islice(archive, _LOOKED_AT):
+            name = each.name.removeprefix("./")
+            if name in (_LAYOUT, _OF_DOCKER) or name.startswith("blobs/sha256/"):
+                return True
+            if each.offset_data + each.size > most_bytes:  # to pass over it takes that long
+                raise ImageRefusedError("It is too large.")
+    return False
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from sandyard.kit.concurrency.tasks import in_stoppable_thread
 from sandyard.kit.errors import BodyTooLargeError
 from sandyard.runtime.errors import SnapshotNotFoundError
 from sandyard.runtime.images import model
@@ -69,12 +70,23 @@ class ImageLibrary:
     async def add(
         self, image_id: str, source: Path, *, most_bytes: int, progress: Progress
     ) -> StoredImage:
-        """Store the image of this archive, an OCI layout or an output of `docker save`. Raises as
-        `pull`."""
+        """Store the image of this archive, an OCI layout or an output of `docker save`, which may
+        have as many bytes when it is decompressed. Raises as `pull`."""
         with tempfile.TemporaryDirectory(dir=source.parent) as scratch:
-            image = await asyncio.to_thread(
-                read_archive, source, Path(scratch), most_bytes=self._most_bytes
-            )
+
+            def read(go_on: Callable[[], None]) -> ImageFiles | None:
+                def require_space() -> None:
+                    go_on()
+                    self.files.reserve.require()
+
+                return read_archive(
+                    source,
+                    Path(scratch),
+                    most_bytes=min(most_bytes, self._most_bytes),
+                    require_space=require_space,
+                )
+
+            image = await in_stoppable_thread(read)
             if image is None:
                 raise ImageRefusedError("It is neither an OCI layout nor made by `docker save`.")
             _require_size(image.manifest, most_bytes)

@@ -12,7 +12,7 @@ from sandyard.runtime.images.errors import ImageRefusedError
 
 IMAGE_ID = re.compile(r"img-[a-z0-9]{17}")
 MOST_JSON_BYTES = 4 << 20
-_MOST_LAYERS = 500
+MOST_LAYERS = 500
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _HOST = re.compile(r"(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+|[A-Za-z0-9-]+(?=:))(:[0-9]{1,5})?")
@@ -168,7 +168,7 @@ def part_of(descriptor: Any) -> Part:
 def manifest_of(content: dict[str, Any]) -> Manifest:
     """Raises ImageRefusedError."""
     layers = content.get("layers")
-    if not isinstance(layers, list) or len(layers) > _MOST_LAYERS:
+    if not isinstance(layers, list) or len(layers) > MOST_LAYERS:
         raise ImageRefusedError("The image's manifest has no valid list of layers.")
     return Manifest(part_of(content.get("config")), [part_of(each) for each in layers])
 

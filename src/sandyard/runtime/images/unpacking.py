@@ -14,11 +14,14 @@ from sandyard.runtime.images.errors import ImageRefusedError
 MOST_BYTES = 32 << 30
 MOST_ENTRIES = 1_000_000
 _MOST_LINKS = 40
-_MOST_HEADER_BYTES = 1 << 20
+_MOST_HEADER_BYTES = 128 << 10
+"""Of one header; a chain of them is read into memory whole."""
 _MOST_ID = 65_535
 _WHITEOUT = ".wh."
 _OPAQUE = ".wh..wh..opq"
 _CHUNK_BYTES = 1 << 20
+_SPACE_EVERY = 1000
+"""How many files and folders are made between two looks at the disk."""
 _DEVICES = "dev"
 _OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 _HEADERS = (
@@ -41,7 +44,7 @@ def entries_of(content: IO[bytes]) -> Iterator[tarfile.TarFile]:
     try:
         with tarfile.open(fileobj=content, mode="r|", tarinfo=_Entry) as archive:
             yield archive
-    except (tarfile.TarError, EOFError, ValueError) as error:
+    except (tarfile.TarError, EOFError, ValueError, RecursionError) as error:
         raise ImageRefusedError(f"This is not a tar archive: {error}") from error
 
 
@@ -57,6 +60,7 @@ class Unpacker:
         most_bytes: int = MOST_BYTES,
         require_space: Callable[[], None] = lambda: None,
     ) -> None:
+        """`require_space` is called before each megabyte: it may end the work by an error."""
         self.root = root
         self._require_space = require_space
         self._bytes_left = most_bytes
@@ -77,11 +81,16 @@ class Unpacker:
                 raise
             raise ImageRefusedError(f"A layer can't be unpacked: {error.strerror}.") from error
 
-    def _add(self, archive: tarfile.TarFile, member: tarfile.TarInfo, written: set[Path]) -> None:
+    def _count_entry(self) -> None:
+        if self._entries_left % _SPACE_EVERY == 0:
+            self._require_space()
         self._entries_left -= 1
-        self._bytes_left -= member.size
         if self._entries_left < 0:
             raise ImageRefusedError("It has too many files.")
+
+    def _add(self, archive: tarfile.TarFile, member: tarfile.TarInfo, written: set[Path]) -> None:
+        self._count_entry()
+        self._bytes_left -= member.size
         if self._bytes_left < 0:
             raise ImageRefusedError("It is too large.")
         parts = parts_of(member.name)
@@ -138,10 +147,11 @@ class Unpacker:
         source = archive.extractfile(member)
         if source is None:
             raise ImageRefusedError(f"{member.name!r} has no content.")
-        self._require_space()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-            shutil.copyfileobj(source, file, _CHUNK_BYTES)
+            while piece := source.read(_CHUNK_BYTES):
+                self._require_space()
+                file.write(piece)
 
     def folder_at(self, parts: list[str]) -> Path:
         """The folder at this path, created if missing; links are resolved inside the root."""
@@ -162,6 +172,7 @@ class Unpacker:
                 waiting += [part for part in reversed(target.split("/")) if part not in ("", ".")]
                 continue
             if not there.is_dir():
+                self._count_entry()
                 remove(there)
                 there.mkdir()
             here = there

@@ -42,7 +42,7 @@ class ArchiveFolder:
         self._path = path
         self._layers = layers or NoLayers()
         self._kind: Kind = kind
-        self._reserve = reserve or DiskReserve(path)
+        self.reserve = reserve or DiskReserve(path)
 
     async def write(
         self, archive_id: str, content: AsyncIterator[bytes], *, most_bytes: int | None = None
@@ -90,7 +90,7 @@ class ArchiveFolder:
                 size += len(piece)
                 if most_bytes is not None and size > most_bytes:
                     raise BodyTooLargeError
-                await asyncio.to_thread(self._reserve.require)
+                await asyncio.to_thread(self.reserve.require)
                 await asyncio.to_thread(file.write, piece)
             await asyncio.to_thread(file.flush)
             await asyncio.to_thread(os.fsync, file.fileno())

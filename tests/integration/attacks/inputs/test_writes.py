@@ -50,6 +50,19 @@ async def test_writes_have_a_rate_of_their_own(api: PlatformApi) -> None:
     assert (await api.call("POST", "/projects", other, json={"name": "a"})).status_code == 201
 
 
+async def test_commands_with_a_key_are_writes(api: PlatformApi) -> None:
+    """Their answers are recorded."""
+    ann = await api.account()
+    sandbox = await add_sandbox(api, ann)
+    await act(api, ann, sandbox, "start")
+    statuses = set()
+    for number in range(6):
+        options = {"json": {"command": "true"}, "headers": {"Idempotency-Key": f"{number}"}}
+        path = f"/sandboxes/{sandbox['sandbox_id']}/commands"
+        statuses.add((await api.call("POST", path, ann, **options)).status_code)
+    assert statuses == {201, 429}
+
+
 async def test_long_texts_are_hashes_in_the_history(tmp_path: Path) -> None:
     clock = ManualClock(time.time())
     async with platform_api(None, tmp_path, clock) as api:

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from sandyard.kit.errors import BodyTooLargeError
 from sandyard.kit.public_addresses import networks_of
+from sandyard.runtime.errors import DiskFullError
 from sandyard.runtime.images.errors import (
     ImageRefusedError,
     RegistryAddressError,
@@ -21,6 +22,7 @@ from sandyard.runtime.images.errors import (
 from sandyard.runtime.images.library import ImageLibrary, StoredImage, files_of
 from sandyard.runtime.images.model import Credentials, Reference
 from sandyard.runtime.images.registry import NamedRegistry, Registries
+from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.store.archives import ArchiveFolder
 from tests.support.runtime.root_file_systems import (
     docker_archive,
@@ -278,3 +280,47 @@ async def test_an_archive_without_an_image_is_refused(tmp_path: Path, content: b
     with pytest.raises(ImageRefusedError):
         await add(library, source)
     assert await library.files.list_all() == []
+
+
+def layout_of(layers: list[dict[str, Any]], *content: Any) -> bytes:
+    digest = hashlib.sha256(CONFIG).hexdigest()
+    described = {"digest": f"sha256:{digest}", "size": len(CONFIG)}
+    index = json.dumps({"config": described, "layers": layers}).encode()
+    files = (member("oci-layout", b"{}"), member("index.json", index))
+    return tar(*files, member(f"blobs/sha256/{digest}", CONFIG), *content)
+
+
+async def test_what_grows_beyond_what_is_left_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "bomb.tar"
+    library = library_of(tmp_path, "registry.example.com")
+    for bomb in (
+        layout_of([], member("large", bytes(32 << 20))),
+        tar(member("large", bytes(32 << 20)), member("oci-layout", b"{}")),
+    ):
+        source.write_bytes(gzipped(bomb))
+        assert source.stat().st_size < 1 << 20
+        with pytest.raises(ImageRefusedError, match="too large"):
+            await library.add(ID, source, most_bytes=16 << 20, progress=lambda *_: None)
+    assert await library.files.list_all() == []
+
+
+async def test_an_archive_leaves_the_reserve_of_the_disk(tmp_path: Path) -> None:
+    source = tmp_path / "image.tar"
+    source.write_bytes(docker_archive(LOWER, config=CONFIG))
+    reserve = DiskReserve(tmp_path, 1 << 60)
+    library = ImageLibrary(ArchiveFolder(tmp_path / "parts", reserve), Registries())
+    with pytest.raises(DiskFullError):
+        await add(library, source)
+
+
+async def test_a_part_that_is_named_often_is_read_once(tmp_path: Path) -> None:
+    source = tmp_path / "image.tar"
+    digest = hashlib.sha256(LOWER).hexdigest()
+    layers = [{"digest": f"sha256:{digest}", "size": size} for size in range(400)]
+    source.write_bytes(layout_of(layers, member(f"blobs/sha256/{digest}", LOWER)))
+    made = await add(library_of(tmp_path, "registry.example.com"), source)
+    assert len(made.manifest.parts) == 2
+    names = json.dumps([{"Config": "c", "Layers": ["c"] * 501}]).encode()
+    source.write_bytes(tar(member("manifest.json", names), member("c", CONFIG)))
+    with pytest.raises(ImageRefusedError, match="too many layers"):
+        await add(library_of(tmp_path, "registry.example.com"), source)

@@ -1,5 +1,7 @@
 """Dockerfiles: their steps, and what is refused with its line."""
 
+import time
+
 import pytest
 
 from sandyard.e2b_api.builds.dockerfiles import with_dockerfile
@@ -87,6 +89,35 @@ def test_what_is_not_supported_is_refused_with_its_line(line: str, reason: str) 
         read(f"FROM a\n# a comment\n\n{line}\n")
     assert "line 4: " in refused.value.message
     assert reason in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["ARG a0=" + "x" * 100, *(f"ARG a{n + 1}={f'$a{n}' * 100}" for n in range(9))],
+        ["ARG a=" + "x" * 30_000, *["USER ${a}"] * 3000],
+        ["ARG a=" + "x" * 5000, "ARG b=${a//x/$a}", "ARG c=${b//x/$b}"],
+        ["ARG a=" + "x" * 60, f"ARG b=${{a#{'*x' * 30}y}}"],
+        ["ARG a=" + "x" * 60, f"ARG p={'*x' * 30}y", "ARG b=${a#$p}"],
+        ["ARG @=" + "x" * 5000, *["USER $@$@$@$@"] * 5000],
+        ["ARG a=" + "x" * 5000, *["USER ${a%*y}"] * 5000],
+    ],
+    ids=["doubled", "repeated", "replaced", "stars", "stars-of-a-value", "special", "patterns"],
+)
+def test_what_grows_without_end_is_refused_at_once(lines: list[str]) -> None:
+    text = "\n".join(["FROM a", *lines])
+    begun = time.process_time()
+    with pytest.raises(BuildRefusedError, match="its variables are too long"):
+        read(text)
+    assert time.process_time() - begun < 5
+
+
+def test_ordinary_patterns_are_expanded() -> None:
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    lines = ("FROM a", f"ENV P={path} V=1.22.3", "WORKDIR /go/${V%.*}/${V//./_}", "USER u${V%%.*}")
+    steps = [list(each.arguments) for each in read("\n".join(lines)).steps]
+    assert ["/go/1.22/1_22_3"] in steps
+    assert ["u1"] in steps
 
 
 @pytest.mark.parametrize("text", ["", "RUN true", "FROM a AS b", "FROM a\nCOPY x y"])

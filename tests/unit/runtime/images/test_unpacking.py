@@ -3,6 +3,8 @@
 import io
 import os
 import tarfile
+import tracemalloc
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,37 @@ def test_a_full_disk_is_no_fault_of_the_image(tmp_path: Path) -> None:
 
     with pytest.raises(DiskFullError):
         Unpacker(tmp_path, require_space=full).unpack(io.BytesIO(tar(member("a", b"x"))))
+
+
+def test_the_disk_is_looked_at_inside_a_large_file(tmp_path: Path) -> None:
+    calls = count()
+
+    def full_later() -> None:
+        if next(calls) > 2:
+            raise DiskFullError(free_bytes=1, reserve_bytes=2)
+
+    layer = io.BytesIO(tar(member("large", bytes(16 << 20))))
+    with pytest.raises(DiskFullError):
+        Unpacker(tmp_path, require_space=full_later).unpack(layer)
+    assert (tmp_path / "large").stat().st_size <= 4 << 20
+
+
+def test_folders_that_only_names_have_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "MOST_ENTRIES", 100)
+    with pytest.raises(ImageRefusedError, match="too many"):
+        unpack(tmp_path, tar(member("/".join("a" * 200), b"")))
+
+
+def test_a_chain_of_headers_is_small_in_memory(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, 100 << 10
+    content = b"%d comment=" % header.size
+    content = content.ljust(header.size - 1, b"x") + b"\n"
+    piece = header.tobuf(tarfile.USTAR_FORMAT) + content.ljust(-(-len(content) // 512) * 512, b"\0")
+    tracemalloc.start()
+    with pytest.raises(ImageRefusedError):
+        unpack(tmp_path, piece * 1000)
+    assert tracemalloc.get_traced_memory()[1] < 300 << 20  # with a hundred for the archive itself
+    tracemalloc.stop()

@@ -1,11 +1,11 @@
 """Images of accounts, unpacked on this node when they are first used."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from sandyard.kit.clock import Clock
-from sandyard.kit.concurrency.tasks import KeyedLocks
+from sandyard.kit.concurrency.tasks import KeyedLocks, in_stoppable_thread
 from sandyard.runtime.errors import EnvironmentMissingError
 from sandyard.runtime.images.library import files_of
 from sandyard.runtime.images.model import IMAGE_ID
@@ -35,7 +35,6 @@ class ImageRoots:
         self.files = ArchiveFolder(folder / IMAGES, reserve, layers, "images")
         self._roots = RootFilesystems(folder)
         self._clock = clock
-        self._reserve = reserve
         self._locks = KeyedLocks()
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -57,14 +56,21 @@ class ImageRoots:
         image = await files_of(self.files, image_id)
         if image is None:
             raise EnvironmentMissingError(f"There is no image {image_id!r} here.")
-        return await asyncio.to_thread(
-            self._roots.add_image,
-            image_id,
-            image,
-            now=self._clock.now(),
-            most_bytes=self._most_bytes,
-            require_space=self._reserve.require,
-        )
+
+        def add(go_on: Callable[[], None]) -> RootFilesystem:
+            def require_space() -> None:
+                go_on()
+                self.files.reserve.require()
+
+            return self._roots.add_image(
+                image_id,
+                image,
+                now=self._clock.now(),
+                most_bytes=self._most_bytes,
+                require_space=require_space,
+            )
+
+        return await in_stoppable_thread(add)
 
     async def keep_only(self, image_ids: Collection[str]) -> None:
         """Remove other images from this node's disk, and those unused for a week."""
