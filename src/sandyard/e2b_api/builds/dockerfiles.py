@@ -24,7 +24,9 @@ _FLAGS: Mapping[str, frozenset[str]] = {"COPY": frozenset({"chown", "chmod"})}
 _FIRST = Step("USER", [ROOT]), Step("WORKDIR", ["/"])
 _LAST = Step("USER", [USER]), Step("WORKDIR", [HOME])
 """Unless it has others."""
-_REFERENCE = re.compile(r"\$(\{?)([a-z_]\w*|[0-9]+|.)([#%/]?)", re.ASCII | re.DOTALL | re.IGNORECASE)
+_REFERENCE = re.compile(
+    r"\$(\{?)([a-z_]\w*|[0-9]+|.)([#%/]?)", re.ASCII | re.DOTALL | re.IGNORECASE
+)
 _NESTED = re.compile(r"\$\{[^}]*\$\{")
 _MOST_WORK = 1 << 20
 """What all words of a Dockerfile may cost: characters, and steps of their patterns, which are
@@ -107,8 +109,8 @@ class _Reader:
         self.steps.append(Step(kind, [self._expanded(each, line) for each in words], hashed))
 
     def _expanded(self, word: str, line: DockerfileInstruction) -> str:
-        """Values that repeat others grow, and a pattern is searched, with the power of its stars: what
-        that costs at most is known before."""
+        """Values that repeat others grow, and the cost of a pattern with the power of its stars:
+        what a word can cost is calculated before."""
         references = _REFERENCE.findall(word)
         values = [self.known.get(name, "") for _, name, _ in references]
         size = len(word) + sum(map(len, values))
