@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from sandyard.previews.errors import BrowserFailedError
+from sandyard.previews.look import chromium
 from sandyard.previews.look.chromium import Chromium
 from sandyard.previews.look.model import Viewport
 from tests.support.e2b.double import E2bDouble, e2b_double
@@ -75,6 +77,15 @@ async def test_without_a_browser_it_is_said(tmp_path: Path, double: E2bDouble) -
         assert code_of(await look(api, ann, project)) == (501, "BROWSER_MISSING")
         for body in ({"width": 9999}, {"path": "a"}, {"script": "x"}):
             assert (await look(api, ann, project, **body)).status_code == 400
+
+
+async def test_a_page_that_stores_too_much_ends_its_browser(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chromium, "_MOST_STORED_BYTES", 1)
+    page = "data:text/html,<script>while (true) {}</script>"
+    with pytest.raises(BrowserFailedError):
+        await Chromium(None).look(page, hosts="MAP * ~NOTFOUND", viewport=Viewport())
 
 
 @pytest.mark.torture

@@ -20,6 +20,7 @@ import orjson
 from sandyard.previews.errors import BrowserFailedError, BrowserMissingError
 from sandyard.previews.look.model import Look, PageEvents, Viewport
 from sandyard.runtime.local.host import processes
+from sandyard.runtime.local.limits.storage_use import used_bytes
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _NOBODY = 65534
@@ -37,6 +38,8 @@ _ARGUMENTS = (
 )
 _MOST_BYTES = 2 << 30
 """Resident memory of all its processes; shared pages count for each."""
+_MOST_STORED_BYTES = 256 << 20
+"""Of what its pages store, in its folder."""
 _MESSAGE_BYTES = 64 << 20
 _LOAD_SEC, _QUIET_SEC, _POLL_SEC = 15.0, 0.5, 0.05
 _WITHIN_SEC = 25.0
@@ -175,10 +178,15 @@ async def _started(
         )
         writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(to_them, "wb"))
         stack.callback(reading.close)
-        stack.callback(writer.abort)
-        watching = asyncio.create_task(_watch(process.pid))
+        stack.callback(_abort, writer)
+        watching = asyncio.create_task(_watch(process.pid, folder))
         stack.callback(watching.cancel)
         yield DevTools(reader, writer, on_event)
+
+
+def _abort(writer: asyncio.WriteTransport) -> None:
+    if not writer.is_closing():  # the browser was ended
+        writer.abort()
 
 
 def _pipe() -> tuple[int, int]:
@@ -190,12 +198,14 @@ def _pipe() -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
-async def _watch(pid: int) -> None:
-    """End it if it needs too much memory."""
+async def _watch(pid: int, folder: Path) -> None:
+    """End it if it needs too much memory, or stores too much."""
     while True:
         await asyncio.sleep(0.5)
         found = [pid, *await asyncio.to_thread(processes.descendants, pid)]
-        if await asyncio.to_thread(processes.resident_bytes, found) > _MOST_BYTES:
+        memory = await asyncio.to_thread(processes.resident_bytes, found)
+        stored = await asyncio.to_thread(used_bytes, folder, give_up_above=_MOST_STORED_BYTES)
+        if memory > _MOST_BYTES or stored > _MOST_STORED_BYTES:
             processes.kill(found)
 
 

@@ -71,7 +71,7 @@ class PageEvents:
                 self._say(about["entry"]["level"], about["entry"]["text"])
             case "Network.requestWillBeSent":
                 sent = about["request"]
-                self._requests[about["requestId"]] = (sent["method"], sent["url"])
+                self._requests[about["requestId"]] = (sent["method"], sent["url"][:_LONGEST_TEXT])
             case "Network.responseReceived" if about["response"]["status"] >= 400:
                 found = about["response"]
                 self._fail(about["requestId"], found["status"], found["statusText"])
@@ -87,7 +87,7 @@ class PageEvents:
     def _fail(self, request_id: str, status: int | None, error: str) -> None:
         method, url = self._requests.get(request_id, ("GET", ""))
         if url and len(self.failures) < _MOST_FAILURES:
-            self.failures.append(FailedRequest(url[:_LONGEST_TEXT], method, status, error))
+            self.failures.append(FailedRequest(url, method, status, error))
 
 
 def _text_of(argument: dict[str, Any]) -> str:
