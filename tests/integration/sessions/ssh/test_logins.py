@@ -3,7 +3,7 @@
 import asyncio
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,20 @@ async def test_too_many_connections_of_one_account(ssh: SshClient) -> None:
 
         assert (await ssh.run("sleep 60")).code == 255
     assert (await ssh.run("true")).code == 0
+
+
+async def test_strangers_who_never_log_in_keep_nobody_else_out(ssh: SshClient) -> None:
+    server = ssh.box.api.part.ssh.server
+    assert server is not None
+    async with AsyncExitStack() as stack:
+        for _ in range(150):
+            _, writer = await asyncio.open_connection("127.0.0.1", ssh.port)
+            stack.callback(writer.close)
+        async with asyncio.timeout(60):
+            while len(server.waiting) < 100:
+                await asyncio.sleep(0.01)
+        assert (await ssh.run("true", options=("-b", "127.0.0.2"))).code == 0
+        assert len(server.waiting) <= 100
 
 
 async def test_agents_and_ports_of_the_client_are_not_forwarded(ssh: SshClient) -> None:

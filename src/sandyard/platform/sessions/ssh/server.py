@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import asyncssh
@@ -12,6 +13,7 @@ import asyncssh
 from sandyard.kit.concurrency.streams import StreamLimit
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.http.access_watch import until_refused
+from sandyard.kit.http.client_address import network_of
 from sandyard.platform.sessions.commands.service import Commands
 from sandyard.platform.sessions.service import Sessions
 from sandyard.platform.sessions.ssh.access import SandboxAccess, in_background
@@ -49,8 +51,8 @@ class SshServer:
     """Those of each account."""
     channels: StreamLimit
     """Those into each sandbox."""
-    waiting: int = 0
-    """Connections that have not logged in yet."""
+    waiting: dict["_Connection", str] = field(default_factory=dict)
+    """Connections that have not logged in yet, the oldest first, with their networks."""
     _acceptor: asyncssh.SSHAcceptor | None = None
     _renewal: asyncio.Task[None] | None = None
 
@@ -75,6 +77,14 @@ class SshServer:
             **_ALGORITHMS,
         )
         self._renewal = asyncio.create_task(self._keep_renewing())
+
+    def admit(self, connection: "_Connection", network: str) -> None:
+        """If too many wait, the oldest one ends of the network with the most: who opens many
+        displaces only its own."""
+        self.waiting[connection] = network
+        if len(self.waiting) > _LOGINS_AT_ONCE:
+            [(crowded, _)] = Counter(self.waiting.values()).most_common(1)
+            next(each for each, found in self.waiting.items() if found == crowded).abort()
 
     async def close(self) -> None:
         """End all connections."""
@@ -102,7 +112,6 @@ class SshServer:
 class _Connection(asyncssh.SSHServer):
     def __init__(self, server: SshServer) -> None:
         self._server = server
-        self._is_waiting = False
         self._keys_tried = 0
         self._watch: asyncio.Task[None] | None = None
         self._access: SandboxAccess
@@ -110,19 +119,16 @@ class _Connection(asyncssh.SSHServer):
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
-        self._server.waiting += 1
-        self._is_waiting = True
-        if self._server.waiting > _LOGINS_AT_ONCE:
-            conn.abort()
+        self._server.admit(self, network_of(conn.get_extra_info("peername")[0]))
+
+    def abort(self) -> None:
+        self._server.waiting.pop(self, None)
+        self._connection.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._stop_waiting()
+        self._server.waiting.pop(self, None)
         if self._watch is not None:
             self._watch.cancel()
-
-    def _stop_waiting(self) -> None:
-        self._server.waiting -= self._is_waiting
-        self._is_waiting = False
 
     def public_key_auth_supported(self) -> bool:
         return True
@@ -148,7 +154,7 @@ class _Connection(asyncssh.SSHServer):
         return True
 
     def auth_completed(self) -> None:
-        self._stop_waiting()
+        self._server.waiting.pop(self, None)
         self._watch = asyncio.create_task(self._end_with(self._access.login))
 
     async def _end_with(self, login: SshLogin) -> None:
