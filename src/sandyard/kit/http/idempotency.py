@@ -72,9 +72,9 @@ class IdempotentCalls:
     ) -> Response:
         """The answer of the first call in this scope with the request's key. A call that was
         interrupted is run again if it `finds_made` what it has made before; if not, a repeat
-        raises OutcomeUnknownError, or AnswerNotStoredError. After one of the `refusals`, or an error of the caller, the key
+        raises OutcomeUnknownError. After one of the `refusals`, or an error of the caller, the key
         can be used again. Raises InvalidIdempotencyKeyError, IdempotencyKeyReusedError,
-        FirstCallRunsError."""
+        AnswerNotStoredError, FirstCallRunsError."""
         key = key_of(request)
         if key is None:
             return await answering(request)
