@@ -204,6 +204,18 @@ async def test_an_upload_is_refused_once_the_quota_is_used_up(e2b: E2b) -> None:
     assert "storage_gb in use" in refused.text
 
 
+async def test_uploads_at_the_same_time_share_what_is_left(e2b: E2b) -> None:
+    asked = (await e2b.call("POST", "/v3/templates", {"name": "mine"})).json()
+    await store_elsewhere(e2b, 20 * 2**30 - 2**20)
+    links = [
+        (await e2b.call("GET", f"/templates/{asked['templateID']}/files/{64 * each}")).json()["url"]
+        for each in "abcd"
+    ]
+    content = b"x" * (3 * 2**18)
+    sent = await asyncio.gather(*(e2b.platform.client.put(link, content=content) for link in links))
+    assert sorted(each.status_code for each in sent) == [200, 413, 413, 413]
+
+
 async def store_elsewhere(e2b: E2b, size_bytes: int) -> None:
     async def stored(account_id: str) -> int:
         return size_bytes if account_id == e2b.account.account_id else 0

@@ -36,7 +36,7 @@ from sandyard.e2b_api.templates.finder import (
     new_tag,
 )
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.concurrency.tasks import Background
+from sandyard.kit.concurrency.tasks import Background, KeyedLocks
 from sandyard.kit.errors import ConflictError, RateLimitedError, SandyardError, UnavailableError
 from sandyard.kit.idempotency import new_id
 from sandyard.platform.access.principal import Principal
@@ -74,6 +74,7 @@ class Builds:
     storage: StorageQuota
     images: Images
     background: Background = field(default_factory=Background)
+    uploading: KeyedLocks = field(default_factory=KeyedLocks)
 
     async def request(self, wanted: BuildRequest, *, by: Principal) -> Build:
         """A build that waits for its recipe: of a new template, or of the account's own with this
@@ -143,13 +144,14 @@ class Builds:
         also if the account's uploads together exceed one sandbox or its quota, QuotaExceededError
         and DiskFullError."""
         await self._remove_stale()
-        await self.storage.require(account_id, 1, error=QuotaExceededError)
-        left = min(
-            self.disk_bytes - await self.uploads.bytes_of(account_id),
-            await self.storage.left_bytes(account_id),
-        )
         name = upload_id(account_id, template_id, files_hash)
-        await self.uploads.write(name, content, most_bytes=min(self.most_bytes, left))
+        async with self.uploading.of(account_id):  # the next one counts this one
+            await self.storage.require(account_id, 1, error=QuotaExceededError)
+            left = min(
+                self.disk_bytes - await self.uploads.bytes_of(account_id),
+                await self.storage.left_bytes(account_id),
+            )
+            await self.uploads.write(name, content, most_bytes=min(self.most_bytes, left))
 
     async def _remove_stale(self) -> None:
         for each in await self.uploads.list_all():

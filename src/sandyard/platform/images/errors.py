@@ -1,6 +1,6 @@
 """What can go wrong with an image of an account, each with a stable code."""
 
-from sandyard.kit.errors import ConflictError, NotFoundError
+from sandyard.kit.errors import ConflictError, NotFoundError, RateLimitedError
 
 
 class ImageNotFoundError(NotFoundError):
@@ -19,6 +19,13 @@ class ImagesLimitError(ConflictError):
     """Your account is at its limit of images. Delete one first."""
 
     code = "IMAGES_LIMIT_EXCEEDED"
+
+
+class ImagesBudgetError(RateLimitedError):
+    """Within two hours your account may store images of twice its quota of storage, deleted and
+    failed ones among them. Wait for a while."""
+
+    code = "IMAGES_BUDGET_EXCEEDED"
 
 
 class ImagesUnavailableError(ConflictError):

@@ -4,19 +4,25 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause, Transition
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.tasks import KeyedLocks
-from sandyard.kit.errors import SandyardError, UnavailableError
+from sandyard.kit.errors import RateLimitedError, SandyardError, UnavailableError
 from sandyard.kit.ids import resource_id
+from sandyard.platform.access.guard import RequestRate
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.entities.apply import apply_all
 from sandyard.platform.entities.service import OwnedEntities
 from sandyard.platform.images import model
-from sandyard.platform.images.errors import ImageNotFoundError, ImagesUnavailableError
+from sandyard.platform.images.errors import (
+    ImageNotFoundError,
+    ImagesBudgetError,
+    ImagesUnavailableError,
+)
 from sandyard.platform.images.model import Image, ImageStatus, ImageUse
 from sandyard.platform.images.ports import ImageRoots, ImageStore
 from sandyard.platform.quotas.model import CountQuota, ResourceKind
@@ -46,13 +52,15 @@ class Images(OwnedEntities[Image, ImageStore]):
         roots: ImageRoots | None,
         uploads: ArchiveFolder,
         storage: StorageQuota,
+        megabytes: RequestRate,
         *,
         clock: Clock,
         per_account: int,
         most_bytes: int,
     ) -> None:
         """`roots` unpacks them on this node; None if sandboxes do not run from images. `uploads`
-        are archives that are being imported."""
+        are archives that are being imported. `megabytes` limits what each account has stored, as
+        what no image has stays until the job removes it."""
         super().__init__(store, clock=clock)
         self._library = library
         self._roots = roots
@@ -62,6 +70,8 @@ class Images(OwnedEntities[Image, ImageStore]):
         self._most_bytes = most_bytes
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._of_account = KeyedLocks()
+        self._uploads_of = KeyedLocks()
+        self._megabytes = megabytes
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def pull(
@@ -81,6 +91,7 @@ class Images(OwnedEntities[Image, ImageStore]):
                 owned={part for each in own for part in each.parts or ()},
                 most_bytes=await self._left_bytes(principal),
                 progress=progress,
+                charge=partial(self._charge, principal.account_id),
             )
 
         if image.status is ImageStatus.PULLING and image.image_id not in self._under_way:
@@ -94,9 +105,10 @@ class Images(OwnedEntities[Image, ImageStore]):
         BodyTooLargeError."""
         self._require_here()
         upload = f"{principal.account_id}-{resource_id('upl')}"
-        most_bytes = await self._left_bytes(principal)
         try:
-            await self._uploads.write(upload, content, most_bytes=most_bytes)
+            async with self._uploads_of.of(principal.account_id):  # the next one counts this one
+                most_bytes = await self._left_bytes(principal)
+                await self._uploads.write(upload, content, most_bytes=most_bytes)
             path = await self._uploads.require(upload)
             image = await self._request(principal, name)
         except BaseException:
@@ -106,7 +118,11 @@ class Images(OwnedEntities[Image, ImageStore]):
         async def store(progress: Progress) -> StoredImage:
             try:
                 return await self._library.add(
-                    image.image_id, path, most_bytes=most_bytes, progress=progress
+                    image.image_id,
+                    path,
+                    most_bytes=most_bytes,
+                    progress=progress,
+                    charge=partial(self._charge, principal.account_id),
                 )
             finally:
                 await self._uploads.delete(upload)
@@ -163,6 +179,12 @@ class Images(OwnedEntities[Image, ImageStore]):
         if self._roots is None:
             raise ImagesUnavailableError
         return self._roots
+
+    async def _charge(self, account_id: str, size_bytes: int) -> None:
+        try:
+            await self._megabytes.count(account_id, 1 + (size_bytes >> 20))
+        except RateLimitedError as error:
+            raise ImagesBudgetError(retry_after=error.retry_after) from error
 
     async def _left_bytes(self, principal: Principal) -> int:
         """QuotaExceededError if nothing is left."""

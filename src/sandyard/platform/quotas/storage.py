@@ -29,6 +29,10 @@ class StorageQuota:
         self._workspace_gb = workspace_gb
         self._sources: list[StorageSource] = []
 
+    @property
+    def limit_gb(self) -> float:
+        return self._limit_gb
+
     def add(self, source: StorageSource) -> None:
         self._sources.append(source)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sandyard.kit.jobs import Job
 from sandyard.kit.public_addresses import networks_of
 from sandyard.kit.sizes import GIGABYTE
+from sandyard.platform.access.guard import RequestRate
 from sandyard.platform.images.jobs import CleanImages, ImagesReport
 from sandyard.platform.images.model import Image, count_image
 from sandyard.platform.images.service import Images
@@ -51,6 +52,11 @@ def build_images(
         on_node,
         uploads,
         storage,
+        RequestRate(
+            f"{1 + int(2048 * storage.limit_gb)} per 2 hours",
+            shared.settings.broker.rate_limit_storage_url,
+            name="images",
+        ),
         clock=clock,
         per_account=settings.images_per_account,
         most_bytes=most_bytes,

@@ -4,7 +4,7 @@ its SHA-256, and so once for all images that have it."""
 import asyncio
 import hashlib
 import tempfile
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,12 @@ from sandyard.runtime.store.archives import ArchiveFolder
 _PIECE_BYTES = 1 << 20
 Progress = Callable[[int, int], None]
 """Takes the bytes that are there, and how many there will be."""
+Charge = Callable[[int], Awaitable[None]]
+"""Called with the size of each part before it is stored; its errors end the work."""
+
+
+async def free_of_charge(size_bytes: int) -> None:
+    del size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,7 @@ class ImageLibrary:
         owned: Collection[str],
         most_bytes: int,
         progress: Progress,
+        charge: Charge = free_of_charge,
     ) -> StoredImage:
         """Store the image under this id. Parts among the `owned`, which the account has in other
         images, are not fetched again; others always are, even if another account has them: a
@@ -62,13 +69,20 @@ class ImageLibrary:
             done, total = 0, manifest.size_bytes
             for part in manifest.parts:
                 if part.sha256 not in owned or not await self._has(part):
+                    await charge(part.size_bytes)
                     await self._fetch(found, part, partial(_add, progress, done, total))
                 done += part.size_bytes
                 progress(done, total)
             return await self._finish(image_id, manifest, found.content)
 
     async def add(
-        self, image_id: str, source: Path, *, most_bytes: int, progress: Progress
+        self,
+        image_id: str,
+        source: Path,
+        *,
+        most_bytes: int,
+        progress: Progress,
+        charge: Charge = free_of_charge,
     ) -> StoredImage:
         """Store the image of this archive, an OCI layout or an output of `docker save`, which may
         have as many bytes when it is decompressed. Raises as `pull`."""
@@ -92,6 +106,7 @@ class ImageLibrary:
             _require_size(image.manifest, most_bytes)
             done = 0
             for part in image.manifest.parts:
+                await charge(part.size_bytes)
                 content = _checked(_pieces(image.files[part.sha256]), part)
                 await self.files.write(part.sha256, content)
                 done += part.size_bytes

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sandyard.kit.clock import utc_time
+from sandyard.platform.access.guard import RequestRate
 from sandyard.platform.events.verification import verify_platform
 from sandyard.platform.images.jobs import ImagesReport
 from sandyard.runtime.local.root_filesystems.images import IMAGES
@@ -108,6 +109,22 @@ async def test_a_pull_whose_process_has_gone_is_given_up(api: PlatformApi) -> No
     failed = await api.get(f"/images/{begun.json()['image_id']}", ann)
     assert failed["status"] == "failed"
     assert failed["reason"]
+
+
+async def test_pulling_and_deleting_in_a_loop_has_a_budget(
+    api: PlatformApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no image has stays on the disk for two hours."""
+    rate = RequestRate("3 per 2 hours", "async+memory://")
+    monkeypatch.setattr(api.part.wired.images, "_megabytes", rate)
+    ann, bob = await api.account(), await api.account()
+    first = await add(api, ann)
+    assert first["status"] == "ready", first["reason"]
+    assert (await api.call("DELETE", f"/images/{first['image_id']}", ann)).status_code == 204
+    second = await add(api, ann)
+    assert second["status"] == "failed"
+    assert "twice its quota of storage" in second["reason"]
+    assert (await add(api, bob))["status"] == "ready"
 
 
 async def test_what_can_not_be_unpacked_fails_with_the_reason(api: PlatformApi) -> None:
