@@ -147,12 +147,12 @@ async def _build_platform(context: BuildContext) -> "PlatformPart":
 
 
 def _missing_platform(settings: "Settings") -> Sequence[str]:
-    from sandyard.platform.wiring.local_runtime import least_isolation
+    from sandyard.platform.wiring.local_runtime import local_options
     from sandyard.runtime.local.server.isolation_check import missing_for_sandboxes
 
     if settings.sandboxes.sandbox_runtime != "local":
         return ()
-    return missing_for_sandboxes(least_isolation(settings.sandboxes))
+    return missing_for_sandboxes(local_options(settings.sandboxes))
 
 
 def _notes_platform(context: WelcomeContext) -> Mapping[str, str]:
@@ -167,21 +167,17 @@ def _notes_platform(context: WelcomeContext) -> Mapping[str, str]:
 def _limits(context: WelcomeContext) -> Mapping[str, str]:
     """How the limits of sandboxes are enforced on this machine."""
     from sandyard.kit.clock import SystemClock
-    from sandyard.platform.wiring.local_runtime import (
-        least_isolation,
-        local_options,
-        runtime_folder,
-    )
+    from sandyard.platform.wiring.local_runtime import local_options, runtime_folder
     from sandyard.runtime.errors import IsolationMissingError, LimitsMissingError
     from sandyard.runtime.local.server.enforcement import find_enforcement
     from sandyard.runtime.local.server.isolation_check import missing_isolation
     from sandyard.runtime.local.server.isolation_choice import with_isolation
 
-    for line in missing_isolation(least_isolation(context.settings.sandboxes)):
+    options = local_options(context.settings.sandboxes)
+    for line in missing_isolation(options):
         return {"limits": f"sandboxes can't start. {line}"}
     now = SystemClock().now()
     try:
-        options = local_options(context.settings.sandboxes)
         options = with_isolation(options, runtime_folder(context.data_dir), now)
         enforcement = find_enforcement(options, context.data_dir, now)
     except (IsolationMissingError, LimitsMissingError) as error:
@@ -226,12 +222,12 @@ async def _build_previews(context: BuildContext) -> "PreviewsPart":
 
 
 def _missing_previews(settings: "Settings") -> Sequence[str]:
-    from sandyard.platform.wiring.local_runtime import least_isolation
+    from sandyard.platform.wiring.local_runtime import local_options
     from sandyard.runtime.local.server.isolation_check import missing_for_previews
 
     if settings.previews.preview_provider != "local":
         return ()
-    return missing_for_previews(least_isolation(settings.sandboxes))
+    return missing_for_previews(local_options(settings.sandboxes))
 
 
 PREVIEWS = PartSpec(

@@ -116,6 +116,9 @@ class SandboxSettings(fields.Section):
     """The weakest isolation of sandboxes; a template may ask for a stronger one. `gvisor` gives
     each sandbox a kernel of its own; `auto` chooses it once per data dir if it works, else
     bubblewrap. `none` runs programs without isolation: only for code that you trust."""
+    sandbox_gvisor_platform: Literal["systrap", "kvm"] = "systrap"
+    """How gVisor's kernel runs programs. `kvm` is faster on hardware of its own and needs
+    /dev/kvm; `systrap` runs everywhere."""
     sandbox_domain: str | None = Field(None, pattern=_DOMAIN)
     """Domain of sandboxes: each port has the host `{port}-{sandbox_id}` below it. It may have a
     scheme and a port; default are those of PUBLIC_URL. Unset: `localhost`."""

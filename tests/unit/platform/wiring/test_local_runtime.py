@@ -64,3 +64,4 @@ def test_auto_leaves_the_choice_of_isolation_to_the_host() -> None:
     assert local_options(automatic).chooses_isolation
     assert not local_options(named).chooses_isolation
     assert local_options(named).isolation == "gvisor"
+    assert local_options(settings(sandbox_gvisor_platform="kvm")).gvisor_platform == "kvm"

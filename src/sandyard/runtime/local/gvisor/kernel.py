@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from sandyard.runtime.local.agent.inside import WAKE
-from sandyard.runtime.local.gvisor.runsc import OPTIONS, require_runsc
+from sandyard.runtime.local.gvisor.runsc import Platform, options_on, require_runsc
 from sandyard.runtime.local.ipc.packets import readable
 from sandyard.runtime.local.jail.mount_namespace import BIND, MountNamespace
 from sandyard.runtime.local.jail.spawn import pin
@@ -20,7 +20,7 @@ from sandyard.runtime.model import Limits
 _COMMAND_SEC = 60
 _MACHINE = "machine"
 _OPTIONS = (
-    *(*OPTIONS, "--host-uds=open"),
+    "--host-uds=open",
     # A checkpoint ends the connections to hosts outside.
     *("--network=sandbox", "--net-disconnect-ok"),
     # The agent outside works on the same files.
@@ -34,15 +34,17 @@ _MEMORY_FILE = "runsc-memory"
 class Kernel:
     """The sentry, which runs all processes of the machine, and its helpers."""
 
-    def __init__(self, folder: Path, pid: int) -> None:
+    def __init__(self, folder: Path, on: Platform, pid: int) -> None:
         self.pid = pid
-        self._folder = folder
+        self.platform = on
+        self._place = (folder, on)
         self._process = os.pidfd_open(pid)
 
     @classmethod
     async def start(
         cls,
         folder: Path,
+        on: Platform,
         limits: Limits,
         mounts: MountNamespace,
         cgroup: Cgroup | None,
@@ -58,24 +60,24 @@ class Kernel:
             *("--pid-file", str(pid_file), "--bundle", str(folder), _MACHINE),
         )
         with _host_shown(folder, limits, mounts):
-            await _runsc(folder, *command, prepare=partial(_confine, limits.cpu, cgroup))
-        return cls(folder, int(pid_file.read_text()))
+            await _runsc(folder, on, *command, prepare=partial(_confine, limits.cpu, cgroup))
+        return cls(folder, on, int(pid_file.read_text()))
 
     async def pause(self) -> None:
         """Stop all its processes, until `resume`. Raises OSError."""
-        await _runsc(self._folder, "pause", _MACHINE)
+        await _runsc(*self._place, "pause", _MACHINE)
 
     async def resume(self) -> None:
-        await _runsc(self._folder, "resume", _MACHINE)
+        await _runsc(*self._place, "resume", _MACHINE)
 
     async def checkpoint(self, image: Path) -> None:
         """Write what a paused one has in memory to files in this folder; it stays paused. Raises
         OSError if it holds what can't be written, and is as before then."""
         options = ("--image-path", str(image), "--leave-running", "--compression", "none")
-        await _runsc(self._folder, "checkpoint", *options, _MACHINE)
+        await _runsc(*self._place, "checkpoint", *options, _MACHINE)
 
     async def wake_agent(self) -> None:
-        await _runsc(self._folder, "kill", _MACHINE, str(WAKE.value))
+        await _runsc(*self._place, "kill", _MACHINE, str(WAKE.value))
 
     async def exited(self) -> None:
         await readable(self._process)
@@ -91,12 +93,21 @@ class Kernel:
         return _memory_file_bytes(self.pid) + _own_bytes(self.pid)
 
 
-async def _runsc(folder: Path, *command: str, prepare: Callable[[], None] | None = None) -> None:
+async def _runsc(
+    folder: Path, on: Platform, *command: str, prepare: Callable[[], None] | None = None
+) -> None:
     """Raises OSError with what it said."""
     log = folder / f"log-{command[0]}"
     with log.open("wb") as trouble:
         process = await asyncio.create_subprocess_exec(
-            *(require_runsc(), "--root", str(folder / "state"), *_OPTIONS, *command),
+            *(
+                require_runsc(),
+                "--root",
+                str(folder / "state"),
+                *options_on(on),
+                *_OPTIONS,
+                *command,
+            ),
             stdin=DEVNULL,
             stdout=DEVNULL,
             stderr=trouble,

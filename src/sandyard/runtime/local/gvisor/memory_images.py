@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import sandyard
 from sandyard.runtime.local.gvisor.bundle import agent_libraries
-from sandyard.runtime.local.gvisor.runsc import runsc_version
+from sandyard.runtime.local.gvisor.runsc import Platform, runsc_version
 from sandyard.runtime.local.jail.overlays import HOST_PACKAGES
 from sandyard.runtime.model import IsolationMode
 
@@ -42,8 +42,10 @@ class MemoryImage:
     state: dict[str, Any]
     """What the supervisor needs besides the files of the checkpoint."""
 
-    def require(self, isolation: IsolationMode, root: str | None) -> None:
+    def require(self, isolation: IsolationMode, on: Platform, root: str | None) -> None:
         """Raises OSError that says why it can't be restored here, on this root file system."""
+        if (made_on := self.state.get("platform", on)) != on:
+            raise OSError(f"they ran on gVisor's platform {made_on}")
         if isolation != "gvisor":
             raise OSError("they ran in gVisor")
         made_by, here = self.state["version"], image_version()

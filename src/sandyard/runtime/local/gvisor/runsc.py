@@ -5,17 +5,24 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from functools import cache
+from typing import Literal
 
 from sandyard.runtime.errors import IsolationMissingError
 
 OLDEST = 20240729
 """The first of Debian's with the platform systrap, which needs no KVM."""
+Platform = Literal["systrap", "kvm"]
+"""How its kernel gets control: by signals of the host's, or by the processor's virtualization."""
 _VERSION = re.compile(r"\b(20\d{6})\b")
 _VERSION_SEC = 10
 _TRY_SEC = 60
-OPTIONS = ("--platform=systrap", "--ignore-cgroups")
 _TRUE = ("do", "-quiet", "/bin/true")
+_OTHER: Mapping[Platform, str] = {
+    "systrap": "",
+    "kvm": " Set SANDBOX_GVISOR_PLATFORM=systrap, or let the server use /dev/kvm.",
+}
 _HOW = (
     "Install runsc 20240729 or newer (on Debian 12: add bookworm-backports to apt's sources, then "
     "`apt-get install -t bookworm-backports runsc`)"
@@ -39,9 +46,13 @@ def require_runsc() -> str:
     return program
 
 
-def check_gvisor() -> None:
+def check_gvisor(on: Platform) -> None:
     """Return if runsc runs a program here. Raises IsolationMissingError."""
-    _try(require_runsc())
+    _try(require_runsc(), on)
+
+
+def options_on(on: Platform) -> tuple[str, ...]:
+    return f"--platform={on}", "--ignore-cgroups"
 
 
 @cache
@@ -51,18 +62,22 @@ def runsc_version() -> int:
 
 
 @cache
-def _try(program: str) -> None:
+def _try(program: str, on: Platform) -> None:
     with tempfile.TemporaryDirectory() as state:
-        command = [program, "--root", state, *OPTIONS, "--network=none", *_TRUE]
+        command = [program, "--root", state, *options_on(on), "--network=none", *_TRUE]
         try:
             done = subprocess.run(  # noqa: S603
                 command, capture_output=True, text=True, timeout=_TRY_SEC, check=False
             )
         except subprocess.SubprocessError as error:
-            raise IsolationMissingError(f"gVisor does not run here: {error}.") from error
+            raise IsolationMissingError(
+                f"gVisor does not run here on {on}: {error}.{_OTHER[on]}"
+            ) from error
     if done.returncode:
         reason = done.stderr.strip()[-300:]
-        raise IsolationMissingError(f"gVisor does not run here: {reason}.", reason=reason)
+        raise IsolationMissingError(
+            f"gVisor does not run here on {on}: {reason}.{_OTHER[on]}", reason=reason
+        )
 
 
 def _version(program: str) -> int:

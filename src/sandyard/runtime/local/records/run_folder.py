@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from sandyard.runtime.local.gvisor.runsc import Platform
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.model import IsolationMode, Kind, Limits, RunId, Up
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network, Refusal
@@ -62,6 +63,7 @@ class Spec:
     base_files: str | None = None
     """Its files outside /usr, if it has its own root."""
     cgroup_root: str | None = None
+    gvisor_platform: Platform = "systrap"
     disk_reserve_bytes: int = 0
     """The part of the disk that it must leave free."""
 

@@ -64,7 +64,9 @@ class Enforcement:
         }
 
     def warnings(self) -> Sequence[str]:
-        return () if self.fixes_oom_score else (_NO_OOM_SCORE,)
+        """With gVisor the score is that of its kernel, which nothing inside can change."""
+        is_fixed = self.fixes_oom_score or self.isolation == "gvisor"
+        return () if is_fixed else (_NO_OOM_SCORE,)
 
     def _memory(self) -> str:
         if self.has_cgroups:

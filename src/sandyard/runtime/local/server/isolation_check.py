@@ -20,9 +20,10 @@ _WORKING: set[tuple[str, int | None]] = set()
 """Programs found to work, and under which uid; each is tested once."""
 
 
-def check_isolation(mode: IsolationMode, *, uid: int | None) -> None:
+def check_isolation(mode: IsolationMode, options: LocalOptions) -> None:
     """Return if a command runs in isolation, or raise IsolationMissingError. gVisor's machines are
     in a jail of bubblewrap."""
+    uid = options.uids[0] if os.geteuid() == 0 else None
     if not Path("/proc/self/stat").exists():
         raise IsolationMissingError("Sandboxes run on Linux alone.")
     if mode == "none":
@@ -30,7 +31,7 @@ def check_isolation(mode: IsolationMode, *, uid: int | None) -> None:
     if mode == "gvisor":
         if uid is None:
             raise IsolationMissingError("gVisor needs a server that is root.")
-        check_gvisor()
+        check_gvisor(options.gvisor_platform)
     if (program := bubblewrap()) is None:
         raise IsolationMissingError
     if (program, uid) in _WORKING:
@@ -71,24 +72,23 @@ def _probe(uid: int | None) -> "subprocess.CompletedProcess[bytes]":
         wrapped.close()
 
 
-def missing_for_sandboxes(mode: IsolationMode) -> Sequence[str]:
+def missing_for_sandboxes(options: LocalOptions) -> Sequence[str]:
     """A line for each problem that keeps sandboxes from starting here."""
-    lines = [f"Sandboxes can't start. {line}" for line in missing_isolation(mode)]
+    lines = [f"Sandboxes can't start. {line}" for line in missing_isolation(options)]
     if shutil.which("git", path=PATH) is None:
         lines.append("Sandboxes can't start from templates: git is missing. Install git.")
     return lines
 
 
-def missing_for_previews(mode: IsolationMode) -> Sequence[str]:
-    return [f"Previews can't start. {line}" for line in missing_isolation(mode)]
+def missing_for_previews(options: LocalOptions) -> Sequence[str]:
+    return [f"Previews can't start. {line}" for line in missing_isolation(options)]
 
 
 @cache
-def missing_isolation(mode: IsolationMode) -> Sequence[str]:
+def missing_isolation(options: LocalOptions) -> Sequence[str]:
     """Why nothing can be isolated here, if so."""
-    uid = LocalOptions().uids[0] if os.geteuid() == 0 else None
     try:
-        check_isolation(mode, uid=uid)
+        check_isolation(options.isolation, options)
     except IsolationMissingError as error:
         return [error.message]
     return []

@@ -27,7 +27,7 @@ def with_isolation(options: LocalOptions, folder: Path, now: float) -> LocalOpti
         return with_gvisor if known == "gvisor" else with_bubblewrap
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        check_isolation("gvisor", uid=options.uids[0] if os.geteuid() == 0 else None)
+        check_isolation("gvisor", options)
         find_enforcement(with_gvisor, folder, now)
         chosen = with_gvisor
     except (IsolationMissingError, LimitsMissingError) as error:

@@ -82,8 +82,7 @@ class LocalMachines:
         if not self._is_checked:
             now = self._clock.now()
             self._options = await _in_thread(with_isolation, self._options, self._folder, now)
-            uid = self._options.uids[0] if os.geteuid() == 0 else None
-            await _in_thread(check_isolation, self._options.isolation, uid=uid)
+            await _in_thread(check_isolation, self._options.isolation, self._options)
             await _in_thread(self._folder.mkdir, parents=True, exist_ok=True)
             self._enforcement = await _in_thread(find_enforcement, self._options, self._folder, now)
             for warning in self._enforcement.warnings():
@@ -94,8 +93,7 @@ class LocalMachines:
     async def _require_isolation(self, wanted: model.IsolationMode | None) -> None:
         """IsolationMissingError if it is stronger than the runtime's own, and missing here."""
         if wanted == "gvisor" != self._options.isolation:
-            uid = self._options.uids[0] if os.geteuid() == 0 else None
-            await _in_thread(check_isolation, wanted, uid=uid)
+            await _in_thread(check_isolation, wanted, self._options)
             if not self._enforcement.has_root:
                 raise errors.IsolationMissingError(
                     f"{GVISOR_NEEDS_ROOT}: {self._enforcement.no_root}."

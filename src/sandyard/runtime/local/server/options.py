@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from sandyard.runtime.local.gvisor.runsc import Platform
 from sandyard.runtime.local.records.run_folder import VolumeKind
 from sandyard.runtime.local.root_filesystems.settings import PackageSources
 from sandyard.runtime.model import IsolationMode
@@ -18,6 +19,7 @@ class LocalOptions:
     """The weakest; a machine may ask for a stronger one."""
     chooses_isolation: bool = False
     """Whether it is chosen by what this host offers."""
+    gvisor_platform: Platform = "systrap"
     allowed_networks: tuple[str, ...] = ()
     """Private networks from which repositories may still be cloned."""
     ca_files: tuple[Path, ...] = ()

@@ -90,6 +90,7 @@ class Specs:
             log_bytes=options.log_bytes,
             volume=enforcement.volume,
             base_files=base_files,
+            gvisor_platform=options.gvisor_platform,
             cgroup_root=str(options.cgroup_root) if options.cgroup_root else None,
             disk_reserve_bytes=self.reserve.size_bytes(),
         )

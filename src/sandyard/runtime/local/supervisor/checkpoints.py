@@ -57,6 +57,7 @@ class Checkpoints:
                 await self._write()
                 state = {
                     "control": control,
+                    "platform": self._kernel.platform,
                     "program": self._program.saved(),
                     "commands": [
                         {"state": each.state, "streams": each.streams}

@@ -170,8 +170,10 @@ class MachineProcess:
         try:
             async with asyncio.timeout(_KERNEL_SEC):
                 files = None if image is None else image.folder
-                started = Kernel.start(folder, spec.limits, jail.mounts, cgroup, image=files)
-                self.kernel = await started
+                platform = spec.gvisor_platform
+                self.kernel = await Kernel.start(
+                    folder, platform, spec.limits, jail.mounts, cgroup, image=files
+                )
                 if image is not None:
                     await self.kernel.wake_agent()
                 await inside.connected()

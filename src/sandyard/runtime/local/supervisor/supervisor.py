@@ -212,7 +212,7 @@ class Supervisor:
         folder = self._folder.path / "restored"
         folder.mkdir()
         try:
-            memory.require(self._spec.isolation, self._spec.root)
+            memory.require(self._spec.isolation, self._spec.gvisor_platform, self._spec.root)
             await asyncio.to_thread(memory.extract, folder)
             return await start(image=Image(folder, memory.state["control"])), memory.state
         except OSError as error:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.runtime.errors import IsolationMissingError
-from sandyard.runtime.local.gvisor.runsc import require_runsc
+from sandyard.runtime.local.gvisor.runsc import check_gvisor, require_runsc
 
 
 def install(folder: Path, script: str) -> Path:
@@ -40,3 +40,15 @@ def test_a_new_enough_one_is_accepted(
     program = install(tmp_path, f"echo runsc version {version}")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert require_runsc() == str(program)
+
+
+def test_a_platform_that_does_not_run_here_is_refused_with_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = '[ "$1" != --version ] || { echo runsc version 20240729; exit; }'
+    only_systrap = 'case "$*" in *--platform=systrap*) ;; *) echo no /dev/kvm >&2; exit 1;; esac'
+    install(tmp_path, f"{version}\n{only_systrap}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check_gvisor("systrap")
+    with pytest.raises(IsolationMissingError, match=r"on kvm: no /dev/kvm.*PLATFORM=systrap"):
+        check_gvisor("kvm")

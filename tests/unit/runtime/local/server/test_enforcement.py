@@ -59,6 +59,7 @@ def test_each_limit_is_called_promised_or_advisory() -> None:
 def test_a_server_that_cannot_fix_the_oom_score_says_so() -> None:
     assert "CAP_SYS_RESOURCE" in Enforcement(fixes_oom_score=False).describe()["memory"]
     assert "CAP_SYS_RESOURCE" not in Enforcement().describe()["memory"]
+    assert Enforcement("gvisor", fixes_oom_score=False).warnings() == ()
 
 
 def test_sudo_is_not_promised_where_it_does_not_work() -> None:
