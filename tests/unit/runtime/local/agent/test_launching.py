@@ -65,7 +65,8 @@ def test_a_command_has_its_limits_folder_and_variables(
     answer = start(starter, "sh", "-c", script, "word", "two words", folder=str(tmp_path))
     lines = written(answer).split("\n")
     assert lines[:4] == ["word two words value", str(tmp_path), "123", "0"]
-    assert lines[4:6] == [str(min(19, os.nice(0) + 5)), "leader"]
+    assert lines[4] in ("5", str(min(19, os.nice(0) + 5))), "or from what the tests have"
+    assert lines[5] == "leader"
     assert is_forked or lines[6] == "closed"
 
 
