@@ -1,13 +1,7 @@
-"""Writes `sandyard_client/models.py` from a server's OpenAPI document.
-
-    python clients/python/generate_models.py http://127.0.0.1:8080/openapi.json
-
-A test compares the file with what this would write, so it is never behind the document.
-"""
+"""The text of `sandyard_client/models.py`, from a server's OpenAPI document."""
 
 import json
 import keyword
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +9,7 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 
+SCHEMAS = "#/components/schemas/"
 TARGET = Path(__file__).parent / "src" / "sandyard_client" / "models.py"
 WANTED = (
     "LeaseAnswer",
@@ -33,6 +28,24 @@ WANTED = (
     "DeviceAnswer",
     "ReadingAnswer",
     "IntakeAnswer",
+    "AccountAnswer",
+    "ApiKeyAnswer",
+    "BillAnswer",
+    "BillingSumsAnswer",
+    "ImageAnswer",
+    "MonthToDateAnswer",
+    "NewApiKeyAnswer",
+    "PortAnswer",
+    "PreviewLookAnswer",
+    "PreviewStatusAnswer",
+    "PreviewSyncAnswer",
+    "ProjectAnswer",
+    "ProjectFilesAnswer",
+    "ProjectVersionAnswer",
+    "QuotasAnswer",
+    "SshAddressAnswer",
+    "SshKeyAnswer",
+    "VariableAnswer",
 )
 """What the face of the client answers; what these refer to is written too."""
 
@@ -90,16 +103,16 @@ def _model(name: str, schema: Schema) -> str:
     required = set(schema.get("required", ()))
     lines = ["@dataclass(frozen=True, slots=True, kw_only=True)", f"class {name}:"]
     if description := schema.get("description"):
-        lines += [*_docstring(description), ""]
+        lines += [*docstring(description), ""]
     for field, about in schema["properties"].items():
         default = "" if field in required else _default(about)
-        lines.append(f"    {_identifier(field)}: {_type(about)}{default}")
+        lines.append(f"    {_identifier(field)}: {annotation(about)}{default}")
         if description := about.get("description"):
-            lines += _docstring(description)
+            lines += docstring(description)
     return "\n".join(lines) + "\n"
 
 
-def _docstring(text: str) -> list[str]:
+def docstring(text: str) -> list[str]:
     whole = f'    """{text}"""'
     if len(whole) <= _WIDTH:
         return [whole]
@@ -109,29 +122,32 @@ def _docstring(text: str) -> list[str]:
 
 def _default(about: Schema) -> str:
     if "default" in about:
-        return f" = {json.dumps(about['default'])}"
-    return " | None = None" if "None" not in _type(about) else " = None"
+        default = about["default"]
+        return f" = {json.dumps(default) if isinstance(default, str) else repr(default)}"
+    return " | None = None" if "None" not in annotation(about) else " = None"
 
 
 def _identifier(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def _type(schema: Schema) -> str:
+def annotation(schema: Schema) -> str:
     if "$ref" in schema:
         return str(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:
-        return " | ".join(_type(each) for each in schema["anyOf"])
+        return " | ".join(annotation(each) for each in schema["anyOf"])
     if "enum" in schema:
         return _literal(schema["enum"])
     if "const" in schema:
         return _literal([schema["const"]])
     match schema.get("type"):
         case "array":
-            return f"list[{_type(schema['items'])}]"
+            return f"list[{annotation(schema['items'])}]"
         case "object":
             values = schema.get("additionalProperties")
-            return f"dict[str, {_type(values) if isinstance(values, dict) and values else 'Any'}]"
+            return (
+                f"dict[str, {annotation(values) if isinstance(values, dict) and values else 'Any'}]"
+            )
         case "string" if schema.get("format") == "date-time":
             return "datetime"
         case str(kind):
@@ -145,14 +161,3 @@ def _literal(values: list[Any], *, indent: str = "    ") -> str:
         return f"Literal[{line}]"
     body = "".join(f"{indent}    {json.dumps(value)},\n" for value in values)
     return f"Literal[\n{body}{indent}]"
-
-
-def main() -> None:
-    import httpx
-
-    [url] = sys.argv[1:]
-    TARGET.write_text(render(httpx.get(url, timeout=60).raise_for_status().json()))
-
-
-if __name__ == "__main__":
-    main()

@@ -3,11 +3,9 @@ connections and a restart."""
 
 import threading
 from collections.abc import Iterator
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from uuid import uuid4
 
-import httpx
 import pytest
 from sandyard_client import (
     AsyncClient,
@@ -29,7 +27,6 @@ from tests.e2e.client.restarting import RestartingServer
 from tests.support.servers.users import Person, signed_up, until
 
 PARTS = "broker,telemetry,platform,previews"
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -61,17 +58,6 @@ def box_id(backend: RestartingServer, api_key: str) -> Iterator[str]:
 @pytest.fixture
 def box(box_id: str, client: Client) -> Sandbox:
     return Sandbox.get(box_id, client=client)
-
-
-def test_the_models_are_those_of_the_document(backend: RestartingServer) -> None:
-    script = ROOT / "clients" / "python" / "generate_models.py"
-    spec = spec_from_file_location("generate_models", script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    document = httpx.get(f"{backend.url}/openapi.json", timeout=60).json()
-    assert module.TARGET.read_text() == module.render(document), f"run {script}"
 
 
 def test_a_command_gives_its_output_and_exit_code(box: Sandbox) -> None:

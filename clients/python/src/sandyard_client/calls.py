@@ -65,7 +65,7 @@ class Calls:
                     return
                 emitted += 1
                 yield Emit(item)
-            cursor = page["next_cursor"]
+            cursor = page.get("next_cursor")
             if cursor is None or emitted == limit:
                 return
 

@@ -18,10 +18,9 @@ _REMEMBERED = 20_000
 _PAGE = 100
 
 
-def log_lines(calls: Calls, sandbox_id: str, *, lines: int, follow: bool) -> Flow[None]:
-    """Emits the output of the last run's program, line by line. ConnectionFailedError if following
-    is interrupted: logs have no offsets, so continuing could repeat lines."""
-    path = f"/sandboxes/{sandbox_id}/logs"
+def log_lines(calls: Calls, path: str, *, lines: int, follow: bool) -> Flow[None]:
+    """Emits the log of a sandbox or preview at this path, line by line. ConnectionFailedError if
+    following is interrupted: logs have no offsets, so continuing could repeat lines."""
     if not follow:
         told = yield from calls.json(about("GET", path, query={"lines": lines}))
         for line in told["lines"]:

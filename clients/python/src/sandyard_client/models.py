@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+ActionRequired = Literal["none", "sync_needed", "retry_later"]
+
 Effect = Literal["full", "partial", "removed", "none"]
 
 Encoding = Literal["text", "base64"]
+
+ImageStatus = Literal["pulling", "ready", "failed"]
+
+ProjectStatus = Literal["active", "archived"]
 
 RejectionCode = Literal[
     "INVALID_READING",
@@ -23,6 +29,10 @@ RejectionCode = Literal[
     "DEVICE_NOT_REGISTERED",
     "BATCH_ID_CONFLICT",
 ]
+
+Role = Literal["user", "admin"]
+
+Scope = Literal["read", "run", "admin"]
 
 ServiceType = Literal["sandbox_runtime", "storage", "charge", "credit"]
 
@@ -41,6 +51,111 @@ class AccessTokenAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccountAnswer:
+    account_id: str
+    email: str
+    username: str
+    full_name: str | None
+    role: Role
+    is_active: bool
+    is_verified: bool
+    spend_threshold: str | None
+    """A decimal number as a string"""
+    last_login: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKeyAnswer:
+    key_id: str
+    name: str
+    description: str | None
+    prefix: str
+    """Prefix of the key"""
+    is_active: bool
+    scope: Scope
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    """To within five minutes"""
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationAnswer:
+    phase: Literal["installing", "starting", "running", "failed"]
+    kind: str
+    """What the project is: `static`, `vite`, `next`, `flask`, …"""
+    exit_code: int | None
+    """Of the installation or the server that has failed"""
+    last_lines: list[str]
+    """Of its log, unless it runs"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BillAnswer:
+    billing_id: str
+    usage_id: str | None
+    """Null for a charge or a credit"""
+    project_id: str | None
+    sandbox_id: str | None
+    billing_date: str
+    """A UTC day"""
+    service_type: ServiceType
+    usage_seconds: int
+    """Whole seconds; the days of a usage add up"""
+    usage_milliseconds: int
+    """What the amount is computed from"""
+    hourly_rate: str
+    """Rounded to 6 places; the amount is computed from the usage's exact rate"""
+    amount: str
+    currency: str
+    """Of the amounts, by its code of ISO 4217"""
+    description: str | None
+    created_at: datetime
+    corrects: str | None
+    """The bill that this one corrects; its numbers are then the difference"""
+    cpu_hours: str
+    memory_hours: str
+    storage_hours: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BillingSumAnswer:
+    key: str
+    """The day, project, sandbox or service"""
+    amount: str
+    usage_seconds: int
+    usage_milliseconds: int
+    cpu_hours: str
+    memory_hours: str
+    storage_hours: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BillingSumsAnswer:
+    by: Literal["day", "project", "sandbox", "service_type"]
+    sums: list[BillingSumAnswer]
+    total: str
+    currency: str
+    """Of the amounts, by its code of ISO 4217"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedPreviewAnswer:
+    sandbox_id: str
+    preview_url: str
+    start_time: str
+    """ISO 8601, UTC"""
+    end_time: str
+    """ISO 8601, UTC; as last reported by the provider"""
+    remaining_time_minutes: int
+    last_checked: str
+    """When the provider last responded"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandAnswer:
     command_id: str
     arguments: list[str]
@@ -54,6 +169,13 @@ class CommandAnswer:
     ended_at: datetime | None
     result: ResultAnswer | None
     """Of a command that did not run in the background"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleMessageAnswer:
+    level: str
+    """`log`, `info`, `warning`, `error`, …"""
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +210,15 @@ class EventAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRequestAnswer:
+    url: str
+    method: str
+    status: int | None
+    """Null if there was no response"""
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileAnswer:
     path: str
     name: str
@@ -98,6 +229,35 @@ class FileAnswer:
     modified_at: datetime
     target: str | None
     """Of a link: its target"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageAnswer:
+    image_id: str
+    reference: str
+    status: ImageStatus
+    reason: str | None
+    """Why it failed"""
+    progress: ImageProgress | None
+    """Once it is known how large it is"""
+    digest: str | None
+    size_bytes: int | None
+    """Of its parts as they are stored and billed"""
+    unpacked_bytes: int | None
+    command: list[str] | None
+    """Its entry point with its arguments"""
+    user_name: str | None
+    folder: str | None
+    ports: list[int] | None
+    """The TCP ports that it exposes"""
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageProgress:
+    pulled_bytes: int
+    total_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +289,38 @@ class MarkAnswer:
     status: Literal["pending_deletion", "deletion_failed", "deleted", "held"]
     deletion_requested_at: int | None
     """Unix seconds of the first request; null if it is held"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonthToDateAnswer:
+    since: str
+    """The first of the UTC month"""
+    until: datetime
+    """Now"""
+    by: Literal["day", "project", "sandbox", "service_type"]
+    sums: list[BillingSumAnswer]
+    total: str
+    billed: str
+    """Sum of the month's bills"""
+    unbilled: str
+    """Not billed yet; negative if bills have to be corrected"""
+    currency: str
+    """Of the amounts, by its code of ISO 4217"""
+    cpu_hours: str
+    memory_hours: str
+    storage_hours: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewApiKeyAnswer:
+    key_id: str
+    api_key: str
+    """Shown only once"""
+    name: str
+    description: str | None
+    scope: Scope
+    expires_at: datetime | None
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +381,69 @@ class PoolStatsAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortAnswer:
+    port: int
+    url: str
+    """Private unless the sandbox is public; access needs a token"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewAnswer:
+    sandbox_id: str
+    preview_url: str
+    start_time: str
+    """ISO 8601, UTC"""
+    end_time: str
+    """ISO 8601, UTC; as last reported by the provider"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewLookAnswer:
+    url: str
+    title: str
+    screenshot: str | None
+    """A PNG as base64"""
+    console: list[ConsoleMessageAnswer]
+    failed_requests: list[FailedRequestAnswer]
+    is_complete: bool
+    """False if the page was still busy at the time limit of 25 s"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewStatusAnswer:
+    success: bool = True
+    status: Literal["running", "expired", "not_found", "unknown"]
+    stale: bool
+    """The provider did not respond in time; this is its last known status"""
+    sandbox_info: CheckedPreviewAnswer | None
+    action_required: ActionRequired
+    message: str
+    application: ApplicationAnswer | None
+    """What runs in it; null if it does not run, or that is not known yet"""
+    retry_after: int | None
+    """Seconds, with `retry_later`"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewSyncAnswer:
+    success: bool = True
+    data: PreviewSyncData
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewSyncData:
+    projectId: str
+    sandbox_info: PreviewAnswer
+    filesCount: int
+    version: int
+    """Version of the files in the sandbox"""
+    outcome: Literal["created", "updated", "installed", "restarted", "unchanged"]
+    """What the sync did: `created` a sandbox; sent files (`updated`), among them what packages are
+    `installed` from or what it is `restarted` by; nothing (`unchanged`)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramAnswer:
     """The program beside its machine."""
 
@@ -204,6 +459,47 @@ class ProgramAnswer:
     """When it is started again"""
     last_lines: list[str]
     """Of its log, if it failed"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectAnswer:
+    project_id: str
+    name: str
+    description: str | None
+    status: ProjectStatus
+    is_default: bool
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectFileAnswer:
+    path: str
+    size: int
+    """Bytes"""
+    version: int
+    """Version of the change set that last wrote it"""
+    encoding: Literal["utf-8", "base64"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectFilesAnswer:
+    projectId: str
+    version: int
+    files: list[ProjectFileAnswer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectVersionAnswer:
+    projectId: str
+    version: int
+    """A new version if anything changed"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotasAnswer:
+    quotas: list[ResourceQuotaAnswer]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +535,17 @@ class RejectionAnswer:
     """Null if it had no valid one"""
     code: RejectionCode
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceQuotaAnswer:
+    resource: str
+    """Running `sandboxes` and `previews`, `cpu` and `memory_gb` of those sandboxes, `storage_gb` of
+    workspaces and stored files, `snapshot_bytes` of these, `projects_total`, `templates_total`,
+    `variables_total` and `sandboxes_total`, running or not, `file_bytes` of projects, …"""
+    in_use: int | float
+    limit: int | float | None
+    """Null if there is no limit"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,6 +625,26 @@ class SandboxAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SshAddressAnswer:
+    host: str
+    port: int | None
+    """Null if this server has no SSH"""
+    host_keys: list[str]
+    """Those in use and those that follow, for `known_hosts`"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshKeyAnswer:
+    ssh_key_id: str
+    name: str
+    public_key: str
+    fingerprint: str
+    api_key_id: str | None
+    """The API key that added it: it is valid as long as that is"""
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateAnswer:
     template_id: str
     name: str
@@ -386,3 +713,13 @@ class UsageAnswer:
     """GB hours of memory, rounded likewise"""
     storage_hours: str
     """GB hours of stored files, rounded likewise"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariableAnswer:
+    name: str
+    is_secret: bool
+    value: str | None
+    """Null if it is secret"""
+    created_at: datetime
+    updated_at: datetime

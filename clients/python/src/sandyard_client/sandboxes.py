@@ -177,7 +177,9 @@ class Sandbox:
 
     def logs(self, *, lines: int = 100, follow: bool = False) -> Iterator[str]:
         """The program's output; with `follow` until the program ends."""
-        flow = log_lines(self._client.calls, self.sandbox_id, lines=lines, follow=follow)
+        flow = log_lines(
+            self._client.calls, f"/sandboxes/{self.sandbox_id}/logs", lines=lines, follow=follow
+        )
         return self._client.iterate(flow)
 
     def link(self, *, port: int | None = None, minutes: int = 60) -> AccessTokenAnswer:
@@ -320,7 +322,9 @@ class AsyncSandbox:
         return _checked(await self._client.run(flow), command, check=check)
 
     def logs(self, *, lines: int = 100, follow: bool = False) -> AsyncIterator[str]:
-        flow = log_lines(self._client.calls, self.sandbox_id, lines=lines, follow=follow)
+        flow = log_lines(
+            self._client.calls, f"/sandboxes/{self.sandbox_id}/logs", lines=lines, follow=follow
+        )
         return self._client.iterate(flow)
 
     async def link(self, *, port: int | None = None, minutes: int = 60) -> AccessTokenAnswer:

@@ -14,7 +14,7 @@ class ClientNotFoundError(errors.NotFoundError):
 
 
 class ClientTokenNotFoundError(errors.NotFoundError):
-    """The client has no such token. `sandyard clients list` shows the ids of its tokens."""
+    """The client has no such token. `sandyard clients tokens` shows the ids of its tokens."""
 
 
 class TooManyClientTokensError(errors.ConflictError):

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sandyard.broker.clients.ports import ClientStore
-from sandyard.broker.clients.service import Clients
 from sandyard.broker.clients.stores.sql import SqlClientStore
 from sandyard.broker.delivery.dispatcher import ATTEMPTS_KEPT_SEC
 from sandyard.broker.delivery.ports import DeliveryStore
@@ -121,9 +120,3 @@ async def opened_pool(settings: Settings, data_dir: Path) -> AsyncIterator[Pool]
 async def open_broker_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
     async with opened_pool(settings, data_dir) as pool:
         yield pool.store.events
-
-
-@asynccontextmanager
-async def open_clients(settings: Settings, data_dir: Path) -> AsyncIterator[Clients]:
-    async with opened_pool(settings, data_dir) as pool:
-        yield Clients(pool.store, pool.clients, clock=SystemClock())

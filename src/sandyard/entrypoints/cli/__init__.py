@@ -47,11 +47,20 @@ class _Commands(click.Group):
         "ssh-key": "sandboxes.ssh:keys",
         "ssh-config": "sandboxes.ssh:config",
         "device": "telemetry.device",
+        "account": "accounts.rows:account",
+        "project": "accounts.projects:project",
+        "preview": "accounts.projects:preview",
+        "key": "accounts.rows:key",
+        "bills": "accounts.rows:bills",
+        "notifications": "accounts.rows:notifications",
         "usage": "accounts.usage",
         "mcp": "accounts.mcp",
         "completion": "completion",
         "pool": "broker.pool",
-        "clients": "broker.clients",
+        "reservations": "broker.rows:reservations",
+        "queue": "broker.rows:queue",
+        "webhooks": "broker.rows:webhooks",
+        "clients": "broker.rows:clients",
         "provider": "broker.provider",
         "verify": "server.verify",
         "move": "server.move",
@@ -68,7 +77,7 @@ class _Commands(click.Group):
         return list(self._MODULES)
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        module = self._MODULES.get(name)
+        module = self._MODULES.get(name) or self._MODULES.get(name.removesuffix("s"))
         if module is None:
             return None
         from importlib import import_module

@@ -79,20 +79,6 @@ def server_command(
     return decorate
 
 
-class ServerCommands(click.Group):
-    """Commands of one subject, some of which call a server. All show the same examples."""
-
-    def server_command(
-        self, name: str, *, watch: bool = False
-    ) -> Callable[[Callable[..., Any]], click.Command]:
-        def decorate(function: Callable[..., Any]) -> click.Command:
-            made = server_command(name, watch=watch, epilog=self.epilog)(function)
-            self.add_command(made)
-            return made
-
-        return decorate
-
-
 def report_retries() -> Callable[[str], None]:
     """Reports on stderr, once, why the command is waiting, if it waits for more than a moment."""
     import time

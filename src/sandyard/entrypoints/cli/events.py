@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, ServerCommands, connected
+from sandyard.entrypoints.cli.calls.row import Rows
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected
 from sandyard.entrypoints.cli.options import data_dir_option, quiet_settings
 from sandyard.entrypoints.cli.outputs import open_output
 from sandyard.entrypoints.cli.progress import counting
@@ -47,7 +48,7 @@ class _Time(click.ParamType[datetime]):
         return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-command = ServerCommands("events", help="Read the event logs of all parts.", epilog=_EPILOG)
+command = Rows("events", help="Read the event logs of all parts.", epilog=_EPILOG)
 
 
 @command.command("export", epilog=_EPILOG)

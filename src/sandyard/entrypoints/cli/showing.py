@@ -26,6 +26,8 @@ class Column:
     value: Callable[[Row], Any]
     is_wide: bool = False
     """Shown only by `-o wide`."""
+    name: str = ""
+    """The field of the answer, if it is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +48,28 @@ class View:
         else:
             show_lines(changes(lambda: self.rendered(look(), columns, is_line=True), WATCH_SEC))
 
+    def show_facts(self, answer: Any) -> None:
+        """Each field on a line of its own."""
+        if self.output == "json" or not isinstance(answer, Mapping):
+            click.echo(json.dumps(answer, indent=2))
+            return
+        width = max(map(len, answer), default=0)
+        for name, value in answer.items():
+            click.echo(f"{name.ljust(width)}  {_cell(_worded(name, value))}")
+
     def rendered(
         self, rows: Sequence[Row], columns: Sequence[Column], *, is_line: bool = False
     ) -> str:
         if self.output == "json":
             return json.dumps(list(rows), indent=None if is_line else 2)
-        shown = [each for each in columns if self.output == "wide" or not each.is_wide]
+        known = columns or [named(name) for name in (rows[0] if rows else ())]
+        shown = [each for each in known if self.output == "wide" or not each.is_wide]
         return table(rows, shown)
 
     def show_one(self, row: Row, columns: Sequence[Column]) -> None:
-        if self.output == "json":
+        if not columns:
+            self.show_facts(row)
+        elif self.output == "json":
             click.echo(json.dumps(row, indent=2))
         else:
             click.echo(self.rendered([row], columns))
@@ -74,7 +88,10 @@ def show_lines(lines: Iterable[str]) -> None:
 
 def view_options(*, watch: bool) -> list[click.Option]:
     output = click.Choice(["json", "table", "wide"])
-    options = [click.Option(["-o", "--output"], type=output, default="table")]
+    options = [
+        click.Option(["-o", "--output"], type=output, default="table"),
+        click.Option(["--json", "output"], flag_value="json", help="The same as `-o json`."),
+    ]
     if watch:
         text = "Show it again whenever it changes, until interrupted."
         options.append(click.Option(["--watch"], is_flag=True, help=text))
@@ -95,6 +112,41 @@ def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
 
 def field(title: str, name: str, *, is_wide: bool = False) -> Column:
     return Column(title, lambda row: row.get(name), is_wide)
+
+
+def columns_of(text: str) -> tuple[Column, ...]:
+    """From the names of fields, as `name status=state note*`: with another title, or only by
+    `-o wide`."""
+    return tuple(map(named, text.split()))
+
+
+def named(text: str) -> Column:
+    title, _, name = text.rstrip("*").rpartition("=")
+    *outer, last = name.split(".")
+
+    def value(row: Row) -> Any:
+        for each in outer:
+            row = row.get(each) or {}
+        return _worded(last, row.get(last))
+
+    shown = title or name.removesuffix("_id").removesuffix("_at")
+    return Column(shown.replace("_", " "), value, text.endswith("*"), (*outer, last)[0])
+
+
+_TIMES = ("from", "to", "until", "start_time", "end_time")
+
+
+def _worded(name: str, value: Any) -> Any:
+    """For people: times in this computer's zone, lists by their items."""
+    if name.endswith("_at") or name in _TIMES:
+        return local_iso(value) if isinstance(value, str) else local_time(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(
+            json.dumps(each) if isinstance(each, dict) else str(each) for each in value
+        )
+    return json.dumps(value) if isinstance(value, dict) else value
 
 
 def unix_time(title: str, name: str, *, is_wide: bool = False) -> Column:

@@ -24,7 +24,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def command(server: ServerProcess, *arguments: str) -> tuple[int, str, str]:
-    done = run_command("clients", *arguments, environment={"DATA_DIR": str(server.data_dir)})
+    connection = {"SANDYARD_URL": server.url, "SANDYARD_ADMIN_TOKEN": server.admin_token}
+    done = run_command("clients", *arguments, environment=connection)
     return done.returncode, done.stdout.strip(), done.stderr
 
 
@@ -70,7 +71,8 @@ def test_a_webhook_is_not_moved_to_a_private_address(server: ServerProcess) -> N
     assert httpx.delete(one, headers=headers, timeout=60).status_code == 204
 
 
-def test_from_create_to_delete_by_the_command_line(server: ServerProcess) -> None:
+def test_from_create_to_delete_by_the_command_line(whole_server: ServerProcess) -> None:
+    server = whole_server
     code, token, told = command(
         server,
         *("create", "acme", "--scope", "allocate", "--track-prefix", "acme-"),
@@ -92,17 +94,20 @@ def test_from_create_to_delete_by_the_command_line(server: ServerProcess) -> Non
     assert code_of(limited) == (429, "CLIENT_RATE_LIMIT_EXCEEDED")
     assert int(limited.headers["Retry-After"]) > 0
 
-    assert command(server, "create", "acme", "--scope", "read")[0] == 1
+    assert command(server, "create", "acme", "--scope", "read")[0] == 5
     _, second, _ = command(server, "add-token", "acme", "--expires-days", "1")
     _, listed, _ = command(server, "list")
-    assert "acme: allocate, tracks acme-*, rate 6/hour, max leases 2" in listed
-    assert token.split(".")[1] in listed
-    assert "never used" in listed
-    assert second.split(".")[2] not in listed
+    assert "acme allocate acme- 6/hour 2" in " ".join(listed.split())
+    _, tokens, _ = command(server, "tokens", "acme")
+    assert [line.split()[0] for line in tokens.splitlines()[1:]] == [
+        token.split(".")[1],
+        second.split(".")[1],
+    ]
+    assert second.split(".")[2] not in tokens
     assert command(server, "revoke", "acme", second.split(".")[1])[0] == 0
     assert command(server, "delete", "acme")[:2] == (0, "deleted acme")
     code, _, told = command(server, "delete", "acme")
-    assert (code, told.startswith("sandyard: There is no such client.")) == (1, True)
+    assert (code, "There is no such client." in told) == (3, True)
     for wrong in (["create", "Acme", "--scope", "read"], ["create", "b", "--scope", "all"]):
         assert command(server, *wrong)[0] == 2
 

@@ -231,7 +231,10 @@ def course_token(server: ServerProcess, name: str) -> str:
     done = subprocess.run(
         ["sh", "-c", line.replace("dns-101", name)],
         cwd=server.data_dir.parent,
-        env=clean_environment({}) | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env=clean_environment(
+            {"SANDYARD_URL": server.url, "SANDYARD_ADMIN_TOKEN": server.admin_token}
+        )
+        | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         timeout=60,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sandyard.entrypoints.cli.accounts.rows import USER_COLUMNS, users
+from sandyard.entrypoints.cli.calls.row import Rows
 from sandyard.entrypoints.cli.options import data_dir_option
 
 if TYPE_CHECKING:
@@ -18,7 +20,13 @@ Examples:
   sandyard users create-admin --email me@example.com --username me.too
   pass show sandyard | sandyard users create-admin --email a@b.cd --username ann --password-stdin
 """
-command = click.Group("users", help="Create the Platform's first admin.", epilog=_EPILOG)
+command = Rows(
+    "users",
+    users,
+    columns=USER_COLUMNS,
+    help="Create the Platform's first admin; manage users.",
+    epilog=_EPILOG,
+)
 
 
 @command.command("create-admin", epilog=_EPILOG)

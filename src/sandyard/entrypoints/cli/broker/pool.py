@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,17 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sandyard.entrypoints.cli import showing
-from sandyard.entrypoints.cli.connecting import (
-    ServerChoice,
-    ServerCommands,
-    connected,
-    operator_call,
-)
+from sandyard.entrypoints.cli.broker.rows import POOL_COLUMNS, pool
+from sandyard.entrypoints.cli.calls.row import Rows
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected, operator_call
 from sandyard.entrypoints.cli.options import data_dir_option, locked_part
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from sandyard_client import Client
 
     from sandyard.settings import Settings
 
@@ -30,12 +25,16 @@ _EPILOG = """\b
 Examples:
   sandyard pool watch
   sandyard pool watch --interval 10 -o json >> pool.jsonl
-  sandyard pool quarantine lab-042 --reason "no network"
-  sandyard pool history lab-042 -o wide
   CSP_BASE_URL=https://new.csp.example.com sandyard pool set-provider
   CSP_BASE_URL=https://new.csp.example.com POOL_STORE=dynamodb sandyard pool set-provider --yes
 """
-command = ServerCommands("pool", help="Show and change the Broker's pool.", epilog=_EPILOG)
+command = Rows(
+    "pool",
+    pool,
+    columns=POOL_COLUMNS,
+    help="Show and change the Broker's pool.",
+    epilog=_EPILOG,
+)
 
 
 @command.command("set-provider", epilog=_EPILOG)
@@ -130,45 +129,3 @@ def _screen(counts: Mapping[str, int], events: Sequence[Mapping[str, Any]]) -> "
         table.add_row(state.replace("_", " "), str(counts[state]), bar)
     table.add_row("total", str(counts["total"]), f"{datetime.now(UTC).astimezone():%H:%M:%S}")
     return Group(table, "", *(Text(showing.event_line(event), no_wrap=True) for event in events))
-
-
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_ROW = (
-    showing.field("sandbox", "sandbox_id"),
-    showing.field("name", "name"),
-    showing.field("status", "status"),
-    showing.field("reason", "status_reason"),
-)
-
-
-@command.server_command("quarantine")
-@click.argument("sandbox")
-@click.option("--reason", help="Stored with the sandbox, for people.")
-def quarantine(target: ServerChoice, view: showing.View, sandbox: str, reason: str | None) -> None:
-    """Take a sandbox out of the pool until an operator restores it. Needs the admin token."""
-    with connected(target) as client:
-        path = f"/v1/admin/sandboxes/{_id_of(client, sandbox)}/quarantine"
-        body = None if reason is None else {"reason": reason}
-        view.show_one(client.call(operator_call("POST", path, json=body)), _ROW)
-
-
-@command.server_command("history", watch=True)
-@click.argument("sandbox")
-@click.option("--limit", type=click.IntRange(1), default=50)
-def history(target: ServerChoice, view: showing.View, sandbox: str, limit: int) -> None:
-    """Show a sandbox's events, newest first. A deleted sandbox needs its id."""
-    with connected(target) as client:
-        request = operator_call("GET", f"/v1/admin/sandboxes/{_id_of(client, sandbox)}/history")
-        view.show(lambda: list(client.items(request, "events", limit=limit)), showing.EVENT_COLUMNS)
-
-
-def _id_of(client: "Client", sandbox: str) -> str:
-    from sandyard_client import NotFoundError
-
-    if _UUID.fullmatch(sandbox):
-        return sandbox
-    request = operator_call("GET", "/v1/admin/sandboxes", query={"name": sandbox, "limit": 100})
-    for row in client.items(request, "sandboxes"):
-        if row["name"] == sandbox:
-            return str(row["sandbox_id"])
-    raise NotFoundError(404, "SANDBOX_NOT_FOUND", f"The pool has no sandbox {sandbox}.")

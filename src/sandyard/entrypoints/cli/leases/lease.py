@@ -6,14 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import (
-    ServerChoice,
-    ServerCommands,
-    connected,
-    operator_call,
-)
+from sandyard.entrypoints.cli.calls.row import EVENT_COLUMNS, Row, Rows
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected
 from sandyard.entrypoints.cli.leases.lease_exec import exec_command, position_line, wish_options
-from sandyard.entrypoints.cli.showing import EVENT_COLUMNS, View, field, unix_time
+from sandyard.entrypoints.cli.showing import View, field, unix_time
 
 if TYPE_CHECKING:
     from sandyard_client import Client
@@ -25,8 +21,6 @@ Examples:
   sandyard lease extend --track dns-101-ann --minutes 30
   sandyard lease replace --track dns-101-ann --reason 'no network'
   sandyard lease release --track dns-101-ann
-  sandyard lease list --watch
-  sandyard lease history --track dns-101-ann
   sandyard lease exec --wait 60 -- pytest tests/lab
 """
 _LEASE = (
@@ -35,13 +29,6 @@ _LEASE = (
     unix_time("expires", "expires_at"),
     field("external id", "external_id", is_wide=True),
     unix_time("allocated", "allocated_at", is_wide=True),
-)
-_ROW = (
-    *_LEASE[:2],
-    field("track", "allocated_to_track"),
-    *_LEASE[2:],
-    field("key", "idempotency_key", is_wide=True),
-    field("label", "track_name", is_wide=True),
 )
 _TRACK = click.option("--track", required=True, help="Track id: 1 to 128 of A-Z a-z 0-9 . _ : -")
 _KEY = click.option(
@@ -53,8 +40,19 @@ def _of_one_lease(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("sandbox_id", required=False)(_TRACK(_KEY(function)))
 
 
-command = ServerCommands(
-    "lease", help="Lease sandboxes of the pool; extend, replace and release them.", epilog=_EPILOG
+_ROWS = (
+    Row("list", "list_pool_sandboxes", "--watch", fixed={"status": "allocated"}),
+    Row("history", "list_pool_events", "--track dns-101-ann", columns=EVENT_COLUMNS,
+        needed=("track",),
+        more="All that happened to a track's sandboxes and tickets, also after their deletion."),
+)  # fmt: skip
+command = Rows(
+    "lease",
+    _ROWS,
+    columns="sandbox_id name track=allocated_to_track expires=expires_at external_id=external_id* "
+    "allocated_at* key=idempotency_key* label=track_name*",
+    help="Lease sandboxes of the pool; extend, replace and release them.",
+    epilog=_EPILOG,
 )
 
 
@@ -127,27 +125,6 @@ def _change(
         chosen = sandbox_id or _found(client, track, key).lease.sandbox_id
         state = client.run(flow(client.calls, track, chosen, *values))
     view.show_one(asdict(state.lease), _LEASE)
-
-
-@command.server_command("list", watch=True)
-@click.option("--track", help="Only this track.")
-def list_leases(target: ServerChoice, view: View, track: str | None) -> None:
-    """List the leases of all tracks. Needs the admin token."""
-    query = {"status": "allocated", "track": track, "limit": 100}
-    request = operator_call("GET", "/v1/admin/sandboxes", query=query)
-    with connected(target) as client:
-        view.show(lambda: list(client.items(request, "sandboxes")), _ROW)
-
-
-@command.server_command("history", watch=True)
-@_TRACK
-@click.option("--limit", type=click.IntRange(1), default=50)
-def history(target: ServerChoice, view: View, track: str, limit: int) -> None:
-    """Show all that happened to a track's sandboxes, newest first, also after their deletion. Needs
-    the admin token."""
-    request = operator_call("GET", "/v1/admin/events", query={"track": track})
-    with connected(target) as client:
-        view.show(lambda: list(client.items(request, "events", limit=limit)), EVENT_COLUMNS)
 
 
 def _found(client: "Client", track: str, key: str | None) -> "LeaseState":

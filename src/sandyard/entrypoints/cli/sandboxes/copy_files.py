@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
+from sandyard.entrypoints.cli.calls.names import id_of
 from sandyard.entrypoints.cli.connecting import ServerChoice, connected, server_command
 from sandyard.entrypoints.cli.progress import transferring
-from sandyard.entrypoints.cli.sandboxes.names import id_of
 
 _EPILOG = """\b
 Examples:

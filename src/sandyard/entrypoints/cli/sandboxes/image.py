@@ -1,16 +1,17 @@
 """`sandyard image`."""
 
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, ServerCommands, connected
+from sandyard.entrypoints.cli.calls.row import Rows
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.progress import transferring
-from sandyard.entrypoints.cli.showing import Column, View, field
+from sandyard.entrypoints.cli.sandboxes.rows import IMAGE_COLUMNS, image
+from sandyard.entrypoints.cli.showing import View, columns_of
 
 if TYPE_CHECKING:
     from sandyard_client import Client, Request
@@ -20,33 +21,18 @@ Examples:
   sandyard image pull registry.example.com/shop/web:1.4
   sandyard image pull registry.example.com/private:1 --project prj-… --secret REGISTRY
   sandyard image import web.tar --name web
-  sandyard image ls
-  sandyard image rm img-7c2e9g4j1m6p3s8vx
 """
 _POLL_SEC = 0.3
 _TRANSFER_SEC = 3600
-_MEGABYTE = 1 << 20
 
 
-def _megabytes(name: str, *, is_wide: bool = False) -> Column:
-    """Nothing while it is unknown."""
-
-    def shown(row: Mapping[str, Any]) -> str | None:
-        return None if row[name] is None else f"{row[name] / _MEGABYTE:.1f}"
-
-    return Column(name.replace("size_bytes", "MB").replace("_bytes", " MB"), shown, is_wide)
-
-
-_COLUMNS = (
-    field("image", "image_id"),
-    field("reference", "reference"),
-    field("status", "status"),
-    _megabytes("size_bytes"),
-    _megabytes("unpacked_bytes", is_wide=True),
-    field("digest", "digest", is_wide=True),
-    field("reason", "reason"),
+command = Rows(
+    "image",
+    image,
+    columns=IMAGE_COLUMNS,
+    help="Pull, import and delete your images.",
+    epilog=_EPILOG,
 )
-command = ServerCommands("image", help="Pull, import and delete your images.", epilog=_EPILOG)
 
 
 @command.server_command("pull")
@@ -96,31 +82,6 @@ def _make(client: "Client", view: View, request: "Request") -> None:
             image = client.call(about("GET", f"/images/{image['image_id']}"))
             if (known := image["progress"]) is not None:
                 progress(known["pulled_bytes"], known["total_bytes"])
-    view.show_one(image, _COLUMNS)
+    view.show_one(image, columns_of(IMAGE_COLUMNS))
     if image["status"] == "failed":
         raise CallFailedError(image["reason"], ExitCode.FAILED)
-
-
-@command.server_command("ls", watch=True)
-def list_images(target: ServerChoice, view: View) -> None:
-    """List your images."""
-    from sandyard_client.sandbox_flows import about
-
-    with connected(target) as client:
-        listing = about("GET", "/images", query={"limit": 100})
-
-        def look() -> Sequence[dict[str, Any]]:
-            return list(client.items(listing, "images"))
-
-        view.show(look, _COLUMNS)
-
-
-@command.server_command("rm")
-@click.argument("image_id")
-def remove(target: ServerChoice, image_id: str) -> None:
-    """Delete an image that no template and no sandbox uses."""
-    from sandyard_client.sandbox_flows import about
-
-    with connected(target) as client:
-        client.call(about("DELETE", f"/images/{image_id}"))
-    click.echo(f"removed {image_id}")

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, ServerCommands, connected
+from sandyard.entrypoints.cli.calls.names import id_of
+from sandyard.entrypoints.cli.calls.row import Rows
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.progress import while_working
 from sandyard.entrypoints.cli.sandboxes.copy_files import copy
-from sandyard.entrypoints.cli.sandboxes.names import id_of
+from sandyard.entrypoints.cli.sandboxes.rows import SANDBOX_COLUMNS, groups, rows
 from sandyard.entrypoints.cli.sandboxes.run_command import exec_command
 from sandyard.entrypoints.cli.sandboxes.shell import shell
-from sandyard.entrypoints.cli.showing import Column, View, field, local_iso, show_lines
+from sandyard.entrypoints.cli.showing import View, columns_of, show_lines
 
 if TYPE_CHECKING:
     from sandyard_client import Client
@@ -26,32 +28,20 @@ Examples:
   sandyard sandbox cp ./src my-box:/workspace/src
   sandyard sandbox logs -f my-box
   sandyard sandbox program my-box restart
-  sandyard sandbox stop my-box --memory
   sandyard sandbox open my-box
   sandyard sandbox ls --watch
   sandyard sandbox rm my-box
 """
-_COLUMNS = (
-    field("sandbox", "sandbox_id"),
-    field("name", "name"),
-    field("status", "status"),
-    field("cost", "cost"),
-    field("currency", "currency", is_wide=True),
-    Column(
-        "ends", lambda row: local_iso(row["timeout_at"]) if row["status"] == "running" else None
-    ),
-    Column("program", lambda row: (row["program"] or {}).get("status")),
-    field("reason", "status_reason", is_wide=True),
-    field("cpu", "cpu_spec", is_wide=True),
-    field("memory", "memory_spec", is_wide=True),
-    field("network", "network", is_wide=True),
-    field("isolation", "isolation", is_wide=True),
-    field("template", "template_id", is_wide=True),
-    field("address", "preview_url", is_wide=True),
+_COLUMNS = columns_of(SANDBOX_COLUMNS)
+command = Rows(
+    "sandbox",
+    rows,
+    columns=SANDBOX_COLUMNS,
+    help="Create, use and delete the sandboxes of your account.",
+    epilog=_EPILOG,
 )
-command = ServerCommands(
-    "sandbox", help="Create, use and delete the sandboxes of your account.", epilog=_EPILOG
-)
+for each in groups:
+    command.add_command(each)
 
 
 command.add_command(exec_command)
@@ -125,14 +115,6 @@ def _show(view: View, found: dict[str, Any]) -> None:
 def program(target: ServerChoice, view: View, sandbox: str, action: str) -> None:
     """Start, stop or restart the program of a running sandbox, which itself stays up."""
     _act(target, view, sandbox, f"program/{action}", None)
-
-
-@command.server_command("extend")
-@click.argument("sandbox")
-@click.argument("seconds", type=click.IntRange(1))
-def extend(target: ServerChoice, view: View, sandbox: str, seconds: int) -> None:
-    """Let a running sandbox run for at least this long from now on."""
-    _act(target, view, sandbox, "extend", {"seconds": seconds})
 
 
 def _act(target: ServerChoice, view: View, sandbox: str, action: str, body: Any) -> None:
@@ -213,7 +195,8 @@ def logs(target: ServerChoice, sandbox: str, follow: bool, lines: int) -> None:
     from sandyard_client.log_flows import log_lines
 
     with connected(target) as client:
-        flow = log_lines(client.calls, id_of(client, sandbox), lines=lines, follow=follow)
+        path = f"/sandboxes/{id_of(client, sandbox)}/logs"
+        flow = log_lines(client.calls, path, lines=lines, follow=follow)
         show_lines(client.iterate(flow))
 
 

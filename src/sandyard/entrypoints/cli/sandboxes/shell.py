@@ -13,9 +13,9 @@ from urllib.parse import urlencode
 
 import click
 
+from sandyard.entrypoints.cli.calls.names import id_of
 from sandyard.entrypoints.cli.connecting import ServerChoice, connected, server_command
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
-from sandyard.entrypoints.cli.sandboxes.names import id_of
 
 if TYPE_CHECKING:
     from sandyard_client import Connection

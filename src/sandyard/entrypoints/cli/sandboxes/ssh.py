@@ -4,34 +4,32 @@ from pathlib import Path
 
 import click
 
+from sandyard.entrypoints.cli.calls.names import id_of
+from sandyard.entrypoints.cli.calls.row import Rows
 from sandyard.entrypoints.cli.connecting import (
     ServerChoice,
-    ServerCommands,
     connected,
     server_command,
 )
-from sandyard.entrypoints.cli.sandboxes.names import id_of
-from sandyard.entrypoints.cli.showing import View, field
+from sandyard.entrypoints.cli.sandboxes.rows import SSH_KEY_COLUMNS, ssh_key
+from sandyard.entrypoints.cli.showing import View, columns_of
 
 _KEY_EPILOG = """\b
 Examples:
   sandyard ssh-key add ~/.ssh/id_ed25519.pub --name laptop
-  sandyard ssh-key ls
-  sandyard ssh-key rm ssk-7r2d9f0h3j5k8l1zq
 """
 _CONFIG_EPILOG = """\b
 Examples:
   sandyard ssh-config my-box >> ~/.ssh/config
   sandyard ssh-config --known-hosts >> ~/.ssh/known_hosts
 """
-_COLUMNS = (
-    field("key", "ssh_key_id"),
-    field("name", "name"),
-    field("fingerprint", "fingerprint"),
-    field("added", "created_at"),
-    field("by API key", "api_key_id", is_wide=True),
+keys = Rows(
+    "ssh-key",
+    ssh_key,
+    columns=SSH_KEY_COLUMNS,
+    help="The keys that log in to your sandboxes.",
+    epilog=_KEY_EPILOG,
 )
-keys = ServerCommands("ssh-key", help="The keys that log in to your sandboxes.", epilog=_KEY_EPILOG)
 
 
 @keys.server_command("add")
@@ -45,28 +43,7 @@ def add(target: ServerChoice, view: View, file: Path, name: str | None) -> None:
     body = {"name": name or file.stem, "public_key": file.read_text(errors="replace")[:16_384]}
     with connected(target) as client:
         added = client.call(about("POST", "/ssh-keys", repeatable=False, json=body))
-    view.show_one(added, _COLUMNS)
-
-
-@keys.server_command("ls", watch=True)
-def list_keys(target: ServerChoice, view: View) -> None:
-    """List your SSH keys."""
-    from sandyard_client.sandbox_flows import about
-
-    with connected(target) as client:
-        listing = about("GET", "/ssh-keys", query={"limit": 100})
-        view.show(lambda: list(client.items(listing, "ssh_keys")), _COLUMNS)
-
-
-@keys.server_command("rm")
-@click.argument("ssh_key_id")
-def remove(target: ServerChoice, ssh_key_id: str) -> None:
-    """Remove a key; its sessions end within five seconds."""
-    from sandyard_client.sandbox_flows import about
-
-    with connected(target) as client:
-        client.call(about("DELETE", f"/ssh-keys/{ssh_key_id}"))
-    click.echo(f"removed {ssh_key_id}")
+    view.show_one(added, columns_of(SSH_KEY_COLUMNS))
 
 
 @server_command("ssh-config", epilog=_CONFIG_EPILOG)

@@ -5,23 +5,23 @@ import os
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, ServerCommands, connected
+from sandyard.entrypoints.cli.calls.row import Rows
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
-from sandyard.entrypoints.cli.showing import View, field
+from sandyard.entrypoints.cli.sandboxes.rows import TEMPLATE_COLUMNS, template
 
 if TYPE_CHECKING:
     from sandyard_client import Client, Request
 
 _EPILOG = """\b
 Examples:
-  sandyard template create web --image img-7c2e9g4j1m6p3s8vx
   sandyard template create app --repository https://github.com/example/app --isolation gvisor
   sandyard template build web .
   sandyard template build web:v2 . -f deploy/Dockerfile --cpu 2 --memory-mb 2048
@@ -29,69 +29,13 @@ Examples:
 _POLL_SEC = 0.3
 _TRANSFER_SEC = 3600
 _IGNORED = ".dockerignore"
-_COLUMNS = (
-    field("template", "template_id"),
-    field("name", "name"),
-    field("visibility", "visibility"),
-    field("image", "image"),
-    field("isolation", "isolation"),
-    field("repository", "repository_url"),
-    field("description", "description", is_wide=True),
-)
-command = ServerCommands(
+command = Rows(
     "template",
-    help="What sandboxes are made from: images, repositories, Dockerfiles.",
+    template,
+    columns=TEMPLATE_COLUMNS,
+    help="Manage templates, and build them from Dockerfiles.",
     epilog=_EPILOG,
 )
-
-
-@command.server_command("create")
-@click.argument("name")
-@click.option("--image", help="Id of your image, or name of an environment.")
-@click.option(
-    "--repository", "repository_url", help="https://…; without it the image's program runs."
-)
-@click.option("--ref", "repository_ref", help="A branch or a tag of the repository.")
-@click.option("--network", type=click.Choice(["none", "packages", "internet"]))
-@click.option("--isolation", type=click.Choice(["bubblewrap", "gvisor"]), help="The weakest.")
-@click.option("--category", default="other", show_default=True)
-@click.option("--language", default="any", show_default=True)
-def create(target: ServerChoice, view: View, **fields: str | None) -> None:
-    """Create a template from an image or a repository."""
-    from sandyard_client.sandbox_flows import about
-
-    body = {name: each for name, each in fields.items() if each is not None}
-    with connected(target) as client:
-        made = client.call(about("POST", "/templates", repeatable=False, json=body))
-    view.show_one(made, _COLUMNS)
-
-
-@command.server_command("ls", watch=True)
-@click.option("--own", "is_own", is_flag=True, help="Without those of others.")
-def list_templates(target: ServerChoice, view: View, is_own: bool) -> None:
-    """List the templates that you can use."""
-    from sandyard_client.sandbox_flows import about
-
-    with connected(target) as client:
-        listing = about("GET", "/templates", query={"limit": 100})
-
-        def look() -> Sequence[dict[str, Any]]:
-            found = client.items(listing, "templates")
-            return [each for each in found if each["is_own"] or not is_own]
-
-        view.show(look, _COLUMNS)
-
-
-@command.server_command("rm")
-@click.argument("template")
-def remove(target: ServerChoice, template: str) -> None:
-    """Delete a template; sandboxes that were made from it stay."""
-    from sandyard_client import sandbox_flows as flows
-
-    with connected(target) as client:
-        template_id = client.run(flows.template_id(client.calls, template))
-        client.call(flows.about("DELETE", f"/templates/{template_id}"))
-    click.echo(f"removed {template_id}")
 
 
 @command.server_command("build")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sandyard.entrypoints.cli.broker.rows import jobs
+from sandyard.entrypoints.cli.calls.row import Rows
 from sandyard.entrypoints.cli.options import data_dir_option
 from sandyard.entrypoints.cli.progress import while_working
 
@@ -43,7 +45,12 @@ class _RunCommand(click.Command):
         super().format_options(context, formatter)
 
 
-command = click.Group("jobs", help="Run one job once, for cron or EventBridge.", epilog=_EPILOG)
+command = Rows(
+    "jobs",
+    jobs,
+    help="Run one job once, for cron or EventBridge; list those of a server.",
+    epilog=_EPILOG,
+)
 
 
 @command.command("run", cls=_RunCommand, epilog=_EPILOG)

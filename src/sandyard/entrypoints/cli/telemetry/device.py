@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sandyard.entrypoints.cli.connecting import ServerChoice, ServerCommands, connected
+from sandyard.entrypoints.cli.calls.row import Rows
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.outputs import open_output
-from sandyard.entrypoints.cli.progress import transferring, while_working
+from sandyard.entrypoints.cli.progress import transferring
 from sandyard.entrypoints.cli.showing import Column, View, field, local_iso, local_time
+from sandyard.entrypoints.cli.telemetry.rows import DEVICE_COLUMNS, device, keys
 
 if TYPE_CHECKING:
-    from sandyard_client import Client, Delivery, Device, Request
+    from sandyard_client import Client, Delivery, Device
 
 _EPILOG = """\b
 Examples:
@@ -24,7 +26,6 @@ Examples:
   sandyard device send AA:BB:CC:DD:EE:FF --firmware 1.0.16 --sensor temp_c=21.5
   sandyard device send AA:BB:CC:DD:EE:FF --firmware 1.0.16 --file readings.jsonl
   sandyard device tail AA:BB:CC:DD:EE:FF -o json
-  sandyard device list --search greenhouse
   sandyard device export AA:BB:CC:DD:EE:FF readings.parquet
 """
 _HARDWARE_ID = click.argument("hardware_id")
@@ -35,21 +36,19 @@ _BUFFER = click.option(
     help="Buffer file for readings; default: below ~/.local/state/sandyard.",
 )
 _FORMATS = ("csv", "parquet")
-_DEVICES = (
-    field("device", "hardware_id"),
-    field("name", "friendly_name"),
-    Column("last seen", lambda row: local_iso(row["last_seen_at"])),
-    field("firmware", "firmware_version"),
-    field("confirmation", "confirmation_id", is_wide=True),
-)
 _REGISTERED = (
     field("device", "hardware_id"),
     field("confirmation", "confirmation_id"),
     Column("registered", lambda row: local_iso(row["registered_at"])),
 )
-command = ServerCommands(
-    "device", help="Register a device, send its readings, show them.", epilog=_EPILOG
+command = Rows(
+    "device",
+    device,
+    columns=DEVICE_COLUMNS,
+    help="Register a device, send its readings, show them.",
+    epilog=_EPILOG,
 )
+command.add_command(keys)
 
 
 @command.server_command("register")
@@ -123,27 +122,6 @@ def tail(target: ServerChoice, view: View, hardware_id: str, since: float, inter
         view.show_each(client.iterate(flow), _line)
 
 
-@command.server_command("list", watch=True)
-@click.option("--search", help="Part of the name or hardware id.")
-def list_devices(target: ServerChoice, view: View, search: str | None) -> None:
-    """List devices, the most recently seen first. Needs the telemetry token."""
-    request = _operator_call("GET", "", query={"q": search, "limit": 100})
-    with connected(target) as client:
-        view.show(lambda: list(client.items(request, "devices")), _DEVICES)
-
-
-@command.server_command("delete")
-@_HARDWARE_ID
-def delete(target: ServerChoice, hardware_id: str) -> None:
-    """Delete a device with all its readings. Needs the telemetry token.
-
-    If the device registers again, it is a new one.
-    """
-    with connected(target) as client, while_working("delete"):
-        client.call(_operator_call("DELETE", f"/{hardware_id}"))
-    click.echo(f"deleted {hardware_id}")
-
-
 @command.server_command("export")
 @_HARDWARE_ID
 @click.argument("output", default="-")
@@ -161,10 +139,11 @@ def export(
     to_ms: int | None,
 ) -> None:
     """Write all readings of a device, oldest first, to a file, `s3://BUCKET/KEY` or `-`."""
-    from sandyard_client.calls import streamed
+    from sandyard_client.calls import streamed, without_none
+    from sandyard_client.operations import request_of
 
-    query = {"format": _format_of(output, form), "from": from_ms, "to": to_ms}
-    request = _operator_call("GET", f"/{hardware_id}/export", query=query)
+    values = {"format": _format_of(output, form), "from": from_ms, "to": to_ms}
+    request = request_of("export_readings", {"hardware_id": hardware_id, **without_none(values)})
     with (
         connected(target) as client,
         open_output(output) as write,
@@ -183,19 +162,6 @@ def _format_of(output: str, form: str | None) -> str:
     if form and named and form != named:
         raise click.UsageError(f"{output} is not the name of a {form} file. Rename it.")
     return form or named or "csv"
-
-
-def _operator_call(method: str, path: str, *, query: dict[str, Any] | None = None) -> "Request":
-    from sandyard_client import Credential, Request
-
-    return Request(
-        method,
-        f"/telemetry/v1/devices{path}",
-        Credential.TELEMETRY,
-        is_repeatable=True,
-        query=query or {},
-        timeout_sec=300,
-    )
 
 
 def _show(view: View, delivery: "Delivery") -> None:

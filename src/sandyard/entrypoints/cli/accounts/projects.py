@@ -1,0 +1,53 @@
+"""`sandyard project` and `sandyard preview`: what is more than one call of the API."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sandyard.entrypoints.cli.accounts.rows import preview, project
+from sandyard.entrypoints.cli.calls.names import find_id
+from sandyard.entrypoints.cli.calls.row import ALL
+from sandyard.entrypoints.cli.connecting import ServerChoice, connected
+from sandyard.entrypoints.cli.showing import View, columns_of, show_lines
+
+__all__ = ["preview", "project"]
+
+
+@project.server_command("push")
+@click.argument("name", metavar="PROJECT")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def push(target: ServerChoice, view: View, name: str, folder: Path) -> None:
+    """Replace the project's files by those of a folder; `preview sync` shows them."""
+    from sandyard_client.operations import perform
+
+    files = [_file(folder, path) for path in sorted(folder.rglob("*")) if path.is_file()]
+    with connected(target) as client:
+        project_id = find_id(client, "list_projects", "project_id", name)
+        values = {"project_id": project_id, "files": files, "replace": True}
+        changed = client.run(perform(client.calls, "change_project_files", values))
+    view.show_one(changed, columns_of(ALL))
+
+
+def _file(folder: Path, path: Path) -> dict[str, Any]:
+    content, name = path.read_bytes(), path.relative_to(folder).as_posix()
+    try:
+        return {"path": name, "content": content.decode(), "encoding": "utf-8"}
+    except UnicodeDecodeError:
+        text = base64.b64encode(content).decode()
+        return {"path": name, "content": text, "encoding": "base64"}
+
+
+@preview.server_command("logs")
+@click.argument("name", metavar="PROJECT")
+@click.option("-f", "--follow", is_flag=True, help="Follow until the preview ends.")
+@click.option("--lines", type=click.IntRange(1, 1000), default=100)
+def logs(target: ServerChoice, name: str, follow: bool, lines: int) -> None:
+    """Show the output of the preview's program."""
+    from sandyard_client.log_flows import log_lines
+
+    with connected(target) as client:
+        project_id = find_id(client, "list_projects", "project_id", name)
+        path = f"/projects/{project_id}/sandbox/logs"
+        show_lines(client.iterate(log_lines(client.calls, path, lines=lines, follow=follow)))

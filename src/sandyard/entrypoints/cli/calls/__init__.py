@@ -1,0 +1,1 @@
+"""Commands that are one call of the API: a row each."""
