@@ -133,10 +133,11 @@ test: dev debian-tools $(DYNOXIDE) $(AXE) $(E2B_JS) $(TYPESCRIPT) $(E2B_OLDER_TO
 test-e2b: dev debian-tools $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-pip ## E2B's SDKs of today and of a year ago, all calls, and fifty sandboxes at once
 	$(RUN)/pytest tests/e2e/e2b_api tests/unit/e2b_api -m "torture or not torture"
 
-torture: dev $(DYNOXIDE) $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-pip ## Full matrices, a soak (SANDYARD_SOAK_SEC), and the fault run on DynamoDB ten times as long (SANDYARD_TORTURE_SEED)
-	seed=$${SANDYARD_SIMULATION_SEED:-$$(date +%s)}; echo "simulation: SANDYARD_SIMULATION_SEED=$$seed"; \
-	SANDYARD_SIMULATION_SEED=$$seed $(RUN)/pytest -m torture --numprocesses 2
-	SANDYARD_TORTURE_OPERATIONS=$${SANDYARD_TORTURE_OPERATIONS:-22000} $(RUN)/pytest tests/faults/broker/test_exactly_once.py
+torture: dev $(DYNOXIDE) $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-pip ## Full matrices, a soak (SANDYARD_SOAK_SEC), a million simulated operations, a hundred thousand on each real engine (OPERATIONS, ON_ENGINES), and replicas as processes on DynamoDB (SANDYARD_TORTURE_SEED)
+	$(RUN)/pytest -m torture --numprocesses 2
+	$(RUN)/python -m tests.simulation --operations $(or $(OPERATIONS),1000000)
+	for engine in sqlite postgresql dynamodb; do $(RUN)/python -m tests.simulation --engine $$engine --operations $(or $(ON_ENGINES),100000) || exit 1; done
+	SANDYARD_TORTURE_OPERATIONS=$${SANDYARD_TORTURE_OPERATIONS:-5000} $(RUN)/pytest tests/faults/broker/test_exactly_once.py
 
 mutants: dev debian-tools $(DYNOXIDE) ## Show that the tests still catch known bugs: each is put into a copy of the source (MUTANTS="replace-leaks …")
 	$(RUN)/python -m tests.mutants $(MUTANTS)

@@ -147,20 +147,23 @@ def _ends(history: History) -> Iterator[tuple[Attempt, str]]:
             yield end, sandbox_id
 
 
-def _replaced_by(history: History) -> dict[str, str]:
-    return {
-        each.sandbox_id: each.body["sandbox_id"]
-        for each in history.of("replace")
-        if each.status == 200
-    }
+def _replaced_by(history: History) -> dict[str, set[str]]:
+    """A call that comes again later is told of the last that its lease has moved to."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for each in history.of("replace"):
+        if each.status == 200:
+            found[each.sandbox_id].add(each.body["sandbox_id"])
+    return found
 
 
-def _followers(sandbox_id: str, replaced_by: Mapping[str, str]) -> Iterator[str]:
+def _followers(sandbox_id: str, replaced_by: Mapping[str, Collection[str]]) -> Collection[str]:
     """The sandbox itself, and those to which its lease has moved."""
-    yield sandbox_id
-    while sandbox_id in replaced_by:
-        sandbox_id = replaced_by[sandbox_id]
-        yield sandbox_id
+    found, left = {sandbox_id}, [sandbox_id]
+    while left:
+        new = set(replaced_by.get(left.pop(), ())) - found
+        found |= new
+        left += new
+    return found
 
 
 def _wrong_ends(history: History, told: dict[str, _Told], longest_sec: float) -> Iterator[str]:

@@ -142,11 +142,11 @@ class FaultProxy:
             case "reset":
                 return _cut(request)
             case "throttle":
-                return _refusal(400, fate.throttled_as, "slow down")
+                return refusal(400, fate.throttled_as, "slow down")
             case "error":
-                return _refusal(500, "InternalServerError", "an error that was asked for")
+                return refusal(500, "InternalServerError", "an error that was asked for")
             case "cancel":
-                return _conflict(len(orjson.loads(body)["TransactItems"]))
+                return conflict(len(orjson.loads(body)["TransactItems"]))
         try:
             answer = await self._pass_on(request, action, body)
         except (aiohttp.ClientError, OSError):
@@ -190,7 +190,7 @@ class FaultProxy:
         try:
             answer = await self._history.query(payload, self._asker(request), lag_sec=lag_sec)
         except NotUnderstoodError as error:
-            return _refusal(400, "ValidationException", f"the proxy cannot lag: {error}")
+            return refusal(400, "ValidationException", f"the proxy cannot lag: {error}")
         return _json(200, answer)
 
     async def _forward(
@@ -266,11 +266,11 @@ def _json(status: int, content: Any) -> web.Response:
     return web.Response(status=status, body=orjson.dumps(content), content_type=_CONTENT)
 
 
-def _refusal(status: int, kind: str, message: str) -> web.Response:
+def refusal(status: int, kind: str, message: str) -> web.Response:
     return _json(status, {"__type": _TYPE + kind, "message": message})
 
 
-def _conflict(actions: int) -> web.Response:
+def conflict(actions: int) -> web.Response:
     reasons = [{"Code": "TransactionConflict", "Message": "ongoing"}]
     reasons += [{"Code": "None"} for _ in range(actions - 1)]
     content = {"__type": _TYPE + "TransactionCanceledException", "message": "cancelled"}

@@ -11,29 +11,24 @@ from typing import Any, Protocol, TypeVar, cast
 import orjson
 from prometheus_client import CollectorRegistry
 
-from sandyard.broker.clients.stores.sql import SqlClientStore
-from sandyard.broker.delivery.stores.sql import SqlDeliveryStore
-from sandyard.broker.history.stores.sql import SqlHistoryStore
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.client import HttpProvider
-from sandyard.broker.stores import tables
-from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
+from sandyard.broker.stores.sql import MIGRATIONS
 from sandyard.broker.wiring.part import BrokerPart, wire_broker
-from sandyard.broker.wiring.pool import Pool
+from sandyard.broker.wiring.pool import Pool, sql_pool
 from sandyard.broker.wiring.provider import ProviderAddress
 from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.entrypoints.server.schedule import Schedule as Jobs
 from sandyard.kit.circuits import CircuitState
 from sandyard.kit.clock import Clock
-from sandyard.kit.sql.job_leases import SqlCircuits, SqlJobLeases
 from sandyard.settings import Settings
 from tests.fakes.pool.state import PoolState
 from tests.fakes.pool.store import HeldJob, MemoryCircuits, MemoryJobLeases, MemoryPoolStore
 from tests.faults.callers import Operation, Send
 from tests.simulation.cloud import Cloud, SimulatedProvider
-from tests.simulation.engine import SharedSqlite, SimulatedDatabase, migrated
+from tests.simulation.engine import SharedSqlite, SqlEngine
 from tests.simulation.loop import Process, SkewedClock
 from tests.simulation.network import Network, unavailable
 from tests.simulation.schedule import Schedule
@@ -62,7 +57,9 @@ class World:
 
     def store(self) -> PoolStore:
         """Past all faults."""
-        return self.engine.pool(Network(random.Random(0)), Process()).store
+        past_faults = Network(random.Random(0))
+        clock = SkewedClock(asyncio.get_running_loop())
+        return self.engine.pool(past_faults, Process(), clock).store
 
 
 class SimulatedReplica:
@@ -158,7 +155,7 @@ def _wired(world: World, process: Process, clock: Clock) -> BrokerPart:
     provider = SimulatedProvider(world.cloud, world.to_cloud, process)
     return wire_broker(
         world.settings,
-        pool=world.engine.pool(world.to_engine, process),
+        pool=world.engine.pool(world.to_engine, process, clock),
         provider=cast("HttpProvider", provider),
         provider_address=ProviderAddress("http://cloud.invalid", "", "the simulated cloud"),
         metrics=BrokerMetrics(CollectorRegistry()),
@@ -170,29 +167,25 @@ def _wired(world: World, process: Process, clock: Clock) -> BrokerPart:
 class Engine(Protocol):
     """What all replicas share, and what outlives them."""
 
-    def pool(self, network: Network, process: Process) -> Pool:
-        """One replica's connection to it."""
+    def pool(self, network: Network, process: Process, clock: Clock) -> Pool:
+        """One replica's connection to it, which ends with its process."""
         ...
 
+    async def close(self) -> None: ...
 
-class SqliteEngine:
+
+class PoolOnSql:
     """The real statements of the SQL adapter."""
 
-    def __init__(self) -> None:
-        self._shared = SharedSqlite(MIGRATIONS.part)
-        self._shared.fill(migrated(MIGRATIONS))
+    def __init__(self, engine: SqlEngine) -> None:
+        self._engine = engine
 
-    def pool(self, network: Network, process: Process) -> Pool:
-        database = SimulatedDatabase(self._shared, network, process)
-        return Pool(
-            "sqlite",
-            SqlPoolStore(database),
-            SqlDeliveryStore(database),
-            SqlClientStore(database),
-            SqlHistoryStore(database),
-            SqlJobLeases(database, tables.jobs),
-            SqlCircuits(database, tables.circuits),
-        )
+    def pool(self, network: Network, process: Process, clock: Clock) -> Pool:
+        del clock  # the callers' own time decides
+        return sql_pool(self._engine.connect(network, process))
+
+    async def close(self) -> None:
+        await self._engine.close()
 
 
 class MemoryEngine:
@@ -203,18 +196,21 @@ class MemoryEngine:
         self._state = PoolState(now, lag_sec)
         self._jobs: dict[str, HeldJob] = {}
         self._circuits: dict[str, CircuitState] = {}
-        self._others = SqliteEngine()
+        self._others = PoolOnSql(SharedSqlite.migrated(MIGRATIONS))
 
-    def pool(self, network: Network, process: Process) -> Pool:
+    def pool(self, network: Network, process: Process, clock: Clock) -> Pool:
         async def call(work: Callable[[], T], /) -> T:
             return await network.call(process, work, lost=unavailable)
 
         return replace(
-            self._others.pool(network, process),
+            self._others.pool(network, process, clock),
             store=MemoryPoolStore(self._state, call),
             leases=MemoryJobLeases(self._jobs, call),
             circuits=MemoryCircuits(self._circuits, call),
         )
+
+    async def close(self) -> None:
+        await self._others.close()
 
 
 @asynccontextmanager

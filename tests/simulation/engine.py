@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from sandyard.kit.sql.database import Work, raise_unavailable
+from sandyard.kit.sql.database import Database, Work, raise_unavailable
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.sqlite_engine import WITHOUT_TRANSACTION, sqlite_engine
 from tests.simulation.loop import Process
@@ -23,13 +23,36 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class SqlEngine(Protocol):
+    """What all servers of a part share, and what outlives them."""
+
+    def connect(self, network: Network, process: Process) -> Database:
+        """One server's connections to it, which end with its process."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class SharedSqlite:
-    """What all replicas share, and what outlives them."""
+    """In memory, one transaction after another."""
 
     def __init__(self, schema: str) -> None:
         self._schema = schema
         self.engine = sqlite_engine(Path(":memory:"), schema, begin="BEGIN", readers=0)
         self.alone = self.engine.execution_options(**WITHOUT_TRANSACTION)
+
+    @classmethod
+    def migrated(cls, migrations: Migrations) -> "SharedSqlite":
+        """An empty one at the newest schema."""
+        shared = cls(migrations.part)
+        shared.fill(_migrated(migrations))
+        return shared
+
+    def connect(self, network: Network, process: Process) -> "SimulatedDatabase":
+        return SimulatedDatabase(self, network, process)
+
+    async def close(self) -> None:
+        self.engine.dispose()
 
     def content(self) -> bytes:
         return self._driver().serialize(name=self._schema)
@@ -52,7 +75,7 @@ class SharedSqlite:
 
 
 @cache
-def migrated(migrations: Migrations) -> bytes:
+def _migrated(migrations: Migrations) -> bytes:
     """A database at the newest schema, to be copied: to migrate takes longer than a short run."""
     shared = SharedSqlite(migrations.part)
     database = SimulatedDatabase(shared, Network(random.Random(0)), Process())

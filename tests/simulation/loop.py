@@ -4,7 +4,7 @@ to the next timer. Nothing waits, and a run is the same every time."""
 import asyncio
 import contextvars
 import selectors
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -13,6 +13,8 @@ _Ts = TypeVarTuple("_Ts")
 
 EPOCH = 1_800_000_000
 """The time of day when a run begins."""
+_PATIENCE_SEC = 0.05
+"""Of real time: an engine that is silent for longer may wait for something that takes time here."""
 
 
 class NothingLeftError(Exception):
@@ -44,11 +46,34 @@ class _NoSockets(selectors.BaseSelector):
         return self._registered
 
 
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
+class _Sockets(selectors.DefaultSelector):
+    """Time stands still while an engine works, but for one that seems to hang."""
+
     def __init__(self) -> None:
-        self._virtual = _NoSockets()
+        super().__init__()
+        self.now = 0.0
+        self.at_work = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        patience_sec = _PATIENCE_SEC if self.at_work and timeout != 0 else 0
+        if ready := super().select(patience_sec):
+            return ready
+        if timeout is None and not self.at_work:
+            raise NothingLeftError
+        self.now += timeout or 0
+        return []
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    _virtual: _NoSockets | _Sockets
+
+    def __init__(self) -> None:
+        self._virtual = self._selector()
         super().__init__(self._virtual)
         self.set_task_factory(_owned_task)
+
+    def _selector(self) -> _NoSockets | _Sockets:
+        return _NoSockets()
 
     def time(self) -> float:
         return self._virtual.now
@@ -68,6 +93,24 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return done
 
 
+class EngineTimeLoop(VirtualTimeLoop):
+    """The same beside real engines, with real sockets and threads."""
+
+    run_in_executor = asyncio.SelectorEventLoop.run_in_executor
+
+    def _selector(self) -> _Sockets:
+        return _Sockets()
+
+    @contextmanager
+    def engine_at_work(self) -> Iterator[None]:
+        assert isinstance(self._virtual, _Sockets)
+        self._virtual.at_work += 1
+        try:
+            yield
+        finally:
+            self._virtual.at_work -= 1
+
+
 class SkewedClock:
     """A replica's own clock, ahead of the others or behind them."""
 
@@ -84,6 +127,8 @@ class Process:
 
     def __init__(self) -> None:
         self.is_dead = False
+        self.at_death: list[Callable[[], Awaitable[None]]] = []
+        """What is closed when nothing of it runs any more."""
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in order, so that a run can be repeated
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -111,6 +156,8 @@ class Process:
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.sleep(0)
+        while self.at_death:
+            await self.at_death.pop()()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)

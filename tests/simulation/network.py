@@ -54,21 +54,29 @@ class Network:
     ) -> T:
         """Let the service do `work` once; if it may be doubled, sometimes twice. Raises what `lost`
         makes of a reason."""
+        await self.send(process, lost=lost)
+        result = work()
+        if may_double and self._happens("doubled"):
+            await self._travel(process)
+            work()
+        await self.answer(process, lost=lost)
+        return result
+
+    async def send(self, process: Process, *, lost: Callable[[str], Exception]) -> None:
+        """Return when the call has reached the service."""
         await self._travel(process)
         if self.is_away or self._happens("request_lost"):
             await self.wait(process, _LOST_SEC)
             raise lost("no answer")
         if self._happens("throttled"):
             raise lost("throttled")
-        result = work()
-        if may_double and self._happens("doubled"):
-            await self._travel(process)
-            work()
+
+    async def answer(self, process: Process, *, lost: Callable[[str], Exception]) -> None:
+        """Return when the answer has reached the caller."""
         if self._happens("answer_lost"):
             await self.wait(process, _LOST_SEC)
             raise lost("the answer was lost")
         await self._travel(process)
-        return result
 
     def _happens(self, fault: str) -> bool:
         chance: float = getattr(self.faults, fault)

@@ -15,6 +15,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
+from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.accounts.model import create_account
@@ -34,7 +35,6 @@ from sandyard.platform.sandboxes.runs.jobs import Reconcile
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.platform.sandboxes.sql.store import SqlSandboxStore
-from sandyard.platform.schema.migrations import MIGRATIONS
 from sandyard.platform.schema.tables import jobs
 from sandyard.platform.templates.model import NewTemplate, create_official_template
 from sandyard.platform.templates.sql import SqlTemplateStore
@@ -45,7 +45,7 @@ from sandyard.platform.variables.sql import SqlVariableStore
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.store.layers import NoLayers
 from sandyard.wiring.job_specs import PlatformJobSpecs as Specs
-from tests.simulation.engine import SharedSqlite, SimulatedDatabase, migrated
+from tests.simulation.engine import SqlEngine
 from tests.simulation.loop import Process, SkewedClock
 from tests.simulation.machines import FileStore, Host, SimulatedRuntime
 from tests.simulation.network import Network
@@ -67,7 +67,7 @@ class PlatformWorld:
     """What all nodes share, and what outlives them; the seed decides all that happens in it."""
 
     schedule: Schedule
-    engine: SharedSqlite = field(init=False)
+    engine: SqlEngine
     to_engine: Network = field(init=False)
     nodes: "list[Node]" = field(init=False)
     store: FileStore | None = field(init=False)
@@ -77,8 +77,6 @@ class PlatformWorld:
     def __post_init__(self) -> None:
         seed = self.schedule.seed
         rng = random.Random(f"{seed}:platform")
-        self.engine = SharedSqlite(MIGRATIONS.part)
-        self.engine.fill(migrated(MIGRATIONS))
         self.to_engine = Network(random.Random(f"{seed}:engine"))
         self.store = rng.choice([None, FileStore()])
         goes_on = rng.choice([True, False])
@@ -87,9 +85,9 @@ class PlatformWorld:
             Node(self, number, rng.uniform(-skew, skew), goes_on) for number in range(NODES)
         ]
 
-    def database(self) -> SimulatedDatabase:
+    def database(self) -> Database:
         """Past all faults."""
-        return SimulatedDatabase(self.engine, Network(random.Random(0)), Process())
+        return self.engine.connect(Network(random.Random(0)), Process())
 
     async def fill(self, clock: Clock) -> None:
         """Some accounts, each with a project, and a template for all."""
@@ -196,7 +194,7 @@ class Node:
 
     def services(self) -> Services:
         world, clock, process = self._world, self.clock, self.process
-        database = SimulatedDatabase(world.engine, world.to_engine, process)
+        database = world.engine.connect(world.to_engine, process)
         transitions = platform_transitions(database, clock)
         store = SqlSandboxStore(database, transitions)
         node = SandboxNode(

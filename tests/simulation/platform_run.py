@@ -17,10 +17,12 @@ from sandyard.platform.events.entities import platform_events
 from sandyard.platform.events.verification import verify_platform
 from sandyard.platform.sandboxes.errors import SandboxElsewhereError
 from sandyard.platform.sandboxes.model import Changes, NewSandbox, Sandbox
+from sandyard.platform.schema.migrations import MIGRATIONS
 from sandyard.platform.usage.model import ServiceType
 from tests.histories.life_calls import LifeCall, LifeHistory
 from tests.histories.lives import judge_runs
-from tests.simulation.loop import EPOCH
+from tests.simulation.engine import SharedSqlite, SqlEngine
+from tests.simulation.loop import EPOCH, VirtualTimeLoop
 from tests.simulation.network import CALM, STORM, Network
 from tests.simulation.outcome import LifeOutcome
 from tests.simulation.platform import Call, NoAnswerError, Node, PlatformWorld, Services
@@ -50,13 +52,19 @@ _WEIGHTS = {
 }
 
 
-def simulate_platform(schedule: Schedule) -> LifeOutcome:
-    return run_in_virtual_time(schedule.seed, lambda: _simulate(schedule))
+def simulate_platform(
+    schedule: Schedule,
+    engine: SqlEngine | None = None,
+    loop: type[VirtualTimeLoop] = VirtualTimeLoop,
+) -> LifeOutcome:
+    """On SQLite in memory, or on an empty database of another engine."""
+    chosen = engine or SharedSqlite.migrated(MIGRATIONS)
+    return run_in_virtual_time(schedule.seed, lambda: _simulate(schedule, chosen), loop)
 
 
-async def _simulate(schedule: Schedule) -> LifeOutcome:
+async def _simulate(schedule: Schedule, engine: SqlEngine) -> LifeOutcome:
     await asyncio.sleep(_BEFORE_MIDNIGHT)
-    world = PlatformWorld(schedule)
+    world = PlatformWorld(schedule, engine)
     await world.fill(world.nodes[0].clock)
     for node in world.nodes:
         node.start()
@@ -74,6 +82,7 @@ async def _simulate(schedule: Schedule) -> LifeOutcome:
     networks = [world.to_engine, *(node.to_machines for node in world.nodes)]
     faults = sum((each.happened for each in networks), Counter[str]())
     log = await _log(world)
+    await engine.close()
     return LifeOutcome(schedule, owners.done, owners.history, log, faults, troubles.kills, problems)
 
 

@@ -14,6 +14,7 @@ from sandyard.kit.clock import utc_time
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.ids import resource_id
 from sandyard.kit.jobs import Job, JobRunner
+from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.previews.attempts import Attempts
 from sandyard.previews.files import FileLimits
@@ -22,12 +23,11 @@ from sandyard.previews.ports import PreviewProvider, Project
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.service import PreviewPolicy, Previews
 from sandyard.previews.stores import tables
-from sandyard.previews.stores.schema import MIGRATIONS
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.runtime.model import Limits
 from sandyard.runtime.ports import Runtime
 from sandyard.wiring.job_specs import PreviewsJobSpecs as Specs
-from tests.simulation.engine import SharedSqlite, SimulatedDatabase, migrated
+from tests.simulation.engine import SqlEngine
 from tests.simulation.loop import EPOCH, Process, SkewedClock
 from tests.simulation.machines import Host, SimulatedRuntime
 from tests.simulation.network import Network, unavailable
@@ -135,7 +135,7 @@ class PreviewsWorld:
 
     schedule: Schedule
     kind: Kind
-    engine: SharedSqlite = field(init=False)
+    engine: SqlEngine
     to_engine: Network = field(init=False)
     to_provider: Network = field(init=False)
     cloud: PreviewCloud = field(init=False)
@@ -145,8 +145,6 @@ class PreviewsWorld:
     def __post_init__(self) -> None:
         seed = self.schedule.seed
         rng = random.Random(f"{seed}:previews")
-        self.engine = SharedSqlite(MIGRATIONS.part)
-        self.engine.fill(migrated(MIGRATIONS))
         self.to_engine = Network(random.Random(f"{seed}:engine"))
         self.to_provider = Network(random.Random(f"{seed}:provider"))
         self.cloud = PreviewCloud(random.Random(f"{seed}:cloud"))
@@ -156,9 +154,9 @@ class PreviewsWorld:
         for number in range(16):
             self.directory.add(f"{number % 4 + 1:012}", now)
 
-    def database(self) -> SimulatedDatabase:
+    def database(self) -> Database:
         """Past all faults."""
-        return SimulatedDatabase(self.engine, Network(random.Random(0)), Process())
+        return self.engine.connect(Network(random.Random(0)), Process())
 
 
 Call = Callable[[Previews], Coroutine[Any, Any, Any]]
@@ -205,7 +203,7 @@ class PreviewNode:
 
     def _wire(self) -> Previews:
         world, clock, process = self._world, self.clock, self.process
-        database = SimulatedDatabase(world.engine, world.to_engine, process)
+        database = world.engine.connect(world.to_engine, process)
         store = SqlPreviewStore(database)
         directory = SimulatedDirectory(world.directory, world.to_engine, process)
         provider = self._provider()

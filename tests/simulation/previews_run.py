@@ -17,11 +17,13 @@ from sandyard.previews.model import Preview
 from sandyard.previews.service import Previews, Synced
 from sandyard.previews.status_model import PreviewStatus, StatusReport
 from sandyard.previews.stores import tables
+from sandyard.previews.stores.schema import MIGRATIONS
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.verification import verify
 from tests.histories.life_calls import LifeCall, LifeHistory
 from tests.histories.lives import judge_previews
-from tests.simulation.loop import EPOCH
+from tests.simulation.engine import SharedSqlite, SqlEngine
+from tests.simulation.loop import EPOCH, VirtualTimeLoop
 from tests.simulation.network import CALM, STORM, Network
 from tests.simulation.outcome import LifeOutcome
 from tests.simulation.platform import NoAnswerError
@@ -46,12 +48,19 @@ _KILL_SEC = 25.0
 _WEIGHTS = {"sync": 40, "status": 25, "stop": 14, "write": 12, "delete": 2, "deactivate": 1}
 
 
-def simulate_previews(schedule: Schedule, kind: Kind) -> LifeOutcome:
-    return run_in_virtual_time(schedule.seed, lambda: _simulate(schedule, kind))
+def simulate_previews(
+    schedule: Schedule,
+    kind: Kind,
+    engine: SqlEngine | None = None,
+    loop: type[VirtualTimeLoop] = VirtualTimeLoop,
+) -> LifeOutcome:
+    """On SQLite in memory, or on an empty database of another engine."""
+    chosen = engine or SharedSqlite.migrated(MIGRATIONS)
+    return run_in_virtual_time(schedule.seed, lambda: _simulate(schedule, kind, chosen), loop)
 
 
-async def _simulate(schedule: Schedule, kind: Kind) -> LifeOutcome:
-    world = PreviewsWorld(schedule, kind)
+async def _simulate(schedule: Schedule, kind: Kind, engine: SqlEngine) -> LifeOutcome:
+    world = PreviewsWorld(schedule, kind, engine)
     for node in world.nodes:
         node.start()
     people = _People(world)
@@ -72,6 +81,7 @@ async def _simulate(schedule: Schedule, kind: Kind) -> LifeOutcome:
     told = await _told(log)
     problems += _wrong_records(world, await store.page(after="", limit=10_000), told)
     problems += judge_previews(people.history)
+    await engine.close()
     faults = world.to_engine.happened + world.to_provider.happened
     return LifeOutcome(
         schedule, people.done, people.history, told, faults, troubles.kills, problems

@@ -7,14 +7,16 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
+from unittest.mock import patch
 
 import orjson
 
+from sandyard.broker.stores.sql import MIGRATIONS
 from sandyard.kit import ids
 from sandyard.kit.changes.events import LoggedEvent
 from sandyard.settings import Settings, load_settings
 from tests.faults.callers import Callers
-from tests.faults.cluster import LEASE_MAX_SEC, TICKET_TTL_SEC
+from tests.faults.cluster import LEASE_MAX_SEC, SETTINGS, TICKET_TTL_SEC
 from tests.faults.event_log_rules import Limits, broken_rules
 from tests.faults.history import History, check
 from tests.faults.pool_contents import events_of, stock_of
@@ -23,19 +25,19 @@ from tests.histories.judge import Limits as HistoryLimits
 from tests.histories.judge import judge, save
 from tests.simulation.broker import (
     SKEW_SEC,
+    Engine,
     MemoryEngine,
+    PoolOnSql,
     SimulatedReplica,
-    SqliteEngine,
     World,
     directly,
 )
-from tests.simulation.loop import EPOCH
+from tests.simulation.engine import SharedSqlite
+from tests.simulation.loop import EPOCH, VirtualTimeLoop
 from tests.simulation.network import CALM, STORM
 from tests.simulation.schedule import Schedule
 from tests.simulation.virtual import run_in_virtual_time
 from tests.support.broker.pools import check_history
-
-Engine = Literal["memory", "sqlite"]
 
 _LIMITS = HistoryLimits(SKEW_SEC)
 _REPLICAS = 3
@@ -65,22 +67,29 @@ class Outcome:
         (folder / "events.jsonl").write_bytes(b"\n".join(lines))
 
 
-def simulate(schedule: Schedule, engine: Engine = "memory") -> Outcome:
-    return run_in_virtual_time(schedule.seed, lambda: _simulate(schedule, engine))
+def simulate(
+    schedule: Schedule,
+    engine: Literal["memory", "sqlite"] | Engine = "memory",
+    loop: type[VirtualTimeLoop] = VirtualTimeLoop,
+) -> Outcome:
+    """On a store in memory, on SQLite in memory, or on an empty pool of another engine."""
+    return run_in_virtual_time(schedule.seed, lambda: _simulate(schedule, engine), loop)
 
 
 @cache
-def _settings() -> Settings:
-    return load_settings()
+def settings() -> Settings:
+    with patch.dict("os.environ", SETTINGS):
+        return load_settings()
 
 
-async def _simulate(schedule: Schedule, engine: Engine) -> Outcome:
+async def _simulate(schedule: Schedule, engine: Literal["memory", "sqlite"] | Engine) -> Outcome:
     loop, seed = asyncio.get_running_loop(), schedule.seed
-    lag_sec = random.Random(f"{seed}:lag").choice([0, 0, 1, 3])
-    shared = (
-        SqliteEngine() if engine == "sqlite" else MemoryEngine(lambda: EPOCH + loop.time(), lag_sec)
-    )
-    world = World(schedule, _settings(), shared)
+    if engine == "memory":
+        lag_sec = random.Random(f"{seed}:lag").choice([0, 0, 1, 3])
+        engine = MemoryEngine(lambda: EPOCH + loop.time(), lag_sec)
+    elif engine == "sqlite":
+        engine = PoolOnSql(SharedSqlite.migrated(MIGRATIONS))
+    world = World(schedule, settings(), engine)
     world.cloud.grow(_AT_FIRST)
     replicas = [SimulatedReplica(world, number) for number in range(_REPLICAS)]
     for each in replicas:
@@ -100,6 +109,7 @@ async def _simulate(schedule: Schedule, engine: Engine) -> Outcome:
     for each in replicas:
         await each.kill()
     problems, log = await _judge(world, callers.history)
+    await engine.close()
     faults = world.to_engine.happened + world.to_cloud.happened
     return Outcome(
         schedule, callers.done, callers.history, log, dict(faults), troubles.kills, problems

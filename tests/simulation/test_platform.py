@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.long_run import PER_SEED, require_none, seeds
+from tests.simulation.failures import require_none
 from tests.simulation.platform_run import simulate_platform
 from tests.simulation.schedule import Schedule
 
@@ -37,10 +37,3 @@ def test_a_seed_replays_its_run_exactly() -> None:
     first, second = (simulate_platform(Schedule(4, 60)) for _ in range(2))
     assert first.history.calls == second.history.calls
     assert simulate_platform(Schedule(5, 60)).history.calls != first.history.calls
-
-
-@pytest.mark.torture
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("seed", seeds(share=0.1))
-def test_new_seeds_find_nothing(seed: int, tmp_path: Path) -> None:
-    require_none(simulate_platform(Schedule(seed, PER_SEED)), simulate_platform, tmp_path)

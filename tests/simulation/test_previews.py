@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.long_run import PER_SEED, require_none, seeds
+from tests.simulation.failures import require_none
 from tests.simulation.previews import Kind
 from tests.simulation.previews_run import simulate_previews
 from tests.simulation.schedule import Schedule
@@ -45,11 +45,3 @@ def test_a_seed_replays_its_run_exactly() -> None:
     first, second = (simulate_previews(Schedule(4, 60), "cloud") for _ in range(2))
     assert first.history.calls == second.history.calls
     assert simulate_previews(Schedule(5, 60), "cloud").history.calls != first.history.calls
-
-
-@pytest.mark.torture
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("seed", seeds(share=0.1))
-def test_new_seeds_find_nothing(seed: int, tmp_path: Path) -> None:
-    again = partial(simulate_previews, kind="local" if seed % 2 else "cloud")
-    require_none(again(Schedule(seed, PER_SEED)), again, tmp_path)

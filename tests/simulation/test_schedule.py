@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.long_run import require_none
+from tests.simulation.failures import require_none
 from tests.simulation.network import STORM
 from tests.simulation.schedule import Schedule, shrink
 
@@ -31,6 +31,9 @@ def test_faults_that_a_schedule_lacks_do_not_happen() -> None:
 class Failed:
     schedule: Schedule
     problems: list[str] = field(default_factory=lambda: ["two owners"])
+    faults: dict[str, int] = field(default_factory=dict)
+    operations: int = 0
+    kills: int = 0
 
     def save(self, folder: Path) -> None:
         (folder / "history").write_text(str(random.getrandbits(1)))

@@ -20,7 +20,11 @@ class Outcome(Protocol):
 T = TypeVar("T", bound=Outcome)
 
 
-def run_in_virtual_time(seed: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run_in_virtual_time(
+    seed: int,
+    work: Callable[[], Coroutine[Any, Any, T]],
+    loop: type[VirtualTimeLoop] = VirtualTimeLoop,
+) -> T:
     """What became of it. Errors that nobody expected are problems, also those of jobs, which the
     product logs and survives."""
     random.seed(seed)  # ids and jitter of the product
@@ -30,7 +34,7 @@ def run_in_virtual_time(seed: int, work: Callable[[], Coroutine[Any, Any, T]]) -
         patch("anyio.to_thread.run_sync", _without_thread),
         patch("secrets.choice", random.choice),
         patch("secrets.randbelow", random.randrange),
-        asyncio.Runner(loop_factory=VirtualTimeLoop) as runner,
+        asyncio.Runner(loop_factory=loop) as runner,
     ):
         outcome = runner.run(work())
     outcome.problems.extend(unexpected)

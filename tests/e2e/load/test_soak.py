@@ -79,6 +79,7 @@ async def idle_cpu(process: psutil.Process) -> float:
 
 
 @pytest.mark.torture
+@pytest.mark.timeout(1.1 * SECONDS + 300)
 async def test_neither_memory_nor_idle_cpu_grows_under_load(
     server: ServerProcess, api: Api
 ) -> None:

@@ -238,6 +238,19 @@ def reserved(number: int) -> Sandbox:
             [row(1, Status.HELD, "t"), row(2, Status.ALLOCATED, "t"), lease(2)],
             id="replaced",
         ),
+        pytest.param(
+            [
+                *(TOLD, REPLACED),
+                replace(extended(), body=lease_body(2) | {"expires_at": NOW + LAB_SEC + 60}),
+                replace(REPLACED, sandbox_id="s2", body=lease_body(3)),
+                replace(REPLACED, body=lease_body(3)),
+            ],
+            [
+                *(row(1, Status.HELD, "t"), row(2, Status.HELD, "t")),
+                *(row(3, Status.ALLOCATED, "t"), lease(3)),
+            ],
+            id="extended by its first name and replaced twice",
+        ),
         pytest.param([TOLD, HOLD], [row(1, Status.HELD, "t")], id="held by an operator"),
         pytest.param([TOLD, extended()], KEPT, id="extended"),
         pytest.param([EMPTY], [reserved(1), RESERVATION], id="kept for others"),

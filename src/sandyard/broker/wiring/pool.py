@@ -21,6 +21,7 @@ from sandyard.kit.changes.events import EventLog
 from sandyard.kit.circuits import CircuitStore
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.jobs import JobLeases
+from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.job_leases import SqlCircuits, SqlJobLeases
 from sandyard.kit.sql.migrations import EmbeddedDatabase
 from sandyard.settings import Settings
@@ -48,23 +49,26 @@ def open_pool(
     settings: Settings, *, data_dir: Path, clock: Clock, metrics: BrokerMetrics | None = None
 ) -> Pool:
     if settings.broker.pool_store == "dynamodb":
-        return _open_dynamo_pool(settings, data_dir, clock, metrics)
+        return dynamo_pool(open_pool_table(settings, data_dir), settings, clock, metrics)
     sql = SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
-    database = sql.database
+    return sql_pool(sql.database, sql.embedded)
+
+
+def sql_pool(database: Database, embedded: EmbeddedDatabase | None = None) -> Pool:
     return Pool(
-        sql.engine,
+        database.name,
         SqlPoolStore(database),
         SqlDeliveryStore(database),
         SqlClientStore(database),
         SqlHistoryStore(database),
         SqlJobLeases(database, tables.jobs),
         SqlCircuits(database, tables.circuits),
-        sql.embedded,
+        embedded,
     )
 
 
-def _open_dynamo_pool(
-    settings: Settings, data_dir: Path, clock: Clock, metrics: BrokerMetrics | None
+def dynamo_pool(
+    table: "PoolTable", settings: Settings, clock: Clock, metrics: BrokerMetrics | None = None
 ) -> Pool:
     from sandyard.broker.clients.stores.dynamo import DynamoClientStore
     from sandyard.broker.delivery.stores.dynamo import DynamoDeliveryStore
@@ -72,7 +76,6 @@ def _open_dynamo_pool(
     from sandyard.broker.stores.dynamodb import DynamoPoolStore
     from sandyard.kit.dynamo.job_leases import DynamoCircuits, DynamoJobLeases
 
-    table = open_pool_table(settings, data_dir)
     store = DynamoPoolStore(
         table,
         clock=clock,

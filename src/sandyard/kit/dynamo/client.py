@@ -131,12 +131,13 @@ class Dynamo:
         endpoint_url: str | None = None,
         policy: DynamoPolicy | None = None,
         credentials: Credentials | None = None,
+        http: AIOHTTP | None = None,
     ) -> None:
         self._region = region
         self._endpoint = URL(endpoint_url) if endpoint_url else None
         self._policy = policy or DynamoPolicy()
         self._credentials = credentials or Credentials.auto()
-        self._http: AIOHTTP | None = None
+        self._http = http
         self._last_trouble = _NO_ANSWER
         self._breakers = AsyncCircuitBreakerFactory(
             default_threshold=self._policy.circuit_threshold,
