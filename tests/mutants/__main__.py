@@ -19,12 +19,11 @@ from tests.mutants.catalogue import MUTANTS
 from tests.mutants.checkout import Checkout
 from tests.mutants.model import Mutant, Verdict, judge
 
-WORKERS = 2
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--by", nargs="+", default=(), metavar="TEST", help="run these tests")
     wanted = parser.parse_args()
     unknown = set(wanted.names) - {each.name for each in MUTANTS}
@@ -33,16 +32,16 @@ def main() -> None:
     chosen = [each for each in MUTANTS if not wanted.names or each.name in wanted.names]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the copies are removed
     with tempfile.TemporaryDirectory(prefix="sandyard-mutants-") as folder:
-        sys.exit(0 if run(chosen, wanted.by, Path(folder)) or wanted.by else 1)
+        sys.exit(0 if run(chosen, wanted.by, Path(folder), wanted.workers) or wanted.by else 1)
 
 
-def run(mutants: Sequence[Mutant], by: Sequence[str], folder: Path) -> bool:
+def run(mutants: Sequence[Mutant], by: Sequence[str], folder: Path, workers: int) -> bool:
     """Whether every mutant was caught, by tests that pass without it."""
     began = time.monotonic()
     checkouts: SimpleQueue[Checkout] = SimpleQueue()
-    for number in range(WORKERS):
+    for number in range(workers):
         checkouts.put(Checkout(folder / str(number)))
-    print(f"| mutant | caught by | seconds |\n|{'---|' * 3}", flush=True)
+    print(f"| mutant | the bug | caught by | seconds |\n|{'---|' * 4}", flush=True)
 
     def catch(mutant: Mutant) -> Verdict:
         checkout = checkouts.get()
@@ -55,7 +54,7 @@ def run(mutants: Sequence[Mutant], by: Sequence[str], folder: Path) -> bool:
             checkouts.put(checkout)
         return verdict
 
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         verdicts = list(pool.map(catch, mutants))
     caught = [each for each in verdicts if each.is_caught]
     print(f"\n{len(caught)} of {len(verdicts)} caught in {time.monotonic() - began:.0f} s.")
@@ -76,8 +75,10 @@ def _pass_without_mutant(caught: Sequence[Verdict], checkout: Checkout) -> bool:
 
 
 def _tell(mutant: Mutant, verdict: Verdict, seconds: float) -> None:
-    outcome = verdict.by if verdict.is_caught else f"**survived**: {verdict.by}"
-    print(f"| {mutant.name} | {outcome} | {seconds:.1f} |", flush=True)
+    """A row as `docs/proof.md` has it."""
+    by = verdict.by.removeprefix("tests/").replace("::", ": ", 1)
+    outcome = by if verdict.is_caught else f"**survived**: {by}"
+    print(f"| `{mutant.name}` | {mutant.reason} | {outcome} | {seconds:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

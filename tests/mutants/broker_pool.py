@@ -6,6 +6,8 @@ _UNIT = "tests/unit/broker/pool"
 _CONTRACT = "tests/contract/broker/pool"
 _INTEGRATION = "tests/integration/broker/pool"
 
+_EXTENSION = "tests/contract/broker/pool/test_extension.py"
+
 POOL = (
     Mutant(
         "sync-overwrites-allocation",
@@ -173,6 +175,17 @@ POOL = (
         "        if self.ends_at is not None:\n            return self.ends_at\n",
         "",
         (f"{_UNIT}/test_extensions.py", f"{_UNIT}/test_model.py"),
+    ),
+    Mutant(
+        "an-extension-is-refused-by-a-late-clock",
+        "Ours until 0.3.0: a row that came late was compared with a time from after it.",
+        "broker/queue/assignment.py",
+        "            cause = Cause.by(by, self._clock)  "
+        "# read first: a row that is read later is as new\n"
+        "            row = await self.find(sandbox_id)\n",
+        "            row = await self.find(sandbox_id)\n"
+        "            cause = Cause.by(by, self._clock)\n",
+        (f"{_EXTENSION}::test_a_row_that_comes_late_is_not_taken_for_that_of_now",),
     ),
     Mutant(
         "a-retry-extends-twice",

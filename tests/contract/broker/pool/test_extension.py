@@ -1,6 +1,8 @@
 """Longer leases, on every engine."""
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
@@ -13,9 +15,13 @@ from sandyard.broker.pool.model import Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.service import Broker
 from sandyard.broker.verification import verify
+from tests.fakes.pool.state import PoolState
+from tests.fakes.pool.store import MemoryPoolStore
 from tests.support.broker.pools import LAB_SEC, NOW, check_invariants, fill, row
-from tests.support.broker.services import new_leases
+from tests.support.broker.services import new_broker, new_leases
 from tests.support.clocks import ManualClock
+
+T = TypeVar("T")
 
 HALF_AN_HOUR = 30 * 60
 
@@ -66,6 +72,33 @@ async def test_expiry_and_marks_go_by_the_new_end(
         await broker.mark_for_deletion(track_id="t", sandbox_id=sandbox_id)
     assert (await expiry.run()).expired == 1
     assert (await row(store, sandbox_id)).status is Status.PENDING_DELETION
+
+
+async def test_a_row_that_comes_late_is_not_taken_for_that_of_now(
+    clock: ManualClock, metrics: BrokerMetrics
+) -> None:
+    """While it is on its way another call extends the lease, which passes its first end."""
+    state, is_late = PoolState(), True
+    direct = MemoryPoolStore(state)
+
+    async def call(work: Callable[[], T], /) -> T:
+        nonlocal is_late
+        found = work()
+        if is_late:
+            is_late = False
+            await others.extend(sandbox_id, Extension("t", 30, "first"))
+            clock.advance(LAB_SEC + 1)
+        return found
+
+    others, late = (
+        new_leases(each, clock=clock, metrics=metrics, lease_max_sec=24 * 3600)
+        for each in (direct, MemoryPoolStore(state, call))
+    )
+    await fill(direct, 1)
+    broker = new_broker(direct, clock=clock, metrics=metrics)
+    sandbox_id = (await broker.allocate(track_id="t")).lease.sandbox_id
+    lease = await late.extend(sandbox_id, Extension("t", 30, "second"))
+    assert lease.expires_at == NOW + LAB_SEC + 2 * HALF_AN_HOUR
 
 
 async def test_of_many_calls_at_once_each_key_counts_once(
