@@ -149,6 +149,32 @@ def test_files_are_uploaded_edited_and_removed(
     expect(ann.get_by_role("button", name="<b>notes.txt", exact=True)).to_have_count(0)
 
 
+def test_a_machine_outlives_its_program_and_keeps_its_processes(
+    ann: Page, anns_session: ConsoleSession, console: ServerProcess
+) -> None:
+    kind = {"category": "web", "language": "any", "isolation": "gvisor"}
+    body = {"name": "with a kernel", "repository_url": "builtin:static", **kind}
+    made = anns_session.call("POST", "/api/v1/templates", body).json()
+    body = {"name": "outlives", "template_id": made["template_id"]}
+    box = anns_session.call("POST", "/api/v1/sandboxes", body).json()["sandbox_id"]
+    ann.goto(f"{console.url}/console/sandboxes/{box}")
+    ann.get_by_role("button", name="Start without its program").click()
+    expect(ann.locator("#state")).to_contain_text("Its program: stopped", timeout=60_000)
+    ann.get_by_role("button", name="Start its program").click()
+    expect(ann.locator("#state")).to_contain_text("Its program: running", timeout=60_000)
+    path = f"/api/v1/sandboxes/{box}"
+    before = anns_session.call("GET", path).json()["timeout_at"]
+    with ann.expect_response(re.compile("/extend$")):
+        ann.get_by_role("button", name="Run 24 more hours").click()
+    assert anns_session.call("GET", path).json()["timeout_at"] > before
+    ann.get_by_role("button", name="Stop and keep its processes").click()
+    expect(ann.locator("h1 .state.stopped")).to_be_visible(timeout=60_000)
+    assert anns_session.call("GET", path).json()["snapshot_has_memory"]
+    ann.get_by_role("link", name="Files").click()
+    expect(ann.get_by_role("button", name="Procfile", exact=True)).to_be_visible()
+    anns_session.call("DELETE", path)
+
+
 def test_a_secret_is_set_and_not_shown(ann: Page, box: str) -> None:
     ann.get_by_label("Name", exact=True).fill("API_TOKEN")
     ann.get_by_label("Value").fill("hunter2")

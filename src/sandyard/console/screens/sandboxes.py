@@ -180,6 +180,7 @@ SCREENS = (
             "env": _set_variable,
             "start": _start,
             "stop": calling(f"POST {_SANDBOX}/stop", _show),
+            "suspend": calling(f"POST {_SANDBOX}/stop", _show, {"memory": True}),
             "recycle": calling(f"DELETE {_SANDBOX}", _show),
             "publish": calling(f"PATCH {_SANDBOX}", _show, {"is_public": True}),
             "rescue": calling(f"POST {_SANDBOX}/start", _show, {"program": False}),
