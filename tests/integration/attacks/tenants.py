@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import tarfile
 from itertools import count
 from typing import Any
 
@@ -107,6 +108,57 @@ async def uploads(attacker: Attacker) -> None:
     headers = inside | {"Content-Encoding": "gzip", "Content-Type": "application/octet-stream"}
     path = "/e2b/files?path=/workspace/large"
     await attacker.at_once(4, lambda: attacker.request("POST", path, packed, headers=headers))
+
+
+async def images(attacker: Attacker) -> None:
+    """Archives of a few megabytes that become gigabytes, deleted while they are read."""
+    large = tarfile.TarInfo("blobs/sha256/large")
+    large.size = 4 << 30
+    zeros = gzip.compress(bytes(1 << 28), 9)
+    packed = gzip.compress(large.tobuf()) + zeros * 16
+    headers = attacker.account | {"Content-Type": "application/x-tar"}
+
+    async def add() -> None:
+        path = "/api/v1/images/import?name=large"
+        answer = await attacker.request("POST", path, packed, headers=headers)
+        if b" 202 " in answer.split(b"\r\n")[0]:
+            await asyncio.sleep(0.5)
+            image = json.loads(answer.partition(b"\r\n\r\n")[2])["image_id"]
+            await attacker.request("DELETE", f"/api/v1/images/{image}", headers=attacker.account)
+
+    await attacker.at_once(6, add)
+
+
+async def dockerfiles(attacker: Attacker) -> None:
+    """Of variables that double, and of patterns that no search ends."""
+    doubled = [f"ENV a{number + 1}={f'$a{number}' * 20}" for number in range(30)]
+    texts = (
+        ["FROM base", "ENV a0=xxxxxxxxxx", *doubled],
+        ["FROM base", f"ENV a={'x' * 60}", f"WORKDIR ${{a#{'*x' * 30}y}}"],
+    )
+    numbers = count()
+
+    async def build() -> None:
+        name = {"name": f"endless-{next(numbers)}"}
+        asked = await attacker.call("POST", "/e2b/v3/templates", name)
+        path = f"/e2b/v2/templates/{asked['templateID']}/builds/{asked['buildID']}"
+        body = json.dumps({"dockerfile": "\n".join(texts[next(numbers) % 2])}).encode()
+        await attacker.request("POST", path, body, headers=attacker.account | JSON)
+
+    await attacker.at_once(10, build)
+
+
+async def commands(attacker: Attacker) -> None:
+    """Whose long answers are recorded, as each has an idempotency key."""
+    inside = await attacker.new_sandbox()
+    path, numbers = f"/api/v1/sandboxes/{inside['E2b-Sandbox-Id']}/commands", count()
+    body = json.dumps({"command": "head -c 1000000 /dev/zero"}).encode()
+
+    async def run() -> None:
+        headers = attacker.account | JSON | {"Idempotency-Key": f"key-{next(numbers)}"}
+        await attacker.request("POST", path, body, headers=headers)
+
+    await attacker.at_once(10, run)
 
 
 async def changes(attacker: Attacker) -> None:

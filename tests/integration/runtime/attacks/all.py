@@ -30,9 +30,11 @@ from tests.integration.runtime.attacks.memory import (
     chains_of_short_processes_are_counted,
     folders_in_memory_are_counted_behind_a_zombie,
     hidden_pages_behind_many_mappings_are_found,
+    many_descriptors_do_not_slow_the_count_down,
     names_in_memory_are_bounded,
     pages_that_nobody_maps_are_found,
     threads_without_a_leader_are_counted,
+    watches_of_epoll_are_counted,
     what_nobody_reads_from_pipes_is_counted,
     what_nobody_reads_from_sockets_is_counted,
 )
@@ -123,6 +125,8 @@ HIDDEN_MEMORY: dict[str, Attack] = {
         what_nobody_reads_from_sockets_is_counted,
         what_nobody_reads_from_pipes_is_counted,
         chains_of_short_processes_are_counted,
+        watches_of_epoll_are_counted,
+        many_descriptors_do_not_slow_the_count_down,
     )
 }
 """Memory that only a kernel of its own counts: with bubblewrap the count is advisory."""

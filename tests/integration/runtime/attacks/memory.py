@@ -128,6 +128,44 @@ time.sleep(60)
 """
 
 
+EPOLL = """
+import os, select, socket, time
+for _ in range(24):
+    if os.fork() == 0:
+        sockets = [socket.socket() for _ in range(1900)]
+        polls = [select.epoll() for _ in range(200)]
+        for poll in polls:
+            for each in sockets:
+                poll.register(each)
+        time.sleep(60)
+time.sleep(60)
+"""
+
+BEHIND_DESCRIPTORS = """
+import os, resource, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+held = []
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+for _ in range(40):
+    if os.fork() == 0:
+        taken = bytearray(os.urandom(1 << 20) * 30)
+        time.sleep(60)
+time.sleep(60)
+"""
+
+
+async def watches_of_epoll_are_counted(runtime: LocalRuntime, _: Path) -> None:
+    await _is_ended(runtime, EPOLL)
+
+
+async def many_descriptors_do_not_slow_the_count_down(runtime: LocalRuntime, _: Path) -> None:
+    await _is_ended(runtime, BEHIND_DESCRIPTORS)
+
+
 async def chains_of_short_processes_are_counted(runtime: LocalRuntime, _: Path) -> None:
     """Each lives shorter than the pause between two looks."""
     await _is_ended(runtime, CHAIN)

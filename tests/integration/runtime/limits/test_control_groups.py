@@ -13,6 +13,7 @@ import pytest
 from sandyard.runtime.local.limits.cgroups import Cgroup
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import Running
+from tests.integration.runtime.attacks.memory import EPOLL
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import (
     LIMITS,
@@ -37,18 +38,6 @@ while True:
     held.append(page)
 """
 """Each process lives shorter than the pause between two counts of a watchdog."""
-_EPOLL = """
-import os, select, socket, time
-for _ in range(24):
-    if os.fork() == 0:
-        sockets = [socket.socket() for _ in range(1900)]
-        polls = [select.epoll() for _ in range(200)]
-        for poll in polls:
-            for each in sockets:
-                poll.register(each)
-        time.sleep(60)
-time.sleep(60)
-"""
 
 
 @pytest.fixture
@@ -62,7 +51,7 @@ def group_of(runtime: LocalRuntime, running: Running) -> Path:
     return Cgroup(Path(_ROOT), runtime.folder_of(running.run_id).path).path
 
 
-@pytest.mark.parametrize("attack", [_CHAIN, _EPOLL], ids=["chain-of-processes", "epoll-watches"])
+@pytest.mark.parametrize("attack", [_CHAIN, EPOLL], ids=["chain-of-processes", "epoll-watches"])
 async def test_what_a_count_does_not_find_ends_the_sandbox(
     runtime: LocalRuntime, attack: str
 ) -> None:
