@@ -36,9 +36,9 @@ class OutcomeUnknownError(ConflictError):
 
 
 class AnswerNotStoredError(ConflictError):
-    """The first call with this `Idempotency-Key` succeeded. Its answer is not stored, as your
-    account has used up what is stored of long ones in a day. Look for what it made; to do it again,
-    send a new key."""
+    """The first call with this `Idempotency-Key` succeeded. Its answer is not stored: it is longer
+    than 1 MiB, or your account has used up what is stored of long ones in a day. Look for what it
+    made; to do it again, send a new key."""
 
 
 class FirstCallRunsError(UnavailableError):

@@ -205,14 +205,16 @@ async def test_long_answers_are_stored_up_to_a_limit(server: Server, ann: Caller
     object.__setattr__(calls, "stored", RequestRate("64 per day", "async+memory://"))
     call = await server.call_of("run_command", ann)
     long = {"command": "head -c 40000 /dev/zero | tr '\\0' x"}
-    sent = {"one": long, "two": long, "three": {"command": "true"}}
+    longer = {"command": "head -c 300000 /dev/zero"}  # each is six characters of JSON
+    sent = {"longer": longer, "one": long, "two": long, "three": {"command": "true"}}
     first = {key: await call.send(server.api, ann, key, body) for key, body in sent.items()}
     assert {each.status_code for each in first.values()} == {201}
     again = {key: await call.send(server.api, ann, key, body) for key, body in sent.items()}
     assert again["one"].content == first["one"].content
     assert again["three"].content == first["three"].content
-    assert code_of(again["two"]) == (409, "ANSWER_NOT_STORED")
-    assert again["two"].json()["error"]["details"] == {"status": 201}
+    for each in ("two", "longer"):
+        assert code_of(again[each]) == (409, "ANSWER_NOT_STORED")
+        assert again[each].json()["error"]["details"] == {"status": 201}
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 129, "\u00e9"])

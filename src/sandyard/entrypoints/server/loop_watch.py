@@ -1,6 +1,9 @@
-"""Measures how long the event loop of a process is busy with one turn: so long everybody waits."""
+"""Measures how long the event loop of a process is busy with one turn: so long everybody waits. A
+process whose loop stands still is ended.
+"""
 
 import asyncio
+import signal
 import time
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -29,3 +32,14 @@ class LoopWatch:
             await asyncio.sleep(_EVERY_SEC)
             late_sec = time.monotonic() - due_at
             self._busy.observe(min(late_sec, time.thread_time() - used_sec))
+
+
+async def end_if_stalled(after_sec: int) -> None:
+    """Have the kernel end this process if its event loop stands still for so long, whatever holds
+    the interpreter: its keeper starts it again."""
+    try:
+        while True:
+            signal.alarm(after_sec)
+            await asyncio.sleep(after_sec / 10)
+    finally:
+        signal.alarm(0)

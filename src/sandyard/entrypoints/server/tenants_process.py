@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 from sandyard.bootstrap.other_logs import MainProcess, OtherLog, other_logs
 from sandyard.bootstrap.registry import selected_parts, tenant_parts
@@ -15,7 +16,7 @@ from sandyard.entrypoints.server import lifecycle
 from sandyard.entrypoints.server.bulkhead.calls import Answerer, Caller
 from sandyard.entrypoints.server.bulkhead.channel import DRAIN, ENDED, HANG_UP, STOP, UP, Channel
 from sandyard.entrypoints.server.connections import raise_descriptor_limit
-from sandyard.entrypoints.server.loop_watch import LoopWatch
+from sandyard.entrypoints.server.loop_watch import LoopWatch, end_if_stalled
 from sandyard.entrypoints.server.options import ServeOptions
 from sandyard.entrypoints.server.otlp import open_tracing
 from sandyard.entrypoints.server.parts import RunningParts
@@ -24,6 +25,7 @@ from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import Settings
 
 _FINISH_REQUESTS_SEC = 2.0
+_STALLED_SEC = 60
 
 
 def run_tenants(
@@ -84,6 +86,7 @@ class _Tenants:
         )
         lifecycle.in_background(stack, self._renewal.renew_forever)
         lifecycle.in_background(stack, LoopWatch(self._registry, process="tenants").watch_forever)
+        lifecycle.in_background(stack, partial(end_if_stalled, _STALLED_SEC))
         entry = entry_of(self._app)
         answerer = Answerer(entry if traced is None else traced.app(entry), inner=entry.call_inside)
         self._channel.listen(on_call=answerer.accept, on_word=self._obey)

@@ -35,6 +35,8 @@ REPLAYED = "Idempotency-Replayed"
 _KEY = re.compile(idempotency.KEY_FORM.encode())
 _FIRST_PAUSE_SEC, _LONGEST_PAUSE_SEC = 0.02, 0.5
 _INTERNAL_ERROR = 500
+_MOST_STORED_BYTES = 1 << 20
+"""Of an answer; to encrypt one takes several times as much memory."""
 
 Answering = Callable[[Request], Awaitable[Response]]
 
@@ -157,15 +159,19 @@ class IdempotentCalls:
             await self._write(record, held)
 
     async def _conclude(self, record: Record, response: Response, scope: str) -> None:
-        answer = json.dumps([response.media_type, bytes(response.body).decode()])
-        content = self.cipher.encrypt(answer)
-        try:
-            if kilobytes := len(content) // 1024:
-                await self.stored.count(scope, kilobytes)
-        except RateLimitedError:
-            content = ""
+        body, content = bytes(response.body), ""
+        if len(body) <= _MOST_STORED_BYTES and await self._may_store(scope, len(body) // 1024):
+            content = self.cipher.encrypt(json.dumps([response.media_type, body.decode()]))
         answered = record.answered(response.status_code, content)
         await asyncio.shield(self._write(record, answered))
+
+    async def _may_store(self, scope: str, kilobytes: int) -> bool:
+        try:
+            if kilobytes:
+                await self.stored.count(scope, kilobytes)
+        except RateLimitedError:
+            return False
+        return True
 
     async def _write(self, before: Record, after: Record | None) -> None:
         """If the engine is away, a repeat finds the record as it was, and what the call made."""
