@@ -38,6 +38,8 @@ _DEEPEST_PATH = 32
 
 IsolationMode = Literal["none", "bubblewrap", "gvisor"]
 """What isolates a machine's programs, the weakest first."""
+GvisorPlatform = Literal["systrap", "kvm"]
+"""How its kernel gets control: by signals of the host's, or by the processor's virtualization."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from sandyard.runtime.local.agent.inside import WAKE
-from sandyard.runtime.local.gvisor.runsc import Platform, options_on, require_runsc
+from sandyard.runtime.local.gvisor.runsc import options_on, require_runsc
 from sandyard.runtime.local.ipc.packets import readable
 from sandyard.runtime.local.jail.mount_namespace import BIND, MountNamespace
 from sandyard.runtime.local.jail.spawn import pin
 from sandyard.runtime.local.limits.cgroups import Cgroup
-from sandyard.runtime.model import Limits
+from sandyard.runtime.model import GvisorPlatform, Limits
 
 _COMMAND_SEC = 60
 _MACHINE = "machine"
@@ -34,7 +34,7 @@ _MEMORY_FILE = "runsc-memory"
 class Kernel:
     """The sentry, which runs all processes of the machine, and its helpers."""
 
-    def __init__(self, folder: Path, on: Platform, pid: int) -> None:
+    def __init__(self, folder: Path, on: GvisorPlatform, pid: int) -> None:
         self.pid = pid
         self.platform = on
         self._place = (folder, on)
@@ -44,7 +44,7 @@ class Kernel:
     async def start(
         cls,
         folder: Path,
-        on: Platform,
+        on: GvisorPlatform,
         limits: Limits,
         mounts: MountNamespace,
         cgroup: Cgroup | None,
@@ -94,7 +94,7 @@ class Kernel:
 
 
 async def _runsc(
-    folder: Path, on: Platform, *command: str, prepare: Callable[[], None] | None = None
+    folder: Path, on: GvisorPlatform, *command: str, prepare: Callable[[], None] | None = None
 ) -> None:
     """Raises OSError with what it said."""
     log = folder / f"log-{command[0]}"

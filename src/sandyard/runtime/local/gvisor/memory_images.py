@@ -19,9 +19,9 @@ from typing import IO, Any
 
 import sandyard
 from sandyard.runtime.local.gvisor.bundle import agent_libraries
-from sandyard.runtime.local.gvisor.runsc import Platform, runsc_version
+from sandyard.runtime.local.gvisor.runsc import runsc_version
 from sandyard.runtime.local.jail.overlays import HOST_PACKAGES
-from sandyard.runtime.model import IsolationMode
+from sandyard.runtime.model import GvisorPlatform, IsolationMode
 
 _FRAME = struct.Struct("<II")
 _SKIPPED = 0x184D2A50
@@ -42,7 +42,7 @@ class MemoryImage:
     state: dict[str, Any]
     """What the supervisor needs besides the files of the checkpoint."""
 
-    def require(self, isolation: IsolationMode, on: Platform, root: str | None) -> None:
+    def require(self, isolation: IsolationMode, on: GvisorPlatform, root: str | None) -> None:
         """Raises OSError that says why it can't be restored here, on this root file system."""
         if (made_on := self.state.get("platform", on)) != on:
             raise OSError(f"they ran on gVisor's platform {made_on}")

@@ -7,19 +7,17 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from functools import cache
-from typing import Literal
 
 from sandyard.runtime.errors import IsolationMissingError
+from sandyard.runtime.model import GvisorPlatform
 
 OLDEST = 20240729
 """The first of Debian's with the platform systrap, which needs no KVM."""
-Platform = Literal["systrap", "kvm"]
-"""How its kernel gets control: by signals of the host's, or by the processor's virtualization."""
 _VERSION = re.compile(r"\b(20\d{6})\b")
 _VERSION_SEC = 10
 _TRY_SEC = 60
 _TRUE = ("do", "-quiet", "/bin/true")
-_OTHER: Mapping[Platform, str] = {
+_OTHER: Mapping[GvisorPlatform, str] = {
     "systrap": "",
     "kvm": " Set SANDBOX_GVISOR_PLATFORM=systrap, or let the server use /dev/kvm.",
 }
@@ -46,12 +44,12 @@ def require_runsc() -> str:
     return program
 
 
-def check_gvisor(on: Platform) -> None:
+def check_gvisor(on: GvisorPlatform) -> None:
     """Return if runsc runs a program here. Raises IsolationMissingError."""
     _try(require_runsc(), on)
 
 
-def options_on(on: Platform) -> tuple[str, ...]:
+def options_on(on: GvisorPlatform) -> tuple[str, ...]:
     return f"--platform={on}", "--ignore-cgroups"
 
 
@@ -62,7 +60,7 @@ def runsc_version() -> int:
 
 
 @cache
-def _try(program: str, on: Platform) -> None:
+def _try(program: str, on: GvisorPlatform) -> None:
     with tempfile.TemporaryDirectory() as state:
         command = [program, "--root", state, *options_on(on), "--network=none", *_TRUE]
         try:

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sandyard.runtime.local.gvisor.runsc import Platform
 from sandyard.runtime.local.host import processes
-from sandyard.runtime.model import IsolationMode, Kind, Limits, RunId, Up
+from sandyard.runtime.model import GvisorPlatform, IsolationMode, Kind, Limits, RunId, Up
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network, Refusal
 from sandyard.runtime.records.recorded_run import from_record, to_record
 from sandyard.runtime.records.run_folder import RunFolder, RunFolders, exists
@@ -63,7 +62,7 @@ class Spec:
     base_files: str | None = None
     """Its files outside /usr, if it has its own root."""
     cgroup_root: str | None = None
-    gvisor_platform: Platform = "systrap"
+    gvisor_platform: GvisorPlatform = "systrap"
     disk_reserve_bytes: int = 0
     """The part of the disk that it must leave free."""
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from sandyard.runtime.local.gvisor.runsc import Platform
 from sandyard.runtime.local.records.run_folder import VolumeKind
 from sandyard.runtime.local.root_filesystems.settings import PackageSources
-from sandyard.runtime.model import IsolationMode
+from sandyard.runtime.model import GvisorPlatform, IsolationMode
 
 _UIDS = range(1_900_000_000, 1_900_010_000)
 
@@ -19,7 +18,7 @@ class LocalOptions:
     """The weakest; a machine may ask for a stronger one."""
     chooses_isolation: bool = False
     """Whether it is chosen by what this host offers."""
-    gvisor_platform: Platform = "systrap"
+    gvisor_platform: GvisorPlatform = "systrap"
     allowed_networks: tuple[str, ...] = ()
     """Private networks from which repositories may still be cloned."""
     ca_files: tuple[Path, ...] = ()
