@@ -28,6 +28,7 @@ from sandyard.runtime.model import (
     stronger,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
+from sandyard.runtime.secrets_model import MachineSecrets
 from sandyard.runtime.sessions.model import WORKSPACE
 from sandyard.runtime.store.archives import ArchiveFolder
 from tests.fakes.session import FakeMachine, FakeSession
@@ -43,6 +44,7 @@ class FakeRuntime:
         self.programs: dict[str, Program] = {}
         """What each sandbox was started with last."""
         self.networks: dict[str, Network] = {}
+        self.secrets: dict[str, MachineSecrets] = {}
         self.may_start = asyncio.Event()
         """Starts wait for it."""
         self.isolation: IsolationMode = "bubblewrap"
@@ -149,6 +151,10 @@ class FakeRuntime:
     ) -> None:
         self._running(run_id)
         self.networks[run_id.id] = network
+
+    async def set_secrets(self, run_id: RunId, secrets: MachineSecrets) -> None:
+        self._running(run_id)
+        self.secrets[run_id.id] = secrets
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
         self._get(run_id)

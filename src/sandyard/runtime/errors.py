@@ -184,6 +184,19 @@ class StartFailedError(ConflictError):
     """The program could not be started."""
 
 
+class SecretsUnsupportedError(StartFailedError):
+    """Secrets that are bound to hosts need an egress proxy on this server's machine: they work
+    neither at E2B, in Kubernetes, nor without isolation. Set them as plain secrets there."""
+
+    code = "BOUND_SECRETS_UNSUPPORTED"
+
+
+class SecretsTooLargeError(StartFailedError):
+    """The sandbox has too many bound secrets, or they are too long. Remove some."""
+
+    code = "BOUND_SECRETS_TOO_LARGE"
+
+
 class CloneFailedError(StartFailedError):
     """The repository could not be cloned. Check that its address is right and public."""
 
@@ -249,6 +262,8 @@ START_FAILURES: dict[str, type[StartFailedError]] = {
         ExitedAtOnceError,
         NotListeningError,
         OverLimitError,
+        SecretsTooLargeError,
+        SecretsUnsupportedError,
         StoppedWhileStartingError,
         SupervisorLostError,
     )
@@ -295,6 +310,7 @@ _REFUSALS: dict[str, type[SandyardError]] = {
         OperationFailedError,
         PortClosedError,
         ProcessNotFoundError,
+        SecretsUnsupportedError,
         TooManyFilesError,
     )
 }

@@ -20,6 +20,7 @@ from sandyard.runtime.model import (
     Up,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
+from sandyard.runtime.secrets_model import MachineSecrets
 from sandyard.runtime.sessions.ports import Session
 
 
@@ -111,6 +112,9 @@ class Machines(Protocol):
         self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
     ) -> None:
         """Set what it may reach from now on. Raises NotRunningError."""
+
+    async def set_secrets(self, run_id: RunId, secrets: MachineSecrets) -> None:
+        """As `Runtime.set_secrets`."""
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
         """Its known outgoing connections and refusals."""

@@ -10,6 +10,7 @@ from sandyard.kit.lines import LineReader
 from sandyard.runtime.errors import InvalidRunIdError, UnsafePathError
 from sandyard.runtime.guest.program import ProgramPolicy, ProgramState
 from sandyard.runtime.network_model import NO_RULES, EgressRules, Network
+from sandyard.runtime.secrets_model import NO_SECRETS, MachineSecrets
 
 Kind = Literal["sandbox", "preview", "warm", "files"]
 """What a run belongs to; a warm one has no owner yet, and `files` is for one call about those of a
@@ -121,6 +122,7 @@ class Program:
     """Whether its processes are kept at its deadline, if its isolation can keep them."""
     isolation: IsolationMode | None = None
     """The weakest that it may have; None is the runtime's own."""
+    secrets: MachineSecrets = NO_SECRETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +237,8 @@ class MachineSpec:
     """The weakest that it may have; None is the runtime's own."""
     restores_memory: bool = True
     """Whether its processes go on, if what it starts from has them."""
+    authority: str = ""
+    """The certificate by which its programs trust its egress proxy, if that ends TLS."""
 
 
 @dataclass(frozen=True, slots=True)

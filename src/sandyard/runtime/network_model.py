@@ -14,6 +14,8 @@ _WEB_PORTS = frozenset({80, 443})
 _SSH_PORT = 22
 _FIRST_UNPRIVILEGED_PORT = 1024
 _MOST_REFUSALS = 100
+MOST_SECRETS = 500
+"""Of one machine, since its start."""
 _LARGEST = 1 << 62
 _LONGEST = 500
 
@@ -21,6 +23,7 @@ NO_NETWORK = "this sandbox has no network"
 NOT_LISTED = "not in the package allow-list"
 PRIVATE = "its address is private"
 OTHER_HOST = "TLS or HTTP there named another host"
+ONLY_TLS = "a secret is bound to it: only TLS to its own name"
 DENIED = "denied by a rule of this sandbox"
 EVERYTHING = frozenset({"0.0.0.0/0", "::/0"})
 
@@ -121,6 +124,15 @@ class Refusal:
     last_at: float
 
 
+@dataclass(slots=True)
+class SecretUse:
+    """Requests with a secret, and their bytes both ways."""
+
+    id: str
+    requests: int = 0
+    bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class EgressReport:
     """Outgoing traffic and refusals of a machine since its start, the latest refusal last."""
@@ -131,6 +143,7 @@ class EgressReport:
     bytes_sent: int = 0
     bytes_received: int = 0
     refusals: Sequence[Refusal] = ()
+    secrets: Sequence[SecretUse] = ()
 
 
 class EgressCounter:
@@ -142,6 +155,7 @@ class EgressCounter:
         self.bytes_sent = 0
         self.bytes_received = 0
         self._refusals: dict[tuple[str, int, str], Refusal] = {}
+        self._uses: dict[str, SecretUse] = {}
 
     @classmethod
     def of(cls, report: EgressReport) -> "EgressCounter":
@@ -150,7 +164,11 @@ class EgressCounter:
         made.connections, made.refused = report.connections, report.refused
         made.bytes_sent, made.bytes_received = report.bytes_sent, report.bytes_received
         made._refusals = {(each.host, each.port, each.reason): each for each in report.refusals}
+        made._uses = {each.id: each for each in report.secrets}
         return made
+
+    def use_of(self, secret_id: str) -> SecretUse:
+        return self._uses.setdefault(secret_id, SecretUse(secret_id))
 
     def refuse(self, host: str, port: int, reason: str, *, at: float) -> bool:
         """Whether this refusal is new."""
@@ -171,6 +189,7 @@ class EgressCounter:
             self.bytes_sent,
             self.bytes_received,
             list(self._refusals.values()),
+            list(self._uses.values()),
         )
 
 
@@ -179,7 +198,9 @@ def read_report(found: object, network: Network) -> EgressReport:
     try:
         fields = dict(found)  # type: ignore[call-overload]
         refusals = [Refusal(**each) for each in fields.pop("refusals")]
-        report = EgressReport(**(fields | {"network": network}), refusals=refusals)
+        uses = [SecretUse(**each) for each in fields.pop("secrets", ())]
+        given = fields | {"network": network}
+        report = EgressReport(**given, refusals=refusals, secrets=uses)
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError("no report") from error
     counts = (report.connections, report.refused, report.bytes_sent, report.bytes_received)
@@ -187,6 +208,8 @@ def read_report(found: object, network: Network) -> EgressReport:
         raise ValueError("no counts")
     if not all(_is_refusal(each) for each in refusals):
         raise ValueError("no refusals")
+    if len(uses) > MOST_SECRETS or not all(map(_is_use, uses)):
+        raise ValueError("no uses")
     return report
 
 
@@ -202,6 +225,11 @@ def _is_refusal(found: Refusal) -> bool:
         and _is_count(found.port)
         and _is_count(found.count)
     )
+
+
+def _is_use(found: SecretUse) -> bool:
+    is_id = isinstance(found.id, str) and len(found.id) < _LONGEST
+    return is_id and _is_count(found.requests) and _is_count(found.bytes)
 
 
 def refusal_line(host: str, reason: str) -> str:
@@ -220,6 +248,11 @@ def is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def host_matches(entry: str, host: str, port: int, *, usual: int) -> bool:
+    """Whether an entry of a list of hosts means this port of this host."""
+    return _matches(entry, host) and port == (_port(entry) or usual)
 
 
 def _matches(entry: str, host: str) -> bool:

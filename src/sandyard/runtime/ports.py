@@ -17,6 +17,7 @@ from sandyard.runtime.model import (
     Snapshot,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
+from sandyard.runtime.secrets_model import MachineSecrets
 from sandyard.runtime.sessions.ports import Session
 
 
@@ -112,6 +113,11 @@ class Runtime(Protocol):
         self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
     ) -> None:
         """Set what it may reach from now on, closing other connections. Raises NotRunningError."""
+
+    async def set_secrets(self, run_id: RunId, secrets: MachineSecrets) -> None:
+        """Set what its egress proxy puts into requests from now on, in place of what it had. Its
+        programs trust it for that if it was started with secrets of the same authority. Raises
+        NotRunningError, SecretsUnsupportedError, SecretsTooLargeError."""
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
         """Its outgoing traffic and refusals, even of an ended run. Raises RunNotFoundError."""

@@ -38,6 +38,7 @@ from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, 
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.machines import MachineAccess
 from sandyard.runtime.remote.session import RemoteSession
+from sandyard.runtime.secrets_model import MachineSecrets
 
 _POLL_SEC = 0.05
 _GONE = "E2B ended its machine before it could be used. Start again."
@@ -185,6 +186,9 @@ class E2bMachines:
     ) -> None:
         """E2B's machines always reach the internet."""
         self._require_up(run_id)
+
+    async def set_secrets(self, run_id: RunId, secrets: MachineSecrets) -> None:  # noqa: ARG002
+        raise errors.SecretsUnsupportedError
 
     async def egress_report(self, run_id: RunId) -> EgressReport:  # noqa: ARG002 - all are alike
         return EgressReport("internet")

@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.public_addresses import may_connect, networks_of
@@ -31,6 +32,7 @@ from sandyard.runtime.egress.resolver import NameResolver, Resolver
 from sandyard.runtime.network_model import (
     DENIED,
     NO_RULES,
+    ONLY_TLS,
     OTHER_HOST,
     PRIVATE,
     EgressCounter,
@@ -38,6 +40,10 @@ from sandyard.runtime.network_model import (
     is_address,
     refusal_line,
 )
+from sandyard.runtime.secrets_model import MachineSecrets
+
+if TYPE_CHECKING:
+    from sandyard.runtime.egress.injection import Injector
 
 MOST_CONNECTIONS = 256
 _HEAD_SEC = 10.0
@@ -73,6 +79,7 @@ class EgressProxy:
         self._head_sec = head_sec
         self._resolver: Resolver = resolver or NameResolver()
         self.names = NameAddresses()
+        self._injector: Injector | None = None
         self._open: dict[asyncio.Task[None], ProxyRequest | None] = {}
 
     async def __call__(
@@ -129,6 +136,19 @@ class EgressProxy:
             if is_ruled or policy.refusal(request.host, request.port) is not None:
                 task.cancel()
 
+    def set_secrets(self, secrets: MachineSecrets) -> None:
+        """From now on; connections to hosts that have a secret, or had one, are closed."""
+        before, self._injector = self._injector, None
+        if secrets.bound:
+            from sandyard.runtime.egress.injection import Injector  # needs an installed package
+
+            self._injector = Injector(secrets, before)
+        for task, request in self._open.items():
+            if request is not None and (
+                _has_bound(self._injector, request) or _has_bound(before, request)
+            ):
+                task.cancel()
+
     async def _serve_client(
         self, near: Streams, task: "asyncio.Task[None]", head: bytes | None
     ) -> None:
@@ -169,12 +189,40 @@ class EgressProxy:
             if request.head is not None:
                 await relay.exchange(request)
                 return
+            if _has_bound(self._injector, request):
+                await self._inject(near, far, request)
+                return
             opening = await relay.tunnel(self._first_bytes(near[0], request))
             if opening is not None:
                 await self._serve_opening(relay, opening, request)
         finally:
             far[1].close()
             self._on_change(None)
+
+    async def _inject(self, near: Streams, far: Streams, request: ProxyRequest) -> None:
+        """Nothing but TLS to this very host: its requests are read, and get their secrets."""
+        from sandyard.runtime.egress.injection import InjectedConnection
+        from sandyard.runtime.egress.tls_streams import TlsStream
+
+        opening = await read_opening(near[0], is_strict=True)
+        if not opening.data or self._injector is None:
+            return
+        if opening.protocol != "tls" or not opening.is_for(request.host, is_strict=True):
+            _show(near[1], self._refused(request, ONLY_TLS), opening)
+            return
+        injector, host = self._injector, request.host
+        connection = InjectedConnection(
+            TlsStream(near, injector.server, first=opening.data, idle_sec=_IDLE_SEC),
+            TlsStream(far, injector.client, server_name=host, idle_sec=_IDLE_SEC),
+            host,
+            request.port,
+            injector,
+            refused=lambda reason: self._refused(request, reason),
+            use_of=self.counter.use_of,
+            count=self._count,
+        )
+        with suppress(TimeoutError):
+            await connection.serve()
 
     async def _first_bytes(
         self, reader: asyncio.StreamReader, request: ProxyRequest
@@ -233,11 +281,19 @@ class EgressProxy:
         self._on_change(refusal_line(host, reason) if is_new else None)
         return BadRequestError(refusal_line(host, reason), _REFUSED)
 
+    def _count(self, sent: int, received: int) -> None:
+        self.counter.bytes_sent += sent
+        self.counter.bytes_received += received
+
     def _sent(self, length: int) -> None:
         self.counter.bytes_sent += length
 
     def _received(self, length: int) -> None:
         self.counter.bytes_received += length
+
+
+def _has_bound(injector: "Injector | None", request: ProxyRequest) -> bool:
+    return injector is not None and bool(injector.bound_to(request.host, request.port))
 
 
 async def read_head(reader: asyncio.StreamReader, *, within_sec: float = _HEAD_SEC) -> bytes:

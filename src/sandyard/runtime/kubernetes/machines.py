@@ -43,6 +43,7 @@ from sandyard.runtime.model import (
     Up,
 )
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
+from sandyard.runtime.secrets_model import MachineSecrets
 from sandyard.runtime.sessions.model import WORKSPACE
 from sandyard.runtime.store.archives import ArchiveFolder
 
@@ -238,6 +239,9 @@ class KubernetesMachines:
         self, run_id: RunId, network: Network, rules: EgressRules = NO_RULES
     ) -> None:
         await self._egress.set_network(await self._require_up(run_id), network, rules)
+
+    async def set_secrets(self, run_id: RunId, secrets: MachineSecrets) -> None:  # noqa: ARG002
+        raise errors.SecretsUnsupportedError
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
         return await self._egress.report(await self._record_of(run_id))

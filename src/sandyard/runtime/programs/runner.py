@@ -59,6 +59,7 @@ from sandyard.runtime.records.recorded_run import (
     begun_record,
     failure_record,
 )
+from sandyard.runtime.secrets_model import MachineSecrets
 from sandyard.runtime.sessions.model import WORKSPACE
 from sandyard.runtime.sessions.ports import Session
 from sandyard.runtime.store.archives import ArchiveFolder
@@ -172,6 +173,10 @@ class ProgramRunner:
     ) -> None:
         require_running(await self.find(run_id))
         await self.machines.set_network(run_id, network, rules)
+
+    async def set_secrets(self, run_id: RunId, secrets: MachineSecrets) -> None:
+        require_running(await self.find(run_id))
+        await self.machines.set_secrets(run_id, secrets)
 
     async def egress_report(self, run_id: RunId) -> EgressReport:
         require_run(await self.find(run_id))

@@ -74,8 +74,11 @@ class ProgramStart:
             *contents,
             isolation=program.isolation,
             restores_memory=program.restores_memory and program.is_launched,
+            authority=program.secrets.authority,
         )
         up = await self._machines.create(run_id, spec)
+        if program.secrets.bound:
+            await self._machines.set_secrets(run_id, program.secrets)
         session = await self._machines.session(run_id)
         if program.snapshot_id is None and packed is None:
             await self._fill(run_id, session, program)

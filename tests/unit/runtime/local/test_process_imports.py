@@ -17,6 +17,7 @@ _ROOMS = {
     "egress.server": (
         *(*_SHARED, _LOCAL + "egress"),
         *("sandyard.runtime.egress", "sandyard.runtime.network_model"),
+        "sandyard.runtime.secrets_model",
         *("sandyard.kit", "sandyard.kit.clock", "sandyard.kit.public_addresses"),
     ),
 }

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
@@ -16,6 +17,7 @@ from sandyard.runtime.egress.proxy import EgressProxy
 from sandyard.runtime.local.egress.dns import FAILED, UNKNOWN, Query, parse_query
 from sandyard.runtime.local.ipc.packets import receive_now, send_now
 from sandyard.runtime.network_model import EgressCounter, EgressPolicy, EgressReport, EgressRules
+from sandyard.runtime.secrets_model import NO_SECRETS, MachineSecrets
 
 _AT_ONCE = 16
 _CONNECTIONS_PER_SEC = 200
@@ -42,11 +44,23 @@ class EgressSockets:
         return [each for each in (self.proxy, self.direct, self.queries) if each is not None]
 
 
-async def serve_egress(
-    channel: socket.socket, sockets: EgressSockets, policy: EgressPolicy, report: EgressReport
-) -> None:
-    """Serve, and report the traffic to the supervisor, until the supervisor has gone."""
+def serve_egress(
+    channel: socket.socket,
+    sockets: EgressSockets,
+    policy: EgressPolicy,
+    report: EgressReport,
+    secrets: MachineSecrets = NO_SECRETS,
+) -> Coroutine[Any, Any, None]:
+    """What serves, and reports the traffic to the supervisor, until the supervisor has gone. What
+    it needs is loaded when this is called."""
     reporter = _Reporter(channel, policy, EgressCounter.of(report))
+    if secrets.bound:
+        sys.path.append(secrets.libraries)
+        reporter.proxy.set_secrets(secrets)
+    return _serve(channel, sockets, reporter)
+
+
+async def _serve(channel: socket.socket, sockets: EgressSockets, reporter: "_Reporter") -> None:
     _serve_sockets(sockets, reporter.proxy)
     gone = asyncio.Event()
     asyncio.get_running_loop().add_reader(channel.fileno(), reporter.handle_request, gone)
@@ -85,6 +99,8 @@ class _Reporter:
         request = packet.message
         rules = EgressRules.of(request["rules"])
         self.proxy.change(replace(self.proxy.policy, network=request["network"], rules=rules))
+        if "secrets" in request:
+            self.proxy.set_secrets(MachineSecrets.of(request["secrets"]))
         self._report(answered=request["number"])
 
     def _changed(self, line: str | None) -> None:

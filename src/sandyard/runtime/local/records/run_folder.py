@@ -8,7 +8,13 @@ from typing import Any, Literal, get_args
 
 from sandyard.runtime.local.host import processes
 from sandyard.runtime.model import GvisorPlatform, IsolationMode, Kind, Limits, RunId, Up
-from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network, Refusal
+from sandyard.runtime.network_model import (
+    NO_RULES,
+    EgressReport,
+    EgressRules,
+    Network,
+    read_report,
+)
 from sandyard.runtime.records.recorded_run import from_record, to_record
 from sandyard.runtime.records.run_folder import RunFolder, RunFolders, exists
 
@@ -128,8 +134,7 @@ def _spec(record: dict[str, Any]) -> Spec:
 
 
 def _egress_report(record: dict[str, Any]) -> EgressReport:
-    refusals = [Refusal(**each) for each in record.pop("refusals")]
-    return EgressReport(**record, refusals=refusals)
+    return read_report(record, record["network"])
 
 
 def _version(path: Path) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """What a machine finds set up inside: the proxy, package indexes, certificates, `python`."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ _PROXY = f"http://127.0.0.1:{EGRESS_PORT}"
 _NO_PROXY = "localhost,127.0.0.1,127.0.0.0/8,0.0.0.0,::1,sandbox"
 """All names of the machine itself. Not every program knows networks, so the usual address is named
 too."""
-_SYSTEM_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
+SYSTEM_BUNDLE = "etc/ssl/certs/ca-certificates.crt"
 _KEYRING = "usr/share/keyrings/debian-archive-keyring.gpg"
 _BINARIES = ("usr/local/bin", "usr/bin", "bin")
 HOST_ROOT = Path("/")
@@ -96,14 +96,13 @@ def aliases(root: Path, *, has_root: bool = False) -> dict[str, str]:
     }
 
 
-def ca_bundle(folder: Path, root: Path, *ca_files: Path) -> Path | None:
+def ca_bundle(folder: Path, root: Path, added: Sequence[bytes]) -> Path | None:
     """A file with the system's certificates and these; None if none are added."""
     from hashlib import sha256  # here, because supervisors import this module and do not need it
 
-    added = [file.read_bytes() for file in ca_files]
     if not added:
         return None
-    system = root / _SYSTEM_BUNDLE
+    system = root / SYSTEM_BUNDLE
     found = system.read_bytes() if system.is_file() else b""
     content = b"\n".join([found, *added])
     bundle = folder / f"{sha256(content).hexdigest()[:16]}.pem"
@@ -134,8 +133,8 @@ def _npm_settings(sources: PackageSources, root: Path, *, has_ca: bool) -> str:
     lines = [f"prefix={_HOME}/.local", "update-notifier=false", "fund=false", "audit=false"]
     if sources.npm_registry is not None:
         lines.append(f"registry={sources.npm_registry}")
-    if has_ca or (root / _SYSTEM_BUNDLE).is_file():
-        lines.append(f"cafile={CA_BUNDLE if has_ca else f'/{_SYSTEM_BUNDLE}'}")
+    if has_ca or (root / SYSTEM_BUNDLE).is_file():
+        lines.append(f"cafile={CA_BUNDLE if has_ca else f'/{SYSTEM_BUNDLE}'}")
     return "\n".join([*lines, ""])
 
 

@@ -30,7 +30,7 @@ from sandyard.runtime.local.server.enforcement import (
 from sandyard.runtime.local.server.isolation_check import check_isolation
 from sandyard.runtime.local.server.isolation_choice import with_isolation
 from sandyard.runtime.local.server.options import LocalOptions
-from sandyard.runtime.local.server.specs import Specs
+from sandyard.runtime.local.server.specs import Specs, described_secrets
 from sandyard.runtime.local.server.supervisors import FORKS, kill_orphans
 from sandyard.runtime.local.server.uids import Uids
 from sandyard.runtime.local.storage.shared_files import BLANKS, remove_unused
@@ -40,6 +40,7 @@ from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, 
 from sandyard.runtime.programs.lifecycle import not_running, wait_until
 from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.records.run_folder import RunFolders, exists, remove_folder
+from sandyard.runtime.secrets_model import MachineSecrets
 from sandyard.runtime.sessions.ports import Session
 from sandyard.runtime.store.archives import ArchiveFolder
 from sandyard.runtime.store.layers import NoLayers
@@ -199,6 +200,11 @@ class LocalMachines:
         await self._require_up(run_id)
         arguments = {"network": network, "rules": asdict(rules)}
         (await self._client(run_id).ask("set_network", arguments)).close()
+
+    async def set_secrets(self, run_id: model.RunId, secrets: MachineSecrets) -> None:
+        await self._require_up(run_id)
+        content = await _in_thread(described_secrets, secrets, self._options)
+        (await self._client(run_id).ask("set_secrets", {}, data=content)).close()
 
     async def egress_report(self, run_id: model.RunId) -> EgressReport:
         found = await _in_thread(self._folder_of(run_id).egress)

@@ -1,17 +1,27 @@
 """Builds a supervisor's description of its machine, from the options and this host."""
 
+import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+
+import h11
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.free_ports import free_port
 from sandyard.kit.wired import wired
-from sandyard.runtime.errors import EnvironmentMissingError, SnapshotNotFoundError
+from sandyard.runtime.errors import (
+    EnvironmentMissingError,
+    SecretsTooLargeError,
+    SnapshotNotFoundError,
+)
+from sandyard.runtime.local.ipc.packets import MOST_BYTES
 from sandyard.runtime.local.records.run_folder import Spec
 from sandyard.runtime.local.root_filesystems.base_files import make_base_files
 from sandyard.runtime.local.root_filesystems.settings import (
     ALIASES,
     HOST_ROOT,
+    SYSTEM_BUNDLE,
     aliases,
     ca_bundle,
     image_environment,
@@ -25,9 +35,12 @@ from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.local.storage.shared_files import BASE_FILES, CERTIFICATES, note_use
 from sandyard.runtime.model import IsolationMode, MachineSpec, RunId, stronger
 from sandyard.runtime.records.disk_reserve import DiskReserve
+from sandyard.runtime.secrets_model import MachineSecrets
 from sandyard.runtime.store.archives import ArchiveFolder
 
 _PORT_INSIDE = 8080
+_LIBRARIES = str(Path(h11.__file__).parent.parent)
+"""Where an egress proxy finds the installed package that it needs for secrets."""
 _JAVA = "JAVA_TOOL_OPTIONS"
 
 
@@ -49,14 +62,17 @@ class Specs:
         restore_from = self._archive(spec)
         environment = self._environment(spec.root, isolation)
         root = HOST_ROOT if environment is None else self._root_filesystems.root_of(environment)
-        bundle = self._bundle(root, options.ca_files)
+        bundle = self._bundle(root, options.ca_files, spec.authority)
         has_root = enforcement.has_root
         files = machine_files(
             options.packages, root=root, has_ca=bundle is not None, has_root=has_root
         )
         folders = machine_folders(root)
         own_root = None if environment is None else root
-        base_files = self._base_files(files, folders, own_root) if has_root else None
+        system = files
+        if bundle is not None and spec.authority:  # for programs that read no variable
+            system = files | {f"/{SYSTEM_BUNDLE}": Path(bundle).read_text()}
+        base_files = self._base_files(system, folders, own_root) if has_root else None
         known = aliases(root, has_root=has_root)
         return Spec(
             run_id=run_id,
@@ -110,8 +126,11 @@ class Specs:
             raise EnvironmentMissingError("Environments need SANDBOX_ISOLATION=bubblewrap.")
         return self._root_filesystems.get(name)
 
-    def _bundle(self, root: Path, ca_files: Iterable[Path]) -> str | None:
-        made = ca_bundle(self.folder / CERTIFICATES, root, *ca_files)
+    def _bundle(self, root: Path, ca_files: Iterable[Path], authority: str) -> str | None:
+        added = [each.read_bytes() for each in ca_files]
+        if authority:
+            added.append(authority.encode())
+        made = ca_bundle(self.folder / CERTIFICATES, root, added)
         if made is None:
             return None
         note_use(made, now=self.clock.now())
@@ -121,6 +140,15 @@ class Specs:
         made = make_base_files(self.folder / BASE_FILES, files, folders, root=root)
         note_use(made, now=self.clock.now())
         return str(made)
+
+
+def described_secrets(secrets: MachineSecrets, options: LocalOptions) -> bytes:
+    """For the egress proxy, with what else it needs. Raises SecretsTooLargeError."""
+    trusted = "\n".join(each.read_text() for each in options.ca_files)
+    whole = replace(secrets, trusted=trusted, libraries=_LIBRARIES)
+    if len(content := json.dumps(whole.described()).encode()) > MOST_BYTES:
+        raise SecretsTooLargeError
+    return content
 
 
 def _port(environment: RootFilesystem | None) -> int:

@@ -8,10 +8,11 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import NoReturn
+from functools import partial
+from typing import Any, NoReturn
 
 from sandyard.runtime.local.agent.network import OpenedNetwork
 from sandyard.runtime.local.egress.server import EgressSockets, serve_egress
@@ -27,6 +28,7 @@ from sandyard.runtime.network_model import (
     Network,
     read_report,
 )
+from sandyard.runtime.secrets_model import NO_SECRETS, MachineSecrets
 
 EGRESS_UIDS = 100_000
 """Offset of the proxy's uid from its machine's."""
@@ -49,6 +51,7 @@ class EgressProcess:
         uid: int | None,
         own: set[int],
         on_report: Callable[[str | None], None] = lambda _line: None,
+        secrets: MachineSecrets = NO_SECRETS,
     ) -> None:
         """`uid` is the machine's. The process's pid is in `own` while it lives. `on_report` is
         called when there is news, with the line of a refusal not reported before."""
@@ -60,6 +63,9 @@ class EgressProcess:
         self._uid = uid
         self._own = own
         self._on_report = on_report
+        self._secrets = secrets
+        self._has_injector = False
+        """Whether the process that serves now has loaded what puts secrets into requests."""
         self._channel: socket.socket | None = None
         self._pid: int | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -74,7 +80,15 @@ class EgressProcess:
         self.report = replace(self.report, network=network)
         await self.refresh_report()
 
-    async def refresh_report(self) -> None:
+    async def set_secrets(self, secrets: MachineSecrets) -> None:
+        """Return once they are used, and no others."""
+        self._secrets = secrets
+        if self._has_injector or not secrets.bound:
+            await self.refresh_report(secrets=secrets.described())
+        else:
+            self._kill()  # its successor begins with them
+
+    async def refresh_report(self, **more: Any) -> None:
         """Return when the report covers everything up to now."""
         if self._channel is None:
             return
@@ -84,6 +98,7 @@ class EgressProcess:
             async with asyncio.timeout(_ANSWER_SEC):
                 policy, rules = self._policy, asdict(self._policy.rules)
                 request = {"network": policy.network, "rules": rules, "number": self._number}
+                request |= more
                 await send(self._channel, request)
                 await answer
         except (TimeoutError, OSError):
@@ -117,6 +132,7 @@ class EgressProcess:
         self._stop_listening()
         ours, theirs = packet_pair()
         ours.settimeout(0)
+        self._has_injector = bool(self._secrets.bound)
         with theirs:
             pid = self._pid = self._fork(theirs)
         self._own.add(pid)
@@ -128,7 +144,10 @@ class EgressProcess:
         pid = os.fork()
         if not pid:
             uid = None if self._uid is None else self._uid + EGRESS_UIDS
-            _become_proxy(uid, channel, self._sockets, self._policy, self.report)
+            start = partial(
+                serve_egress, channel, self._sockets, self._policy, self.report, self._secrets
+            )
+            _become_proxy(uid, channel, self._sockets, start)
         return pid
 
     async def _read(self, channel: socket.socket, pid: int) -> None:
@@ -179,8 +198,7 @@ def _become_proxy(
     uid: int | None,
     channel: socket.socket,
     sockets: EgressSockets,
-    policy: EgressPolicy,
-    report: EgressReport,
+    serve: Callable[[], Coroutine[Any, Any, None]],
 ) -> NoReturn:
     """All code that the process will run is loaded: from here on it may read none of our files."""
     code = 1
@@ -192,9 +210,10 @@ def _become_proxy(
         served = [each.fileno() for each in sockets.all()]
         close_all_but(channel.fileno(), *served, 0, 1, 2)
         os.chdir("/")
+        serving = serve()
         _limit(is_alone=uid is not None)
         give_up_rights(uid)
-        asyncio.run(serve_egress(channel, sockets, policy, report))
+        asyncio.run(serving)
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -227,6 +246,7 @@ class MachineEgress:
         self._own = own
         self._note = note
         self._process: EgressProcess | None = None
+        self._secrets = NO_SECRETS
 
     async def open(self, agent: Agent, network: OpenedNetwork) -> None:
         """Raises OSError."""
@@ -251,6 +271,23 @@ class MachineEgress:
             await self._process.set_network(network, rules)
             self._write(self._process.report)
 
+    async def set_secrets(self, secrets: MachineSecrets) -> bool:
+        """Whether there is a proxy that can use them."""
+        if self._process is None:
+            return False
+        self._secrets = secrets
+        await self._process.set_secrets(secrets)
+        return True
+
+    async def open_listener(self, agent: Agent) -> "EgressListener | Packet":
+        """Egress for a clone, or the agent's refusal packet."""
+        packet = await agent.ask("listen", {"port": 0})
+        if "result" not in packet.message:
+            return packet
+        [descriptor] = packet.descriptors
+        listener, port = socket.socket(fileno=descriptor), int(packet.message["result"])
+        return EgressListener(listener, port, self._spec, self._own, self._secrets)
+
     async def close(self) -> None:
         if self._process is not None:
             await self._process.refresh_report()
@@ -267,22 +304,21 @@ class MachineEgress:
             self._folder.write("egress", asdict(report), durable=False)
 
 
-async def open_listener(agent: Agent, spec: Spec, *, own: set[int]) -> "EgressListener | Packet":
-    """Egress for a clone, or the agent's refusal packet."""
-    packet = await agent.ask("listen", {"port": 0})
-    if "result" not in packet.message:
-        return packet
-    [descriptor] = packet.descriptors
-    port = int(packet.message["result"])
-    return EgressListener(socket.socket(fileno=descriptor), port, spec, own)
-
-
 class EgressListener:
-    def __init__(self, listener: socket.socket, port: int, spec: Spec, own: set[int]) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        port: int,
+        spec: Spec,
+        own: set[int],
+        secrets: MachineSecrets,
+    ) -> None:
         self._port = port
         self._spec = spec
         policy = EgressPolicy("internet", (), spec.allowed_networks)
-        self._process = EgressProcess(EgressSockets(listener), policy, uid=spec.uid, own=own)
+        self._process = EgressProcess(
+            EgressSockets(listener), policy, uid=spec.uid, own=own, secrets=secrets
+        )
 
     def environment(self) -> dict[str, str]:
         proxy = f"http://127.0.0.1:{self._port}"

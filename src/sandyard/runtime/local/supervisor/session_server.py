@@ -5,6 +5,7 @@ connection closes is discarded. Anyone who may enter the folder may send request
 """
 
 import asyncio
+import json
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandyard.runtime.errors import MemoryNotKeptError
+from sandyard.runtime.errors import MemoryNotKeptError, SecretsUnsupportedError
 from sandyard.runtime.guest.machine import listening
 from sandyard.runtime.local.agent.network import LISTENER_PORT
 from sandyard.runtime.local.ipc.packets import Packet, packet_socket, receive, send
@@ -27,11 +28,12 @@ from sandyard.runtime.local.supervisor.command_requests import (
     result_of,
 )
 from sandyard.runtime.local.supervisor.commands import CommandTable
-from sandyard.runtime.local.supervisor.machine_egress import EgressListener
+from sandyard.runtime.local.supervisor.machine_egress import EgressListener, MachineEgress
 from sandyard.runtime.local.supervisor.machine_process import MachineProcess
 from sandyard.runtime.local.supervisor.program import SupervisedProgram
 from sandyard.runtime.model import Snapshot
-from sandyard.runtime.network_model import EgressRules, Network
+from sandyard.runtime.network_model import EgressRules
+from sandyard.runtime.secrets_model import MachineSecrets
 
 _BACKLOG = 128
 _FILE_OPERATIONS = frozenset(
@@ -61,8 +63,7 @@ class SessionServer:
         commands: CommandTable,
         program: SupervisedProgram,
         *,
-        open_egress: Callable[[], Awaitable[EgressListener | Packet]],
-        set_network: Callable[[Network, EgressRules], Awaitable[None]],
+        egress: MachineEgress,
         pack: Callable[..., Awaitable[Snapshot]],
         suspend: Callable[[], Awaitable[None]],
         watchdog: Watchdog,
@@ -70,8 +71,7 @@ class SessionServer:
         self._machine = machine
         self._requests = CommandRequests(commands, program.start)
         self._program = program
-        self._open_listener = open_egress
-        self._set_network_to = set_network
+        self._egress = egress
         self._pack_to = pack
         self._suspend_it = suspend
         self._watchdog = watchdog
@@ -145,6 +145,8 @@ class SessionServer:
                 return await self._open_egress(state)
             if name == "refused_egress":
                 return result_of(None if state.egress is None else await state.egress.refused())
+            if name == "set_secrets":
+                return await self._set_secrets(request.data)
             if (handle := self._handlers.get(name)) is not None:
                 return await handle(arguments)
             return await self._requests.answer(agent, name, arguments, request.data)
@@ -173,7 +175,7 @@ class SessionServer:
         return answer
 
     async def _open_egress(self, state: "_ConnectionState") -> Packet:
-        opened = await self._open_listener()
+        opened = await self._egress.open_listener(self._machine.agent)
         if isinstance(opened, Packet):
             return opened
         state.egress = opened
@@ -188,7 +190,12 @@ class SessionServer:
         return result_of(None)
 
     async def _set_network(self, arguments: dict[str, Any]) -> Packet:
-        await self._set_network_to(arguments["network"], EgressRules.of(arguments["rules"]))
+        await self._egress.set_network(arguments["network"], EgressRules.of(arguments["rules"]))
+        return result_of(None)
+
+    async def _set_secrets(self, content: bytes) -> Packet:
+        if not await self._egress.set_secrets(MachineSecrets.of(json.loads(content))):
+            return refused(SecretsUnsupportedError.code)
         return result_of(None)
 
     async def _pack(self, arguments: dict[str, Any]) -> Packet:

@@ -44,7 +44,7 @@ from sandyard.runtime.local.supervisor.checkpoints import (
 )
 from sandyard.runtime.local.supervisor.commands import CommandTable
 from sandyard.runtime.local.supervisor.gvisor_agents import GvisorAgent
-from sandyard.runtime.local.supervisor.machine_egress import MachineEgress, open_listener
+from sandyard.runtime.local.supervisor.machine_egress import MachineEgress
 from sandyard.runtime.local.supervisor.machine_process import Image, MachineProcess
 from sandyard.runtime.local.supervisor.machine_snapshots import MachineSnapshots
 from sandyard.runtime.local.supervisor.program import STOP_GRACE_SEC, SupervisedProgram
@@ -175,10 +175,7 @@ class Supervisor:
             machine,
             self._commands,
             self._program,
-            open_egress=partial(
-                open_listener, machine.agent, self._spec, own=self._watchdog.spared
-            ),
-            set_network=self._egress.set_network,
+            egress=self._egress,
             pack=self._snapshots.take,
             suspend=self._suspend_and_stop,
             watchdog=self._watchdog,

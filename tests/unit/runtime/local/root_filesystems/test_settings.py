@@ -33,17 +33,15 @@ def test_python_is_there_where_python3_is(tmp_path: Path) -> None:
 
 
 def test_certificates_are_added_to_those_of_the_system(tmp_path: Path) -> None:
-    root, one = tmp_path / "root", tmp_path / "one.pem"
+    root = tmp_path / "root"
     (root / "etc/ssl/certs").mkdir(parents=True)
     (root / "etc/ssl/certs/ca-certificates.crt").write_text("system")
-    one.write_text("ours")
-    bundle = ca_bundle(tmp_path / "ca", root, one)
+    bundle = ca_bundle(tmp_path / "ca", root, [b"ours"])
     assert bundle is not None
     assert bundle.read_text() == "system\nours"
-    assert ca_bundle(tmp_path / "ca", root, one) == bundle
-    one.write_text("another")
-    assert ca_bundle(tmp_path / "ca", root, one) != bundle
-    assert ca_bundle(tmp_path / "ca", root) is None
+    assert ca_bundle(tmp_path / "ca", root, [b"ours"]) == bundle
+    assert ca_bundle(tmp_path / "ca", root, [b"another"]) != bundle
+    assert ca_bundle(tmp_path / "ca", root, []) is None
 
 
 def test_settings_name_the_operators_sources(tmp_path: Path) -> None:
