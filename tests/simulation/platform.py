@@ -39,6 +39,7 @@ from sandyard.platform.schema.tables import jobs
 from sandyard.platform.templates.model import NewTemplate, create_official_template
 from sandyard.platform.templates.sql import SqlTemplateStore
 from sandyard.platform.usage.model import PriceList
+from sandyard.platform.variables.certificates import SandboxAuthorities
 from sandyard.platform.variables.cipher import Cipher
 from sandyard.platform.variables.service import Variables
 from sandyard.platform.variables.sql import SqlVariableStore
@@ -215,7 +216,11 @@ class Node:
         recorder = RunRecorder(node)
         templates = SqlTemplateStore(database, transitions)
         variables = Variables(
-            SqlVariableStore(database, transitions), Cipher(["s"]), clock=clock, per_account=10
+            SqlVariableStore(database, transitions),
+            Cipher(["s"]),
+            clock=clock,
+            per_account=10,
+            authorities=SandboxAuthorities(["s"]),
         )
         storage = StorageQuota(store, limit_gb=400.0, workspace_gb=1.0)
         sandboxes = Sandboxes(node, templates, recorder, variables, None, storage)

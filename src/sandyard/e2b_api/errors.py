@@ -36,6 +36,12 @@ class AlreadyPausedError(ConflictError):
     code = "E2B_ALREADY_PAUSED"
 
 
+class RulesUnsupportedError(ConflictError):
+    """Only a sandbox that was created with rules that set headers can have others while it runs."""
+
+    code = "E2B_RULES_NEED_A_START"
+
+
 class AccessTokenMissingError(UnauthorizedError):
     """The sandbox's access token or the signature is missing, wrong or expired. Connect again."""
 

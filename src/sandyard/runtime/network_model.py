@@ -168,7 +168,10 @@ class EgressCounter:
         return made
 
     def use_of(self, secret_id: str) -> SecretUse:
-        return self._uses.setdefault(secret_id, SecretUse(secret_id))
+        use = self._uses.setdefault(secret_id, SecretUse(secret_id))
+        if len(self._uses) > MOST_SECRETS:
+            del self._uses[next(iter(self._uses))]
+        return use
 
     def refuse(self, host: str, port: int, reason: str, *, at: float) -> bool:
         """Whether this refusal is new."""

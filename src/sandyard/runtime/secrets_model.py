@@ -3,7 +3,7 @@
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, unquote, unquote_plus
 
@@ -85,6 +85,13 @@ class MachineSecrets:
 
     def described(self) -> dict[str, Any]:
         return asdict(self)
+
+    def differs_in_budgets_alone(self, other: "MachineSecrets") -> bool:
+        without = [
+            [replace(each, most_requests=None, most_bytes=None) for each in secrets.bound]
+            for secrets in (self, other)
+        ]
+        return without[0] == without[1]
 
     def bound_to(self, host: str, port: int) -> Sequence[BoundSecret]:
         return [each for each in self.bound if each.is_bound_to(host, port)]

@@ -16,6 +16,7 @@ from sandyard.platform.sandboxes.model import (
     SandboxFilter,
     Status,
 )
+from sandyard.platform.sandboxes.secrets_model import SecretVariable
 from tests.fakes.runtime import FakeRuntime
 from tests.support.clocks import RunningClock
 from tests.support.platform.in_process import PlatformApi, platform_api
@@ -51,7 +52,10 @@ async def test_it_runs_with_its_secrets_and_is_prepared(api: PlatformApi) -> Non
         prepared.append(variables["TOKEN"])
 
     made = await api.part.wired.sandboxes.create_and_start(
-        await new_sandbox(api), by=owner, secrets={"TOKEN": "s3cret"}, prepare=prepare
+        await new_sandbox(api),
+        by=owner,
+        secrets=[SecretVariable("TOKEN", "s3cret")],
+        prepare=prepare,
     )
     assert (made.status, prepared) == (Status.RUNNING, ["s3cret"])
 

@@ -4,11 +4,11 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sandyard.kit.clock import SystemClock
+from sandyard.kit.clock import SystemClock, utc_time
 from sandyard.platform.variables.certificates import SandboxAuthorities
 from sandyard.runtime.egress.http_heads import ProxyRequest
 from sandyard.runtime.egress.proxy import EgressProxy
@@ -54,18 +54,9 @@ def bound(port: int, **more: Any) -> BoundSecret:
 
 def secrets_of(folder: Path, *found: BoundSecret) -> MachineSecrets:
     """`folder` has the certificate of the hosts."""
-    now = SystemClock().now()
-    from sandyard.kit.clock import utc_time
-
-    names = [each.partition(":")[0] for secret in found for each in secret.hosts]
-    issued = SandboxAuthorities(KEYS).issue("sbx-1", names, now=utc_time(now))
-    return MachineSecrets(
-        found,
-        issued.authority,
-        issued.certificate,
-        issued.key,
-        (folder / "certificate.pem").read_text(),
-    )
+    now = utc_time(SystemClock().now())
+    issued = SandboxAuthorities(KEYS).issue("sbx-1", found, now=now)
+    return replace(issued, trusted=(folder / "certificate.pem").read_text())
 
 
 class Here:

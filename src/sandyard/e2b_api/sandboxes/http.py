@@ -188,7 +188,8 @@ class SandboxCalls:
     async def _set_network(self, request: Request, by: Principal) -> None:
         body = await body_of(request, schemas.NewNetworkBody)
         network, rules = body.outgoing(has_internet=body.allow_internet_access is not False)
-        await self.sandboxes.set_network(_name(request), network, rules, by=by)
+        headers = body.bound_headers()
+        await self.sandboxes.set_network(_name(request), network, rules, headers, by=by)
 
     async def _logs(self, request: Request, by: Principal) -> Response:
         entries = await self._entries(request, by)

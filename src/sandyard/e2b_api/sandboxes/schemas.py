@@ -13,6 +13,7 @@ from sandyard.e2b_api.errors import InvalidRequestError
 from sandyard.e2b_api.hosts import ENVD_PORT
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
+from sandyard.platform.sandboxes.secrets_model import Binding, SecretVariable
 from sandyard.runtime.network_model import EVERYTHING, Network
 
 ALL = "0.0.0.0/0"
@@ -56,6 +57,12 @@ def _server(text: str) -> str:
     return text
 
 
+def _ruled(host: str) -> str:
+    if _is_network(name := _allowed(host)):
+        raise ValueError("a rule that sets headers is for a name")
+    return name
+
+
 def _port(number: int) -> int:
     if number == ENVD_PORT:
         raise ValueError(f"{ENVD_PORT} is the port of the sandbox's own API")
@@ -65,7 +72,23 @@ def _port(number: int) -> int:
 Allowed = Annotated[str, AfterValidator(_allowed)]
 Denied = Annotated[str, AfterValidator(_network)]
 NameServer = Annotated[str, AfterValidator(_server)]
+RuledHost = Annotated[str, AfterValidator(_ruled), Field(max_length=253)]
+HeaderName = Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$")]
+HeaderValue = Annotated[str, Field(pattern=r"^[!-~]([ -~]*[!-~])?$", max_length=8192)]
 Port = Annotated[int, Field(ge=1, le=65535), AfterValidator(_port)]
+
+
+class Transform(Body):
+    headers: dict[HeaderName, HeaderValue] = Field(default={}, max_length=20)
+    iam: Refused = None
+
+
+class Rule(Body):
+    transform: Transform | None = None
+
+
+RULE = "E2B_NETWORK_RULE_"
+"""Begins the names of the variables in which headers of rules are stored."""
 
 
 class NetworkBody(Body):
@@ -77,7 +100,7 @@ class NetworkBody(Body):
     https_ports: list[Port] | None = None
     mask_request_host: Annotated[str, Field(pattern=_HOST)] | None = None
     allow_public_traffic: bool | None = None
-    rules: Refused = None
+    rules: dict[RuledHost, list[Rule]] | None = Field(default=None, max_length=20)
     egress_proxy: Refused = None
     allow_in: Refused = None
     deny_in: Refused = None
@@ -93,6 +116,19 @@ class NetworkBody(Body):
         if is_closed and not allowed:
             return "none", TrafficRules()
         return "internet", TrafficRules(allowed, denied, self.dns_servers if has_names else None)
+
+    def bound_headers(self) -> list[SecretVariable]:
+        """The headers that its rules set, as secrets that are bound to hosts."""
+        set_by_rules = {
+            (host, name.lower()): (name, value)
+            for host, rules in (self.rules or {}).items()
+            for rule in rules
+            for name, value in (rule.transform.headers if rule.transform else {}).items()
+        }
+        return [
+            SecretVariable(f"{RULE}{number}", value, Binding((host,), sets_header=name))
+            for number, ((host, _), (name, value)) in enumerate(set_by_rules.items(), 1)
+        ]
 
     def incoming(self) -> dict[str, Any]:
         """Fields of the `TrafficRules`."""
@@ -156,6 +192,9 @@ class NewSandboxBody(TimeoutBody):
     @property
     def is_public(self) -> bool:
         return self.network is None or self.network.allow_public_traffic is not False
+
+    def bound_headers(self) -> list[SecretVariable]:
+        return [] if self.network is None else self.network.bound_headers()
 
     def traffic(self) -> tuple[Network, TrafficRules]:
         """Raises InvalidRequestError."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 
 from sandyard.e2b_api import model
-from sandyard.e2b_api.errors import AlreadyPausedError, SandboxNotFoundError
+from sandyard.e2b_api.errors import AlreadyPausedError, RulesUnsupportedError, SandboxNotFoundError
 from sandyard.e2b_api.model import SandboxView
 from sandyard.e2b_api.sandboxes.launcher import SandboxLauncher
-from sandyard.e2b_api.sandboxes.schemas import NewSandboxBody
+from sandyard.e2b_api.sandboxes.schemas import RULE, NewSandboxBody
 from sandyard.e2b_api.templates.finder import TemplateFinder, archive_of, matching
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.tasks import KeyedLocks
@@ -29,6 +29,7 @@ from sandyard.platform.sandboxes.model import (
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
 from sandyard.platform.sandboxes.runs.programs import SandboxPrograms
+from sandyard.platform.sandboxes.secrets_model import SecretVariable
 from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.platform.templates.errors import TemplateNotFoundError
 from sandyard.platform.templates.model import Template
@@ -101,7 +102,8 @@ class E2bSandboxes:
             keeps_memory=wanted.auto_pause_memory is not False,
             archive_id=archive_of(template, wanted.template),
         )
-        return await self._start(new, template, wanted.env_vars or {}, by=by)
+        given = [SecretVariable(*each) for each in (wanted.env_vars or {}).items()]
+        return await self._start(new, template, [*given, *wanted.bound_headers()], by=by)
 
     async def copy(
         self, sandbox: Sandbox, archive_id: str, *, timeout_sec: int, by: Principal
@@ -109,13 +111,13 @@ class E2bSandboxes:
         """A sandbox like this one that starts with these files."""
         template = await self.template_of(sandbox, by=by)
         new = _like(sandbox, archive_id, timeout_sec)
-        return await self._start(new, template, await self.variables.of_sandbox(sandbox), by=by)
+        return await self._start(new, template, await self.variables.copies_of(sandbox), by=by)
 
     async def _start(
         self,
         new: NewSandbox,
         template: Template | None,
-        variables: Mapping[str, str],
+        variables: Sequence[SecretVariable],
         *,
         by: Principal,
     ) -> SandboxView:
@@ -212,17 +214,39 @@ class E2bSandboxes:
         return await self._described(sandbox, by), not was_running
 
     async def set_network(
-        self, name: str, network: Network, rules: TrafficRules, *, by: Principal
+        self,
+        name: str,
+        network: Network,
+        rules: TrafficRules,
+        headers: Sequence[SecretVariable],
+        *,
+        by: Principal,
     ) -> None:
         """Changes its outgoing rules; incoming ones do not change. Raises SandboxNotFoundError if
-        it does not run."""
+        it does not run, RulesUnsupportedError if it was started without headers to set."""
         sandbox = await self.running(name, by=by)
+        await self._set_headers(sandbox, headers, by)
         now = TrafficRules.of(sandbox)
         rules = replace(
             now, allow_out=rules.allow_out, deny_out=rules.deny_out, dns_servers=rules.dns_servers
         )
         changes = Changes({"network": network, "traffic_rules": rules.recorded()})
         await self.sandboxes.change(sandbox.sandbox_id, changes, by=by)
+
+    async def _set_headers(
+        self, sandbox: Sandbox, headers: Sequence[SecretVariable], by: Principal
+    ) -> None:
+        variables, holder = self.variables, sandbox.sandbox_id
+        found = [each.name for each in await variables.store.bound_of([holder])]
+        if headers and not found:
+            raise RulesUnsupportedError
+        for each in headers:
+            await variables.set(
+                *(holder, each.name, each.value), is_secret=True, by=by, binding=each.binding
+            )
+        for name in set(found) - {each.name for each in headers}:
+            if name.startswith(RULE):
+                await variables.remove(holder, name, by=by)
 
     async def set_timeout(self, name: str, *, seconds: int, by: Principal) -> None:
         """It ends this many seconds from now. Raises SandboxNotFoundError if it does not run."""

@@ -12,8 +12,10 @@ from sandyard.platform.access.principal import Principal
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.quotas.model import CountQuota, QuotaCheck, QuotaRequest
 from sandyard.platform.sandboxes.model import ProjectState, Sandbox, SandboxFilter, Status
+from sandyard.platform.sandboxes.secrets_model import Binding
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import Usage
+from sandyard.runtime.secrets_model import MachineSecrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,26 @@ class SandboxVariables(Protocol):
         """The variables of its project and of itself, by name."""
 
 
-class WritableVariables(SandboxVariables, Protocol):
+class StartVariables(SandboxVariables, Protocol):
+    async def secrets_of(self, sandbox: Sandbox, *, run: str) -> MachineSecrets:
+        """Those that are bound to hosts."""
+
+
+class RunningSecrets(Protocol):
+    async def run(self) -> None:
+        """Bring the secrets of this node's running sandboxes up to date, and record their use."""
+
+
+class WritableVariables(StartVariables, Protocol):
     async def set(
-        self, holder_id: str, name: str, value: str, *, is_secret: bool, by: Principal
+        self,
+        holder_id: str,
+        name: str,
+        value: str,
+        *,
+        is_secret: bool,
+        by: Principal,
+        binding: Binding | None = None,
     ) -> Any:
         """Programs of this sandbox or project that start from now on get it."""
 

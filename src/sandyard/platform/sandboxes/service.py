@@ -1,11 +1,10 @@
 """Use cases of an account's sandboxes. The runtime has the actual state."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from sandyard.kit.changes.transitions import Transition, apply_decision
@@ -40,12 +39,12 @@ from sandyard.platform.sandboxes.runs.program import isolation_of
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.runs.starts import SandboxStarts
 from sandyard.platform.sandboxes.runs.warm import WarmSandboxes
+from sandyard.platform.sandboxes.secrets_model import SecretVariable
 from sandyard.platform.templates.model import Template
 from sandyard.runtime.errors import RunNotFoundError
 from sandyard.runtime.network_model import EgressReport
 
 _POLL_SEC = 0.1
-_NO_SECRETS: Mapping[str, str] = MappingProxyType({})
 
 
 class Sandboxes:
@@ -107,7 +106,7 @@ class Sandboxes:
         *,
         by: Principal,
         template: Template | None = None,
-        secrets: Mapping[str, str] = _NO_SECRETS,
+        secrets: Sequence[SecretVariable] = (),
         options: RunOptions = DEFAULT_OPTIONS,
         prepare: Callable[[Sandbox], Awaitable[None]] | None = None,
     ) -> Sandbox:
@@ -120,8 +119,13 @@ class Sandboxes:
             sandbox_id = facts.sandbox.sandbox_id
             if facts.sandbox.status is Status.RUNNING:
                 return facts.sandbox  # an interrupted call with the same key has started it
-            for name, value in secrets.items():
-                await self._variables.set(sandbox_id, name, value, is_secret=True, by=by)
+            for each in secrets:
+                await self._variables.set(
+                    *(sandbox_id, each.name, each.value),
+                    is_secret=True,
+                    by=by,
+                    binding=each.binding,
+                )
             started = await self.start(sandbox_id, facts=facts, options=options, by=by)
             if prepare is not None:
                 await prepare(started)

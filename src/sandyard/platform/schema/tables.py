@@ -177,9 +177,20 @@ variables = _table(
     text="variable_id owner_account_id holder_id name encrypted",
     boolean="is_secret",
     big="sequence",
-    time="created_at updated_at",
+    json="binding",
+    time="budget_reached_at created_at updated_at",
 )
 """`holder_id` is a project or a sandbox, which has at most one of each name."""
+
+secret_uses = sa.Table(
+    "secret_uses",
+    metadata,
+    sa.Column("variable_id", sa.String, primary_key=True),
+    sa.Column("run", sa.String, primary_key=True),
+    sa.Column("requests", sa.BigInteger),
+    sa.Column("bytes", sa.BigInteger),
+)
+"""How much each run of a sandbox has used each secret that is bound to hosts."""
 
 pending_signups = _table(
     "pending_signups",

@@ -8,9 +8,10 @@ stored nowhere, never leaves the server, and is the same at each start.
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+
+from sandyard.runtime.secrets_model import BoundSecret, MachineSecrets
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -21,23 +22,16 @@ _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _BEFORE, _VALID = timedelta(days=2), timedelta(days=3650)
 
 
-@dataclass(frozen=True, slots=True)
-class IssuedCertificate:
-    """PEM."""
-
-    authority: str
-    certificate: str
-    key: str = field(repr=False)
-
-
 class SandboxAuthorities:
     """`keys` are those of SECRETS_KEY. The last is used: it stays when they are rotated."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = keys
 
-    def issue(self, sandbox_id: str, hosts: Sequence[str], *, now: datetime) -> IssuedCertificate:
-        """For these names, by the sandbox's authority."""
+    def issue(
+        self, sandbox_id: str, bound: Sequence[BoundSecret], *, now: datetime
+    ) -> MachineSecrets:
+        """These secrets, with a certificate for their hosts by the sandbox's authority."""
         # Here, because few sandboxes need it.
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
@@ -53,6 +47,7 @@ class SandboxAuthorities:
             .add_extension(_usage(signs=True), critical=True)
             .add_extension(issuer, critical=False)
         )
+        hosts = sorted({host.partition(":")[0] for secret in bound for host in secret.hosts})
         names = x509.SubjectAlternativeName(list(map(x509.DNSName, hosts)))
         by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer)
         subject = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -67,7 +62,7 @@ class SandboxAuthorities:
         )
         signed = (each.sign(own, hashes.SHA256()) for each in (authority, served))
         trusted, certificate = map(_pem, signed)
-        return IssuedCertificate(trusted, certificate, _key_pem(key))
+        return MachineSecrets(bound, trusted, certificate, _key_pem(key))
 
     def _key(self, sandbox_id: str) -> "EllipticCurvePrivateKey":
         from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,12 +1,14 @@
 """A variable of a project or a sandbox, and the decisions about it, without any I/O."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sandyard.kit.changes.transitions import SECRET, Cause, Transition, changed, created, removed
+from sandyard.platform.notifications.model import Notice, NotificationType, create_notification
 from sandyard.platform.quotas.model import CountQuota
+from sandyard.platform.sandboxes.secrets_model import Binding
 from sandyard.platform.variables.errors import VariableNotFoundError, VariablesLimitError
 
 
@@ -25,7 +27,14 @@ class Variable:
     encrypted: str = field(repr=False, metadata=SECRET)
     created_at: datetime
     updated_at: datetime
+    binding: Mapping[str, Any] | None = None
+    """A `Binding` as recorded: to which hosts it is bound."""
+    budget_reached_at: datetime | None = None
     sequence: int = 0
+
+    @property
+    def bound(self) -> Binding | None:
+        return None if self.binding is None else Binding.of(self.binding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,7 @@ class NewValue:
     name: str
     is_secret: bool
     encrypted: str = field(repr=False)
+    binding: Binding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,8 @@ def set_variable(
             variable,
             is_secret=value.is_secret,
             encrypted=value.encrypted,
+            binding=_recorded(value.binding, variable.bound),
+            budget_reached_at=None,
             updated_at=cause.at,
         )
         return changed(variable, after, "variable.updated", cause)
@@ -69,8 +81,47 @@ def set_variable(
         encrypted=value.encrypted,
         created_at=cause.at,
         updated_at=cause.at,
+        binding=_recorded(value.binding, None),
     )
     return created(new, "variable.created", cause, preconditions=(quota,))
+
+
+def _recorded(binding: Binding | None, before: Binding | None) -> Mapping[str, Any] | None:
+    known = None if before is None else before.placeholder
+    return None if binding is None else binding.with_placeholder(known).recorded()
+
+
+def note_budget_reached(
+    variable: Variable | None, *, requests: int, size: int, notification_id: str, cause: Cause
+) -> Sequence[Transition[Any]]:
+    """Once, with a notification of its owner; none if its budgets are not used up."""
+    binding = None if variable is None else variable.bound
+    if variable is None or binding is None or variable.budget_reached_at is not None:
+        return ()
+    if not binding.is_used_up(requests=requests, size=size):
+        return ()
+    notice = Notice(
+        f"The budget of {variable.name} is used up",
+        f"Sandboxes have used the secret {variable.name} in {requests} requests with {size} bytes, "
+        "and can't use it any more. Set it again with a larger budget.",
+        NotificationType.WARNING,
+        "variable",
+        variable.variable_id,
+    )
+    return (
+        changed(
+            variable,
+            replace(variable, budget_reached_at=cause.at),
+            "variable.budget_reached",
+            cause,
+        ),
+        create_notification(
+            notice,
+            notification_id=notification_id,
+            account_id=variable.owner_account_id,
+            cause=cause,
+        ),
+    )
 
 
 def remove_variable(variable: Variable | None, cause: Cause) -> Transition[Variable]:

@@ -51,6 +51,7 @@ from sandyard.platform.sessions.listening_ports.http import UrlOf
 from sandyard.platform.templates.http import create_templates_router
 from sandyard.platform.templates.service import Templates
 from sandyard.platform.templates.sql import SqlTemplateStore
+from sandyard.platform.variables.certificates import SandboxAuthorities
 from sandyard.platform.variables.cipher import Cipher
 from sandyard.platform.variables.http import create_project_env_router
 from sandyard.platform.variables.service import ParentProjects, Variables
@@ -263,4 +264,5 @@ def _variables(shared: Shared) -> Variables:
         Cipher(shared.settings.secret("secrets_key")),
         clock=shared.clock,
         per_account=chosen.variables_per_account,
+        authorities=SandboxAuthorities(shared.settings.secret("secrets_key")),
     )

@@ -54,6 +54,7 @@ from sandyard.platform.usage.model import PriceList
 from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.platform.variables.http import create_sandbox_env_router
 from sandyard.platform.variables.service import ParentSandboxes, Variables
+from sandyard.platform.variables.sync import SecretSync
 from sandyard.platform.wiring import PREFIX, kubernetes, runtimes
 from sandyard.platform.wiring.images import build_images
 from sandyard.platform.wiring.local_runtime import runtime_folder
@@ -167,7 +168,7 @@ def build_sandboxes(
         runtime=runtime,
         local_runtime=local_runtime,
         schedule=(
-            *_node_jobs(settings, node, sandboxes, recorder, measurements, warm, layers),
+            *_node_jobs(settings, node, sandboxes, recorder, measurements, warm, layers, variables),
             images.job,
             billing_job,
         ),
@@ -282,9 +283,11 @@ def _node_jobs(
     measurements: SqlMeasurementStore,
     warm: WarmSandboxes | None,
     layers: NoLayers,
+    variables: Variables,
 ) -> Sequence[Job[Any]]:
     """Each node looks after what runs on it; the other jobs may run anywhere."""
-    reconcile = Reconcile(node, sandboxes, recorder)
+    secrets = SecretSync(node, variables) if settings.sandbox_runtime == "local" else None
+    reconcile = Reconcile(node, sandboxes, recorder, secrets)
     measure = Measure(measurements, node, retention=timedelta(days=settings.metrics_days))
     warn_before = timedelta(hours=settings.snapshot_warning_hours)
     snapshots = ExpireSnapshots(node, layers, warn_before=warn_before)

@@ -137,12 +137,18 @@ class EgressProxy:
                 task.cancel()
 
     def set_secrets(self, secrets: MachineSecrets) -> None:
-        """From now on; connections to hosts that have a secret, or had one, are closed."""
+        """From now on; connections to hosts that have a secret, or had one, are closed, unless
+        only budgets are new."""
         before, self._injector = self._injector, None
+        for each in secrets.bound:
+            self.counter.use_of(each.id)  # a report names all that it has
         if secrets.bound:
             from sandyard.runtime.egress.injection import Injector  # needs an installed package
 
             self._injector = Injector(secrets, before)
+        if before is not None and before.secrets.differs_in_budgets_alone(secrets):
+            before.secrets = secrets  # for the connections that are open
+            return
         for task, request in self._open.items():
             if request is not None and (
                 _has_bound(self._injector, request) or _has_bound(before, request)

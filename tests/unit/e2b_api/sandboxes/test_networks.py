@@ -8,7 +8,8 @@ import pytest
 
 from sandyard.e2b_api.control import parsed
 from sandyard.e2b_api.errors import InvalidRequestError, NotOfferedError
-from sandyard.e2b_api.sandboxes.schemas import ALL, NetworkBody, network_body
+from sandyard.e2b_api.sandboxes.schemas import ALL, RULE, NetworkBody, network_body
+from sandyard.platform.sandboxes.secrets_model import Binding
 from tests.unit.platform.sandboxes.examples import SANDBOX
 
 
@@ -77,7 +78,7 @@ def test_invalid_rules_are_refused(fields: dict[str, Any]) -> None:
         network(**fields)
 
 
-@pytest.mark.parametrize("field", ["rules", "egressProxy", "allowIn", "denyIn"])
+@pytest.mark.parametrize("field", ["egressProxy", "allowIn", "denyIn"])
 def test_rules_that_can_t_be_enforced_are_refused(field: str) -> None:
     with pytest.raises(NotOfferedError, match=field):
         network(**{field: ["a"]})
@@ -103,3 +104,39 @@ def test_a_network_is_described_as_requested() -> None:
     }
     closed = replace(SANDBOX, network="none", traffic_rules=None)
     assert network_body(closed)["denyOut"] == [ALL]
+
+
+def test_headers_of_rules_are_secrets_of_their_host() -> None:
+    rules = {
+        "API.example.com": [
+            {"transform": {"headers": {"Authorization": "Bearer a", "X-Key": "b"}}},
+            {"transform": {"headers": {"x-key": "c"}}},
+        ],
+        "*.example.org": [{}],
+    }
+    found = network(rules=rules).bound_headers()
+    told = [(each.name, each.value, each.binding) for each in found]
+    assert told == [
+        (f"{RULE}1", "Bearer a", Binding(("api.example.com",), sets_header="Authorization")),
+        (f"{RULE}2", "c", Binding(("api.example.com",), sets_header="x-key")),
+    ]
+    assert "Bearer a" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"192.0.2.0/24": []},
+        {"a b": []},
+        {"a.example": [{"transform": {"headers": {"X": "a\r\nY: b"}}}]},
+        {"a.example": [{"transform": {"headers": {"X y": "a"}}}]},
+    ],
+)
+def test_rules_that_set_no_valid_header_are_refused(rules: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError):
+        network(rules=rules)
+
+
+def test_rules_with_other_transforms_are_refused() -> None:
+    with pytest.raises(NotOfferedError, match="iam"):
+        network(rules={"a.example": [{"transform": {"iam": {"a": "b"}}}]})

@@ -10,6 +10,7 @@ from sandyard.kit.clock import utc_time
 from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
+from sandyard.platform.sandboxes.ports import RunningSecrets
 from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.end_model import SYSTEM, idle_reason
 from sandyard.platform.sandboxes.runs.lost_model import is_needed
@@ -56,11 +57,18 @@ class Reconcile:
     which the node has reported nothing for its `silent_for`.
     """
 
-    def __init__(self, node: SandboxNode, sandboxes: Sandboxes, recorder: RunRecorder) -> None:
+    def __init__(
+        self,
+        node: SandboxNode,
+        sandboxes: Sandboxes,
+        recorder: RunRecorder,
+        secrets: RunningSecrets | None = None,
+    ) -> None:
         self._node = node
         self._store, self._runtime = node.store, node.runtime
         self._sandboxes = sandboxes
         self._recorder = recorder
+        self._secrets = secrets
 
     async def run(self) -> ReconcileReport:
         report = await self._compare(RECONCILE)
@@ -75,8 +83,12 @@ class Reconcile:
         return report
 
     async def collect_ends(self) -> ReconcileReport:
-        """Record ends, and runs whose start was not recorded; end those of deactivated accounts."""
-        return await self._compare(ENDS)
+        """Record ends, and runs whose start was not recorded; end those of deactivated accounts.
+        Bring the secrets of running sandboxes up to date."""
+        report = await self._compare(ENDS)
+        if self._secrets is not None:
+            await self._secrets.run()
+        return report
 
     async def _compare(self, actor: str) -> ReconcileReport:
         report = ReconcileReport()

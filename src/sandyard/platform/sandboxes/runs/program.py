@@ -14,6 +14,7 @@ from sandyard.runtime.model import (
     Repository,
     stronger,
 )
+from sandyard.runtime.secrets_model import NO_SECRETS, MachineSecrets
 
 
 def program_of(
@@ -21,6 +22,7 @@ def program_of(
     template: Template | None,
     variables: Mapping[str, str],
     options: RunOptions = DEFAULT_OPTIONS,
+    secrets: MachineSecrets = NO_SECRETS,
 ) -> Program:
     """Its template may be deleted once it has its own files."""
     return Program(
@@ -36,6 +38,7 @@ def program_of(
         restores_memory=options.restores_memory,
         isolation=isolation_of(sandbox, template),
         keeps_memory=sandbox.keeps_memory,
+        secrets=secrets,
     )
 
 

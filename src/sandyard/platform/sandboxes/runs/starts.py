@@ -9,7 +9,7 @@ from sandyard.kit.wired import wired
 from sandyard.platform.sandboxes.model import RunOptions, Sandbox, Status
 from sandyard.platform.sandboxes.network.enforcement import SandboxNetworks
 from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
-from sandyard.platform.sandboxes.ports import SandboxVariables
+from sandyard.platform.sandboxes.ports import StartVariables
 from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.sandboxes.runs.end_model import SYSTEM
 from sandyard.platform.sandboxes.runs.program import limits_of, program_of
@@ -25,7 +25,7 @@ class SandboxStarts:
 
     node: SandboxNode
     recorder: RunRecorder
-    variables: SandboxVariables
+    variables: StartVariables
     networks: SandboxNetworks
     warm: WarmSandboxes | None
 
@@ -68,7 +68,8 @@ class SandboxStarts:
         run_id = RunId("sandbox", sandbox.sandbox_id, str(attempt))
         try:
             variables = await self.variables.of_sandbox(sandbox)
-            program = program_of(sandbox, template, variables, options)
+            secrets = await self.variables.secrets_of(sandbox, run=str(run_id))
+            program = program_of(sandbox, template, variables, options, secrets)
             limits = limits_of(sandbox, self.node.processes, self.node.storage_bytes)
             limits = replace(limits, max_running_sec=options.seconds or limits.max_running_sec)
             taken = self.warm and await self.warm.take(template, program, limits, to=run_id)

@@ -26,6 +26,7 @@ from sandyard.runtime.network_model import (
     EgressReport,
     EgressRules,
     Network,
+    SecretUse,
     read_report,
 )
 from sandyard.runtime.secrets_model import NO_SECRETS, MachineSecrets
@@ -83,6 +84,9 @@ class EgressProcess:
     async def set_secrets(self, secrets: MachineSecrets) -> None:
         """Return once they are used, and no others."""
         self._secrets = secrets
+        known = [each.id for each in self.report.secrets]
+        new = [SecretUse(each.id) for each in secrets.bound if each.id not in known]
+        self.report = replace(self.report, secrets=[*self.report.secrets, *new])
         if self._has_injector or not secrets.bound:
             await self.refresh_report(secrets=secrets.described())
         else:
@@ -277,6 +281,7 @@ class MachineEgress:
             return False
         self._secrets = secrets
         await self._process.set_secrets(secrets)
+        self._write(self._process.report)
         return True
 
     async def open_listener(self, agent: Agent) -> "EgressListener | Packet":
