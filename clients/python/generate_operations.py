@@ -282,7 +282,10 @@ import { Noun, type Answer, type Fields, type Item, type Options } from "./noun.
 
 
 def render_typescript(operations: Mapping[str, Any]) -> str:
-    blocks = [_TYPESCRIPT_HEADER]
+    keyed = sorted(each["path"] for each in operations.values() if each.get("is_keyed"))
+    lines = "".join(f'  "{path}",\n' for path in keyed)
+    blocks = [f"{_TYPESCRIPT_HEADER}\n/** Calls that make something. */"]
+    blocks[0] += f"\nexport const KEYED: ReadonlySet<string> = new Set([\n{lines}]);\n"
     for name, noun in NOUNS.items():
         methods = [
             _typescript_method(operations[operation], noun, method, operation)

@@ -3,6 +3,7 @@
 import createClient, { type Client } from "openapi-fetch";
 
 import { SandyardError } from "./errors.js";
+import { KEYED } from "./nouns.js";
 import { defaultRetries, retrying, type Retries } from "./retrying.js";
 import type { paths } from "./schema.js";
 
@@ -26,12 +27,22 @@ export function connect({ url, token, retries, fetch: send }: Connection): Api {
     fetch: retrying(send ?? fetch, { ...defaultRetries, ...retries }),
   });
   api.use({
+    onRequest({ request, schemaPath }) {
+      if (request.method !== "POST" || !makes(schemaPath) || request.headers.has(KEY)) return undefined;
+      request.headers.set(KEY, crypto.randomUUID());
+      return request;
+    },
     async onResponse({ response }) {
       if (!response.ok) throw SandyardError.of(response, await bodyOf(response));
     },
   });
   return api;
 }
+
+const KEY = "Idempotency-Key";
+
+/** Whether a call at this path makes something, and takes a key so that it may be sent again. */
+const makes = (path: string) => KEYED.has(path) || /^\/e2b\/sandboxes\/[^/]+\/snapshots$/.test(path);
 
 async function bodyOf(response: Response): Promise<unknown> {
   try {

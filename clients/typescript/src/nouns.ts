@@ -2,6 +2,22 @@
 
 import { Noun, type Answer, type Fields, type Item, type Options } from "./noun.js";
 
+/** Calls that make something. */
+export const KEYED: ReadonlySet<string> = new Set([
+  "/api/v1/admin/billing/charges",
+  "/api/v1/admin/invitations",
+  "/api/v1/admin/notifications",
+  "/api/v1/api-keys",
+  "/api/v1/images",
+  "/api/v1/projects",
+  "/api/v1/sandboxes",
+  "/api/v1/sandboxes/{sandbox_id}/commands",
+  "/api/v1/templates",
+  "/v1/admin/reservations",
+  "/v1/admin/sandboxes/{sandbox_id}/extend",
+  "/v1/sandboxes/{sandbox_id}/extend",
+]);
+
 /** Projects of the account. */
 export class Projects extends Noun {
   /** List your projects. */

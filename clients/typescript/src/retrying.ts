@@ -18,12 +18,14 @@ export const defaultRetries: Retries = {
   attemptMs: 90_000,
 };
 
-const REPEATABLE_METHODS = new Set(["GET", "HEAD", "PUT", "DELETE"]);
+const REPEATABLE_METHODS = new Set(["GET", "HEAD", "PUT", "PATCH", "DELETE"]);
 const REPEATABLE_POSTS = [
   /\/v1\/allocate$/,
   /\/v1\/queue$/,
   /\/v1\/release$/,
   /\/v1\/sandboxes\/[^/]+\/mark-for-deletion$/,
+  /\/api\/v1\/sandboxes\/[^/]+\/(start|stop|program\/(start|stop))$/,
+  /\/api\/v1\/projects\/[^/]+\/sync$/,
   /\/telemetry\/v1\/(data|register)$/,
 ];
 const NOT_DECIDED = new Set([408, 425, 429]);
@@ -73,6 +75,7 @@ export function retrying(send: typeof fetch, retries: Retries): (request: Reques
       const delay = delayBefore(retry, response, retries);
       const isLast = Date.now() + delay > until || !mayRepeat(request, response?.status);
       const isOpen = mayBeDone && response?.status === 429; // the rate limit does not say what became of it
+      if (mayBeDone && request.method === "DELETE" && response?.status === 404) return new Response(null, { status: 204 });
       if (response !== undefined && (response.ok || (isLast && !isOpen))) return response;
       mayBeDone ||= response === undefined || response.status >= 500;
       if (request.signal.aborted) throw request.signal.reason;

@@ -1,6 +1,7 @@
 """The Python client of Sandyard: leases, sandboxes and devices, sync and async."""
 
 from sandyard_client.client import AsyncClient, Client
+from sandyard_client.commands import AsyncCommand, Command
 from sandyard_client.connection import Connection
 from sandyard_client.device_flows import Delivery
 from sandyard_client.devices import AsyncDevice, Device
@@ -33,12 +34,14 @@ from sandyard_client.wire import Credential, Request
 __all__ = [
     "ApiError",
     "AsyncClient",
+    "AsyncCommand",
     "AsyncDevice",
     "AsyncLease",
     "AsyncSandbox",
     "BufferFullError",
     "BufferUnusableError",
     "Client",
+    "Command",
     "CommandFailedError",
     "CommandOutput",
     "CommandResult",

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cached_property
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from sandyard_client.calls import Calls
 from sandyard_client.connection import Connection
@@ -11,6 +12,9 @@ from sandyard_client.retrying import RetryPolicy
 from sandyard_client.steps import Flow
 from sandyard_client.transport import AsyncTransport, SyncTransport
 from sandyard_client.wire import Request
+
+if TYPE_CHECKING:
+    from sandyard_client.nouns import AsyncPlatform, Platform
 
 T = TypeVar("T")
 
@@ -34,6 +38,13 @@ class Client:
         self.calls = Calls(retries or RetryPolicy(), on_retry=on_retry)
         self._transport = SyncTransport(self.connection)
 
+    @cached_property
+    def platform(self) -> "Platform":
+        """The Platform's nouns: `client.platform.projects.create(name="shop")`."""
+        from sandyard_client.nouns import Platform
+
+        return Platform(self)
+
     def call(self, request: Request) -> Any:
         """The JSON of the response; ApiError if the server refuses."""
         return self.run(self.calls.json(request))
@@ -45,7 +56,7 @@ class Client:
     def run(self, flow: Flow[T]) -> T:
         return self._transport.run(flow)
 
-    def iterate(self, flow: Flow[None]) -> Iterator[Any]:
+    def iterate(self, flow: Flow[Any]) -> Iterator[Any]:
         return self._transport.iterate(flow)
 
     def run_until(self, flow: Flow[None], stopping: threading.Event) -> None:
@@ -89,6 +100,12 @@ class AsyncClient:
         self.calls = Calls(retries or RetryPolicy(), on_retry=on_retry)
         self._transport = AsyncTransport(self.connection)
 
+    @cached_property
+    def platform(self) -> "AsyncPlatform":
+        from sandyard_client.nouns import AsyncPlatform
+
+        return AsyncPlatform(self)
+
     async def call(self, request: Request) -> Any:
         return await self.run(self.calls.json(request))
 
@@ -98,7 +115,7 @@ class AsyncClient:
     async def run(self, flow: Flow[T]) -> T:
         return await self._transport.run(flow)
 
-    def iterate(self, flow: Flow[None]) -> AsyncIterator[Any]:
+    def iterate(self, flow: Flow[Any]) -> AsyncIterator[Any]:
         return self._transport.iterate(flow)
 
     async def close(self) -> None:

@@ -16,15 +16,17 @@ from sandyard_client.errors import (
     ConnectionFailedError,
     NotFoundError,
     SandyardClientError,
+    UnavailableError,
     UncertainOutcomeError,
 )
 from sandyard_client.models import AccessTokenAnswer, SandboxAnswer
+from sandyard_client.operations import listed, perform
 from sandyard_client.server_events import ServerEvents
 from sandyard_client.steps import Emit, Flow, Sleep, Stream
 from sandyard_client.wire import Credential, Request
 
 ATTEMPT = "sandyard-client-attempt"
-"""The metadata key by which a call recognizes the sandbox that it created."""
+"""The metadata key with the idempotency key of the call that created the sandbox."""
 _START_SEC = 600.0
 _LOOKS = 3
 _LOOK_AGAIN_SEC = 0.5
@@ -104,41 +106,30 @@ def template_id(calls: Calls, template: str) -> Flow[str]:
 
 
 def create(calls: Calls, template: str, body: Mapping[str, Any]) -> Flow[SandboxAnswer]:
-    """One sandbox, however many responses are lost: its name is unique in the account, and its
-    metadata identifies the call that created it."""
-    attempt = uuid.uuid4().hex
-    metadata = {**(body.get("metadata") or {}), ATTEMPT: attempt}
+    """One sandbox, however many responses are lost: the call has an idempotency key, which is in
+    its metadata too, so that one whose creator gave up is found and deleted."""
+    key = str(uuid.uuid4())
+    metadata = {**(body.get("metadata") or {}), ATTEMPT: key}
     chosen = yield from template_id(calls, template)
     whole = {**without_none(body), "template_id": chosen, "metadata": metadata}
     try:
-        answer = yield from calls.json(about("POST", "/sandboxes", json=whole))
-    except ConflictError:
-        own = yield from _made_by(calls, body["name"], attempt)
-        if own is None:
-            raise
-        return own
+        answer = yield from perform(calls, "create_sandbox", whole, key)
     except BaseException as error:
         if not isinstance(error, ApiError) or error.may_be_done or error.status >= 500:
-            yield from _given_up(calls.within(_SETTLE_SEC), body["name"], attempt, error)
+            yield from _given_up(calls.within(_SETTLE_SEC), body["name"], key, error)
         raise
     return decode(SandboxAnswer, answer)
 
 
-def _made_by(calls: Calls, name: str, attempt: str) -> Flow[SandboxAnswer | None]:
-    listing = about("GET", "/sandboxes", query={"q": name, "limit": 100})
-    found = yield from emitted(calls.pages(listing, "sandboxes"))
-    own = [each for each in found if each["metadata"].get(ATTEMPT) == attempt]
-    return decode(SandboxAnswer, own[0]) if own else None
-
-
-def _given_up(calls: Calls, name: str, attempt: str, cause: BaseException) -> Flow[None]:
+def _given_up(calls: Calls, name: str, key: str, cause: BaseException) -> Flow[None]:
     """Delete the sandbox that a call without a response may have created."""
     if isinstance(cause, ConfigurationError) or not getattr(cause, "was_sent", True):
         return
     try:
-        own = yield from _made_by(calls, name, attempt)
-        if own is not None:
-            yield from recycle(calls, own.sandbox_id)
+        found = yield from emitted(listed(calls, "list_sandboxes", {"q": name, "limit": 100}))
+        for each in found:
+            if each["metadata"].get(ATTEMPT) == key:
+                yield from recycle(calls, each["sandbox_id"])
     except SandyardClientError as error:
         cause.add_note(f"Whether there is a sandbox {name} now is not known ({error}).")
 
@@ -200,22 +191,43 @@ def link(
 
 
 def start_command(calls: Calls, sandbox_id: str, wish: CommandWish) -> Flow[str]:
-    """Returns its id. It is started at most once: if the response is lost, the command is looked up
-    by its tag; UncertainOutcomeError if it is not found."""
+    """Returns its id. It is started at most once: the call has an idempotency key. If a server died
+    in between, the command is looked up by its tag; UncertainOutcomeError if it is not found."""
     tag = f"client-{uuid.uuid4().hex}"
-    path = f"/sandboxes/{sandbox_id}/commands"
-    request = about("POST", path, repeatable=False, json=wish.body(tag))
+    body = {"sandbox_id": sandbox_id, **wish.body(tag)}
     try:
-        answer = yield from calls.json(request)
+        answer = yield from perform(calls, "run_command", body)
         return str(answer["command_id"])
-    except UncertainOutcomeError:
+    except (ConflictError, UnavailableError, ConnectionFailedError) as error:
+        if not _is_unknown(error):
+            raise
         for _ in range(_LOOKS):
-            listed = yield from calls.json(about("GET", path))
-            for each in listed["commands"]:
+            known = yield from calls.json(about("GET", f"/sandboxes/{sandbox_id}/commands"))
+            for each in known["commands"]:
                 if each["tag"] == tag:
                     return str(each["command_id"])
             yield Sleep(_LOOK_AGAIN_SEC)
-        raise
+        raise UncertainOutcomeError(f"{error} It may have been started.") from error
+
+
+def _is_unknown(error: SandyardClientError) -> bool:
+    """Whether the command may have been started all the same."""
+    if isinstance(error, ApiError):
+        return error.code == "OUTCOME_UNKNOWN" or error.may_be_done
+    return getattr(error, "was_sent", False)
+
+
+def snapshot(calls: Calls, sandbox_id: str, name: str | None) -> Flow[str]:
+    request = Request(
+        "POST",
+        f"/e2b/sandboxes/{sandbox_id}/snapshots",
+        Credential.ACCOUNT,
+        is_repeatable=True,
+        headers={"Idempotency-Key": str(uuid.uuid4())},
+        json=without_none({"name": name}),
+        timeout_sec=_START_SEC,
+    )
+    return str((yield from calls.json(request))["snapshotID"])
 
 
 def follow(
@@ -286,8 +298,22 @@ def run(
     on_output: Callable[[CommandOutput], object] | None,
 ) -> Flow[CommandResult]:
     """Run a command to its end, or kill its process group when its time is over."""
-    until = None if timeout_sec is None else calls.until(timeout_sec)
     command_id = yield from start_command(calls, sandbox_id, wish)
+    return (
+        yield from wait(calls, sandbox_id, command_id, timeout_sec=timeout_sec, on_output=on_output)
+    )
+
+
+def wait(
+    calls: Calls,
+    sandbox_id: str,
+    command_id: str,
+    *,
+    timeout_sec: float | None,
+    on_output: Callable[[CommandOutput], object] | None,
+) -> Flow[CommandResult]:
+    """Its result at its end, or when its time is over and its process group is killed."""
+    until = None if timeout_sec is None else calls.until(timeout_sec)
     pieces: list[CommandOutput] = []
 
     def take(output: CommandOutput) -> None:

@@ -9,18 +9,26 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypedDict, TypeVar, Unpack
 from uuid import uuid4
 
-from sandyard_client import file_flows as files
 from sandyard_client import sandbox_flows as flows
 from sandyard_client.calls import Calls
 from sandyard_client.client import AsyncClient, Client
+from sandyard_client.commands import AsyncCommand, Command
 from sandyard_client.errors import CommandFailedError
+from sandyard_client.files import AsyncFiles, Files
 from sandyard_client.log_flows import log_lines
-from sandyard_client.models import AccessTokenAnswer, FileAnswer, SandboxAnswer
+from sandyard_client.models import AccessTokenAnswer, PortAnswer, SandboxAnswer
+from sandyard_client.nouns import (
+    AsyncCommands,
+    AsyncPorts,
+    AsyncVariables,
+    Commands,
+    Ports,
+    Variables,
+)
 from sandyard_client.sandbox_flows import CommandOutput, CommandResult, CommandWish
 from sandyard_client.steps import Flow
 
@@ -59,40 +67,6 @@ def _checked(result: CommandResult, command: str | Sequence[str], *, check: bool
     return result
 
 
-class Files:
-    """Files of a running sandbox; paths are absolute or relative to `/workspace`."""
-
-    def __init__(self, client: Client, sandbox_id: str) -> None:
-        self._client = client
-        self._sandbox_id = sandbox_id
-
-    def read(self, path: str) -> bytes:
-        return self._client.run(files.read(self._client.calls, self._sandbox_id, path))
-
-    def write(self, path: str, data: bytes | str) -> FileAnswer:
-        """Write the file completely or not at all; creates parent folders."""
-        content = data.encode() if isinstance(data, str) else data
-        return self._client.run(files.write(self._client.calls, self._sandbox_id, path, content))
-
-    def list(self, path: str = "/workspace", *, depth: int = 1) -> list[FileAnswer]:
-        flow = files.list_folder(self._client.calls, self._sandbox_id, path, depth)
-        return self._client.run(flow)
-
-    def remove(self, path: str) -> None:
-        """Remove a file, or a folder with its contents."""
-        self._client.run(files.remove(self._client.calls, self._sandbox_id, path))
-
-    def upload(self, source: Path, path: str, *, progress: files.Progress | None = None) -> None:
-        """Upload a local file or folder."""
-        flow = files.upload(self._client.calls, self._sandbox_id, source, path, progress)
-        self._client.run(flow)
-
-    def download(self, path: str, target: Path, *, progress: files.Progress | None = None) -> None:
-        """Download a file or a folder to a local path."""
-        flow = files.download(self._client.calls, self._sandbox_id, path, target, progress)
-        self._client.run(flow)
-
-
 class Sandbox:
     """At the end of a `with` block it is deleted."""
 
@@ -102,6 +76,8 @@ class Sandbox:
         self.told = told
         """As last reported by the server."""
         self.files = Files(client, told.sandbox_id)
+        self.env = Variables(client, sandbox_id=told.sandbox_id)
+        self.commands = Commands(client, sandbox_id=told.sandbox_id)
 
     @classmethod
     def create(
@@ -175,6 +151,27 @@ class Sandbox:
         )
         return _checked(self._client.run(flow), command, check=check)
 
+    def spawn(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        folder: str | None = None,
+        has_input: bool = False,
+    ) -> Command:
+        """Start a command in the background; it runs on when this program ends."""
+        wish = CommandWish(command, env, folder, has_input=has_input)
+        flow = flows.start_command(self._client.calls, self.sandbox_id, wish)
+        return Command(self._client, self.sandbox_id, self._client.run(flow))
+
+    def ports(self) -> list[PortAnswer]:
+        """The ports that its programs listen on, with their addresses."""
+        return list(Ports(self._client, sandbox_id=self.sandbox_id).list())
+
+    def snapshot(self, name: str | None = None) -> str:
+        """The id of a template with its files as they are now, for other sandboxes."""
+        return self._client.run(flows.snapshot(self._client.calls, self.sandbox_id, name))
+
     def logs(self, *, lines: int = 100, follow: bool = False) -> Iterator[str]:
         """The program's output; with `follow` until the program ends."""
         flow = log_lines(
@@ -207,41 +204,6 @@ class Sandbox:
                 self._client.close()
 
 
-class AsyncFiles:
-    """The same for asyncio."""
-
-    def __init__(self, client: AsyncClient, sandbox_id: str) -> None:
-        self._client = client
-        self._sandbox_id = sandbox_id
-
-    async def read(self, path: str) -> bytes:
-        return await self._client.run(files.read(self._client.calls, self._sandbox_id, path))
-
-    async def write(self, path: str, data: bytes | str) -> FileAnswer:
-        content = data.encode() if isinstance(data, str) else data
-        flow = files.write(self._client.calls, self._sandbox_id, path, content)
-        return await self._client.run(flow)
-
-    async def list(self, path: str = "/workspace", *, depth: int = 1) -> list[FileAnswer]:
-        flow = files.list_folder(self._client.calls, self._sandbox_id, path, depth)
-        return await self._client.run(flow)
-
-    async def remove(self, path: str) -> None:
-        await self._client.run(files.remove(self._client.calls, self._sandbox_id, path))
-
-    async def upload(
-        self, source: Path, path: str, *, progress: files.Progress | None = None
-    ) -> None:
-        flow = files.upload(self._client.calls, self._sandbox_id, source, path, progress)
-        await self._client.run(flow)
-
-    async def download(
-        self, path: str, target: Path, *, progress: files.Progress | None = None
-    ) -> None:
-        flow = files.download(self._client.calls, self._sandbox_id, path, target, progress)
-        await self._client.run(flow)
-
-
 class AsyncSandbox:
     """The same for asyncio: `async with AsyncSandbox.create(template="python") as sandbox:`."""
 
@@ -252,6 +214,8 @@ class AsyncSandbox:
         self._owns_client = owns_client
         self.told = told
         self.files = AsyncFiles(client, told.sandbox_id)
+        self.env = AsyncVariables(client, sandbox_id=told.sandbox_id)
+        self.commands = AsyncCommands(client, sandbox_id=told.sandbox_id)
 
     @classmethod
     def create(
@@ -320,6 +284,24 @@ class AsyncSandbox:
             self._client.calls, self.sandbox_id, wish, timeout_sec=timeout, on_output=on_output
         )
         return _checked(await self._client.run(flow), command, check=check)
+
+    async def spawn(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        folder: str | None = None,
+        has_input: bool = False,
+    ) -> AsyncCommand:
+        wish = CommandWish(command, env, folder, has_input=has_input)
+        flow = flows.start_command(self._client.calls, self.sandbox_id, wish)
+        return AsyncCommand(self._client, self.sandbox_id, await self._client.run(flow))
+
+    async def ports(self) -> list[PortAnswer]:
+        return [each async for each in AsyncPorts(self._client, sandbox_id=self.sandbox_id).list()]
+
+    async def snapshot(self, name: str | None = None) -> str:
+        return await self._client.run(flows.snapshot(self._client.calls, self.sandbox_id, name))
 
     def logs(self, *, lines: int = 100, follow: bool = False) -> AsyncIterator[str]:
         flow = log_lines(

@@ -127,7 +127,7 @@ class AsyncTransport:
                 step = await self._next(flow, step, streams)
             return step.value
 
-    async def iterate(self, flow: Flow[None]) -> AsyncIterator[Any]:
+    async def iterate(self, flow: Flow[Any]) -> AsyncIterator[Any]:
         """The values that the flow emits."""
         async with AsyncExitStack() as streams:
             step = advance(flow)
