@@ -212,6 +212,18 @@ async def test_the_next_preview_of_a_project_has_its_packages_and_nothing_else_o
     await provider.close()
 
 
+async def test_packages_of_many_projects_are_limited(
+    provider: LocalPreviewProvider, runtime: LocalRuntime
+) -> None:
+    """They count in no quota: those that were not used for the longest go."""
+    provider.packages_bytes = 1
+    made = await create(provider, files=INSTALLING)
+    [saving] = provider._savings.values()
+    await saving
+    assert await runtime.list_archives() == []
+    await phase_of(provider, made, "running")
+
+
 async def test_a_warm_start_that_broke_off_is_completed_by_the_next_sync(
     provider: LocalPreviewProvider, runtime: LocalRuntime
 ) -> None:

@@ -57,6 +57,7 @@ _CLEAR = (
 )
 """Of what is kept of a project's last preview, leaves packages alone; a lock file was written with
 them, if the project has none."""
+_PACKAGES = "packages-"
 _ON_NODE = "_"
 """Separates an attempt's unique part from its node."""
 
@@ -76,6 +77,8 @@ class LocalPreviewProvider:
     network: Network
     hosts: str
     """The hosts of previews, for development servers that check them: `.example.com`."""
+    packages_bytes: int = 8 << 30
+    """Of the packages of all projects, at most."""
     _savings: dict[RunId, "asyncio.Task[None]"] = field(default_factory=dict, init=False)
 
     def make_attempt_id(self) -> str:
@@ -219,6 +222,18 @@ class LocalPreviewProvider:
             await asyncio.sleep(_INSTALL_POLL_SEC)
         if has_installed and found is not None and found.phase == "running":
             await self.runtime.save_archive(run_id, _packages_of(run_id))
+            await self._remove_packages()
+
+    async def _remove_packages(self) -> None:
+        """Those that were not used for the longest, beyond the limit: no account pays for them."""
+        archives = await self.runtime.list_archives()
+        kept = [each for each in archives if each.id.startswith(_PACKAGES)]
+        size = sum(each.size_bytes for each in kept)
+        for each in sorted(kept, key=lambda each: each.created_at):
+            if size <= self.packages_bytes:
+                return
+            await self.runtime.delete_archive(each.id)
+            size -= each.size_bytes
 
     def _saved(self, run_id: RunId, saving: "asyncio.Task[None]") -> None:
         if self._savings.get(run_id) is saving:
@@ -308,7 +323,7 @@ def _under_site(files: Mapping[str, bytes]) -> dict[str, bytes]:
 def _packages_of(run_id: RunId) -> str:
     """The archive of a project's packages. Nothing refers to it, so it is removed an hour after its
     last use."""
-    return f"packages-{run_id.id}"
+    return f"{_PACKAGES}{run_id.id}"
 
 
 def _sandbox_id(run_id: RunId) -> str:
