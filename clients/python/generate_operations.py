@@ -99,6 +99,7 @@ def _field(
 ) -> dict[str, Any]:
     whole = _resolved(document, schema)
     kind = whole.get("type") or ("string" if "enum" in whole else "any")
+    kind = "any" if "properties" in whole else kind
     known = {
         "name": name,
         "in": place,

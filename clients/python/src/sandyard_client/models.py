@@ -143,6 +143,19 @@ class BillingSumsAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BindingAnswer:
+    hosts: list[str]
+    methods: list[str]
+    paths: list[str]
+    headers: list[str]
+    query: list[str]
+    sets_header: str | None
+    most_requests: int | None
+    most_bytes: int | None
+    placeholder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedPreviewAnswer:
     sandbox_id: str
     preview_url: str
@@ -723,3 +736,5 @@ class VariableAnswer:
     """Null if it is secret"""
     created_at: datetime
     updated_at: datetime
+    binding: BindingAnswer | None
+    budget_reached_at: datetime | None

@@ -90,9 +90,9 @@ class ProjectVariables(Noun):
         """List a project's variables."""
         return self._items(models.VariableAnswer, "list_project_variables", {"project_id": project_id}, limit)
 
-    def set(self, project_id: str, name: str, *, value: str, secret: bool = OMIT) -> models.VariableAnswer:
+    def set(self, project_id: str, name: str, *, value: str, secret: bool = OMIT, binding: Mapping[str, Any] | None = OMIT) -> models.VariableAnswer:
         """Set a variable of a project."""
-        return self._call(models.VariableAnswer, "set_project_variable", {"project_id": project_id, "name": name, "value": value, "secret": secret})
+        return self._call(models.VariableAnswer, "set_project_variable", {"project_id": project_id, "name": name, "value": value, "secret": secret, "binding": binding})
 
     def remove(self, project_id: str, name: str) -> None:
         """Remove a variable of a project."""
@@ -300,9 +300,9 @@ class Variables(Noun):
         """List a sandbox's variables."""
         return self._items(models.VariableAnswer, "list_sandbox_variables", {}, limit)
 
-    def set(self, name: str, *, value: str, secret: bool = OMIT) -> models.VariableAnswer:
+    def set(self, name: str, *, value: str, secret: bool = OMIT, binding: Mapping[str, Any] | None = OMIT) -> models.VariableAnswer:
         """Set a variable of a sandbox."""
-        return self._call(models.VariableAnswer, "set_sandbox_variable", {"name": name, "value": value, "secret": secret})
+        return self._call(models.VariableAnswer, "set_sandbox_variable", {"name": name, "value": value, "secret": secret, "binding": binding})
 
     def remove(self, name: str) -> None:
         """Remove a variable of a sandbox."""
@@ -454,9 +454,9 @@ class AsyncProjectVariables(AsyncNoun):
         """List a project's variables."""
         return self._items(models.VariableAnswer, "list_project_variables", {"project_id": project_id}, limit)
 
-    async def set(self, project_id: str, name: str, *, value: str, secret: bool = OMIT) -> models.VariableAnswer:
+    async def set(self, project_id: str, name: str, *, value: str, secret: bool = OMIT, binding: Mapping[str, Any] | None = OMIT) -> models.VariableAnswer:
         """Set a variable of a project."""
-        return await self._call(models.VariableAnswer, "set_project_variable", {"project_id": project_id, "name": name, "value": value, "secret": secret})
+        return await self._call(models.VariableAnswer, "set_project_variable", {"project_id": project_id, "name": name, "value": value, "secret": secret, "binding": binding})
 
     async def remove(self, project_id: str, name: str) -> None:
         """Remove a variable of a project."""
@@ -664,9 +664,9 @@ class AsyncVariables(AsyncNoun):
         """List a sandbox's variables."""
         return self._items(models.VariableAnswer, "list_sandbox_variables", {}, limit)
 
-    async def set(self, name: str, *, value: str, secret: bool = OMIT) -> models.VariableAnswer:
+    async def set(self, name: str, *, value: str, secret: bool = OMIT, binding: Mapping[str, Any] | None = OMIT) -> models.VariableAnswer:
         """Set a variable of a sandbox."""
-        return await self._call(models.VariableAnswer, "set_sandbox_variable", {"name": name, "value": value, "secret": secret})
+        return await self._call(models.VariableAnswer, "set_sandbox_variable", {"name": name, "value": value, "secret": secret, "binding": binding})
 
     async def remove(self, name: str) -> None:
         """Remove a variable of a sandbox."""
