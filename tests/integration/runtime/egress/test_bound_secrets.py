@@ -221,7 +221,7 @@ def attacks(inside: Inside) -> dict[str, str]:
         "its own variables": "env; cat /proc/self/environ",
         "all processes": "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'",
         "the memory of others": "for p in /proc/[0-9]*; do head -c 4096 $p/mem; done",
-        "files": "grep -rIs --exclude-dir=lib -e sk-live -e 'PRIVATE KEY' /run /etc /tmp /workspace",
+        "files": "grep -rIs --exclude-dir=lib -e sk-live -e 'PRIVATE KEY' /run /etc /workspace",
         "the proxy's process": "ls -l /proc/*/fd /proc/*/root 2>&1",
         "a core": "ulimit -c unlimited; sh -c 'kill -SEGV $$'; cat core* 2>&1",
         "an echo": f"{curl} {url}/echo",
