@@ -125,7 +125,7 @@ def test_the_component_and_its_page_are_served(tmp_path: Path) -> None:
         assert script.headers["content-type"].startswith("text/javascript")
         assert "customElements.define" in script.text
         modules = re.findall(r'from "\./(.+)";', script.text)
-        assert len(modules) == 3
+        assert len(modules) == 4
         for name in ("sandbox-status.js", *modules):
             module = httpx.get(f"{server.url}/previews/{name}", timeout=60)
             assert (module.status_code, module.headers["access-control-allow-origin"]) == (200, "*")

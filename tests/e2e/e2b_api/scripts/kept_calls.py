@@ -206,7 +206,7 @@ def refused_builds() -> None:
         (Template().from_base_image().run_cmd("exit 3"), "exit status 3"),
         (Template().from_image("registry.invalid/none:1"), "could not be reached"),
         (Template().from_base_image().set_start_cmd("exit 7", "false"), "exit status 7"),
-        (Template().from_base_image().run_cmd("true", user="guest"), "no user 'guest'"),
+        (Template().from_base_image().run_cmd("true", user="guest"), "invalid username: 'guest'"),
     ):
         error = refused(BuildException, lambda recipe=recipe: Template.build(recipe, "never"))
         assert told in str(error), error

@@ -1,6 +1,8 @@
 """The host key, and what the protocol offers."""
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 from tests.integration.sessions.ssh.clients import SshClient, run
@@ -54,7 +56,14 @@ async def test_all_replicas_have_one_host_key_and_none_is_stored_in_the_clear(
 async def test_an_audit_finds_nothing_but_the_key_exchange_of_older_clients(
     ssh: SshClient,
 ) -> None:
-    words = ["ssh-audit", "--json", "--skip-rate-test", "-p", str(ssh.port), "127.0.0.1"]
+    words = [
+        str(Path(sys.executable).with_name("ssh-audit")),
+        "--json",
+        "--skip-rate-test",
+        "-p",
+        str(ssh.port),
+        "127.0.0.1",
+    ]
     result = await run(words)
 
     shown = json.loads(result.out)
