@@ -19,6 +19,8 @@ from tests.support.servers.processes import run_sandyard, wait_until_ready
 
 LAB_SEC = 9
 LEASE_MAX_SEC = 90
+MOST_EXTENSIONS = 1
+"""A lease of 9 s may be lengthened by a minute once."""
 TICKET_TTL_SEC = 5
 TRACK_TOKEN = "track-token-of-the-tests"
 ADMIN_TOKEN = "admin-token-of-the-tests"

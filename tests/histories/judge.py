@@ -4,9 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
-
-import orjson
 
 from tests.faults.history import Attempt, History
 from tests.histories.leases import ABOUT, CLAIMS, LeaseCall, LeaseModel, Leases
@@ -21,18 +18,7 @@ class Limits:
 
     skew_sec: float = 0
     has_probes: bool = False
-
-
-def save(history: History, limits: Limits, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    history.save(folder / "history.jsonl")
-    (folder / "limits.json").write_bytes(orjson.dumps(limits))
-
-
-def load(folder: Path) -> tuple[History, Limits]:
-    lines = (folder / "history.jsonl").read_bytes().splitlines()
-    attempts = [Attempt(**orjson.loads(line)) for line in lines]
-    return History(attempts), Limits(**orjson.loads((folder / "limits.json").read_bytes()))
+    most_extensions: int | None = None
 
 
 def judge(history: History, limits: Limits) -> list[str]:
@@ -68,7 +54,7 @@ def _judge_owner(owner: Owner, attempts: Sequence[Attempt], limits: Limits) -> I
     if not told:
         return
     calls = [_call(owner, each) for each in attempts]
-    model = LeaseModel(told, limits.skew_sec, limits.has_probes)
+    model = LeaseModel(told, limits.skew_sec, limits.has_probes, limits.most_extensions)
     try:
         verdict = find_order(calls, Leases(), model.step)
     except UndecidedError:

@@ -66,6 +66,8 @@ class LeaseModel:
     skew_sec: float = 0
     has_probes: bool = False
     """A lease whose sandbox fails its probe, and can't be replaced, is refused though it exists."""
+    most_extensions: int | None = None
+    """Of one lease: the next one makes it too long."""
 
     def step(self, state: Leases, call: LeaseCall, latest: float) -> Iterator[Leases]:
         """The states after the call. Time decides only what a lease's end allows: the call reads
@@ -130,11 +132,13 @@ class LeaseModel:
                     yield state
             elif (
                 call.ends_at == state.ends_at + EXTENSION_SEC
+                and len(state.keys) != self.most_extensions
                 and call.begin - self.skew_sec < state.ends_at
             ):
                 yield _extended(state, call.key)
         elif call.code == "LEASE_TOO_LONG":
-            if is_live and call.key not in state.keys:
+            is_too_long = self.most_extensions in (None, len(state.keys))
+            if is_live and call.key not in state.keys and is_too_long:
                 yield state
         elif not is_live or self._may_be_over(state, call, latest):
             yield state

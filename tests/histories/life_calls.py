@@ -1,11 +1,8 @@
 """What callers of sandboxes and previews were answered, kept so that it can be judged again."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import inf
-from pathlib import Path
-
-import orjson
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +32,6 @@ class LifeCall:
 class LifeHistory:
     part: str
     calls: list[LifeCall] = field(default_factory=list)
-
-    def save(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        lines = (orjson.dumps(asdict(each)) for each in self.calls)  # inf is null
-        (folder / f"{self.part}.jsonl").write_bytes(b"\n".join(lines))
-
-    @classmethod
-    def load(cls, file: Path) -> "LifeHistory":
-        lines = [orjson.loads(each) for each in file.read_bytes().splitlines()]
-        calls = [LifeCall(**{**each, "end": each["end"] or inf}) for each in lines]
-        return cls(file.stem, calls)
 
     def of_kind(self, kind: str) -> Sequence[LifeCall]:
         return [each for each in self.calls if each.kind == kind]

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.faults.history import Attempt, History
-from tests.histories.judge import Limits, judge, load, save
+from tests.faults.pool_contents import Stock
+from tests.histories.evidence import PoolEvidence, load, save
+from tests.histories.judge import Limits, judge
 
 START = 1000.0
 END = 1009
@@ -38,7 +40,7 @@ def claim(begin: float, end: float, status: int | None, leased: str = "") -> Att
 
 
 def problems(*attempts: Attempt, has_probes: bool = False) -> list[str]:
-    return judge(History(list(attempts)), Limits(0.1, has_probes))
+    return judge(History(list(attempts)), Limits(0.1, has_probes, most_extensions=1))
 
 
 def exhausted(begin: float, end: float) -> Attempt:
@@ -102,6 +104,11 @@ IMPOSSIBLE = {
         call("extend", 2, 3, 200, about="a", key="one", leased="a", expires_at=END + 60),
         claim(4, 5, 200, "a"),
     ],
+    "an extension that is too long and its retry is not": [
+        claim(0, 1, 201, "a"),
+        call("extend", 2, 5, 200, about="a", key="one", leased="a", expires_at=END + 60),
+        call("extend", 2, 5, 409, about="a", key="one", code="LEASE_TOO_LONG"),
+    ],
     "a stranger's mark": [
         claim(0, 1, 201, "a"),
         call("mark", 2, 3, 200, about="a", track="stranger"),
@@ -138,9 +145,12 @@ def test_many_lost_answers_are_searched_in_moments() -> None:
 
 def test_a_folder_is_judged_again_by_a_command(tmp_path: Path) -> None:
     history = History(IMPOSSIBLE["two sandboxes for one retry"])
-    save(history, Limits(0.1), tmp_path)
-    assert load(tmp_path) == (history, Limits(0.1))
+    evidence = PoolEvidence(history, Limits(0.1), Stock(), [], listed=[], read_at=START)
+    save(evidence, tmp_path)
+    assert load(tmp_path) == evidence
     command = [sys.executable, "-m", "tests.histories", str(tmp_path)]
     judged = subprocess.run(command, capture_output=True, text=True, check=False)
     assert judged.returncode == 1
-    assert judged.stdout.splitlines() == [*judge(history, Limits(0.1)), "2 calls, 1 problems"]
+    problems = evidence.problems()
+    assert judge(history, Limits(0.1))[0] in problems
+    assert judged.stdout.splitlines() == [*problems, f"2 calls, {len(problems)} problems"]

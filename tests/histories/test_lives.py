@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.histories.evidence import LifeEvidence, load, save
 from tests.histories.life_calls import LifeCall, LifeHistory
 from tests.histories.lives import judge_previews, judge_runs
 
@@ -92,8 +93,9 @@ def test_no_order_of_previews_explains(name: str) -> None:
 
 def test_a_folder_is_judged_again_by_a_command(tmp_path: Path) -> None:
     history = LifeHistory("platform", [lost("start", 3), *IMPOSSIBLE_RUNS["an attempt twice"]])
-    history.save(tmp_path)
-    assert LifeHistory.load(tmp_path / "platform.jsonl") == history
+    evidence = LifeEvidence(history, [])
+    save(evidence, tmp_path)
+    assert load(tmp_path) == evidence
     command = [sys.executable, "-m", "tests.histories", str(tmp_path)]
     judged = subprocess.run(command, capture_output=True, text=True, check=False)
     assert judged.returncode == 1

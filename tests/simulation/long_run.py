@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -104,12 +103,9 @@ def run_all(
 ) -> dict[str, Sums]:
     sums: dict[str, Sums] = defaultdict(Sums)
     tenth = max(1, len(runs) // 10)
-    with ProcessPoolExecutor(
-        processes, get_context("spawn"), max_tasks_per_child=_SEEDS_PER_PROCESS
-    ) as pool:
-        futures = [pool.submit(run, part, seed, folder, real) for part, seed in runs]
-        for done, future in enumerate(as_completed(futures), 1):
-            told = future.result()
+    told_of = partial(run, folder=folder, real=real)
+    with get_context("spawn").Pool(processes, maxtasksperchild=_SEEDS_PER_PROCESS) as pool:
+        for done, told in enumerate(pool.imap_unordered(told_of, runs), 1):
             sums[told.part].add(told)
             if told.failure:
                 _say(f"{told.part}: {told.failure}")
@@ -119,7 +115,8 @@ def run_all(
     return sums
 
 
-def run(part: str, seed: int, folder: Path, real: Servers | None) -> Told:
+def run(part_and_seed: tuple[str, int], folder: Path, real: Servers | None) -> Told:
+    part, seed = part_and_seed
     began = time.process_time()
     again = partial(real.simulate, part) if real else PARTS[part].simulate
     outcome = again(Schedule(seed, PER_SEED))

@@ -1,12 +1,11 @@
 """What became of a run of sandboxes or previews."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
-
 from sandyard.kit.changes.events import LoggedEvent
+from tests.histories.evidence import LifeEvidence, save
 from tests.histories.life_calls import LifeHistory
 from tests.simulation.schedule import Schedule
 
@@ -28,7 +27,5 @@ class LifeOutcome:
         return sum(each.event.kind == kind for each in self.log)
 
     def save(self, folder: Path) -> None:
-        self.history.save(folder)
-        lines = (orjson.dumps(asdict(each)) for each in self.log)
-        (folder / "events.jsonl").write_bytes(b"\n".join(lines))
+        save(LifeEvidence(self.history, self.log), folder)
         (folder / "problems.txt").write_text("\n".join([str(self.schedule), *self.problems]))

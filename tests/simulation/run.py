@@ -3,26 +3,21 @@
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
 from unittest.mock import patch
 
-import orjson
-
 from sandyard.broker.stores.sql import MIGRATIONS
 from sandyard.kit import ids
-from sandyard.kit.changes.events import LoggedEvent
 from sandyard.settings import Settings, load_settings
 from tests.faults.callers import Callers
-from tests.faults.cluster import LEASE_MAX_SEC, SETTINGS, TICKET_TTL_SEC
-from tests.faults.event_log_rules import Limits, broken_rules
-from tests.faults.history import History, check
+from tests.faults.cluster import LEASE_MAX_SEC, MOST_EXTENSIONS, SETTINGS, TICKET_TTL_SEC
+from tests.faults.history import History
 from tests.faults.pool_contents import events_of, stock_of
-from tests.faults.queue_observer import Sightings
-from tests.histories.judge import Limits as HistoryLimits
-from tests.histories.judge import judge, save
+from tests.histories.evidence import PoolEvidence, save
+from tests.histories.judge import Limits
 from tests.simulation.broker import (
     SKEW_SEC,
     Engine,
@@ -39,7 +34,7 @@ from tests.simulation.schedule import Schedule
 from tests.simulation.virtual import run_in_virtual_time
 from tests.support.broker.pools import check_history
 
-_LIMITS = HistoryLimits(SKEW_SEC)
+_LIMITS = Limits(SKEW_SEC, most_extensions=MOST_EXTENSIONS)
 _REPLICAS = 3
 _AT_FIRST = 40
 """How many sandboxes the cloud has; it grows more slowly than they are asked for."""
@@ -50,21 +45,23 @@ _AT_ONCE = 30
 class Outcome:
     schedule: Schedule
     operations: int
-    history: History
-    log: Sequence[LoggedEvent]
+    evidence: PoolEvidence
     faults: dict[str, int]
     """How often each has happened."""
     kills: int
     problems: list[str]
     """Everything that cannot be, in sentences."""
 
+    @property
+    def history(self) -> History:
+        return self.evidence.history
+
     def answered(self, kind: str, status: int) -> int:
         return sum(each.status == status for each in self.history.of(kind))
 
     def save(self, folder: Path) -> None:
-        save(self.history, _LIMITS, folder)
-        lines = (orjson.dumps(asdict(each)) for each in self.log)
-        (folder / "events.jsonl").write_bytes(b"\n".join(lines))
+        save(self.evidence, folder)
+        (folder / "problems.txt").write_text("\n".join([str(self.schedule), *self.problems]))
 
 
 def simulate(
@@ -108,11 +105,11 @@ async def _simulate(schedule: Schedule, engine: Literal["memory", "sqlite"] | En
     going_wrong.cancel()
     for each in replicas:
         await each.kill()
-    problems, log = await _judge(world, callers.history)
+    evidence = await _evidence(world, callers.history)
     await engine.close()
     faults = world.to_engine.happened + world.to_cloud.happened
     return Outcome(
-        schedule, callers.done, callers.history, log, dict(faults), troubles.kills, problems
+        schedule, callers.done, evidence, dict(faults), troubles.kills, evidence.problems()
     )
 
 
@@ -145,19 +142,17 @@ class _Troubles:
             self.kills += 1
 
 
-async def _judge(world: World, history: History) -> tuple[list[str], list[LoggedEvent]]:
-    """By the same rules as runs on the real engines."""
+async def _evidence(world: World, history: History) -> PoolEvidence:
+    """The same as of runs on the real engines."""
     store = world.store()
-    log = await events_of(store)
-    problems = check(
+    await check_history(store)
+    return PoolEvidence(
         history,
+        _LIMITS,
         await stock_of(store),
+        await events_of(store),
         listed=list(world.cloud.sandboxes),
         read_at=EPOCH + asyncio.get_running_loop().time(),
         longest_sec=LEASE_MAX_SEC,
-        skew_sec=SKEW_SEC,
+        ticket_ttl_sec=TICKET_TTL_SEC,
     )
-    problems += judge(history, _LIMITS)
-    problems += broken_rules(log, Sightings(), Limits(LEASE_MAX_SEC, TICKET_TTL_SEC))
-    await check_history(store)
-    return problems, log

@@ -7,12 +7,10 @@ import asyncio
 import os
 import random
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import httpx
-import orjson
 import pytest
 
 from sandyard.broker.probes.model import UNPROBED_SEC
@@ -21,20 +19,21 @@ from tests.faults.callers import Callers
 from tests.faults.cluster import (
     ADMIN_TOKEN,
     LEASE_MAX_SEC,
+    MOST_EXTENSIONS,
     TICKET_TTL_SEC,
     Replica,
     replicas,
     sync_at,
 )
-from tests.faults.event_log_rules import Limits, broken_rules, unprobed
-from tests.faults.history import ASKING, History, check
+from tests.faults.event_log_rules import unprobed
+from tests.faults.history import ASKING, History
 from tests.faults.pool_contents import events_of, stock_of
 from tests.faults.queue_observer import Sightings
 from tests.faults.random_faults import FaultyEngine, faulty_engine
 from tests.faults.run_coverage import PROBED, Mix
 from tests.faults.server_faults import Kills, ProbedSandboxes, beside, grow, probed
-from tests.histories.judge import Limits as HistoryLimits
-from tests.histories.judge import judge, save
+from tests.histories.evidence import PoolEvidence, save
+from tests.histories.judge import Limits
 from tests.support.broker.pools import check_history
 from tests.support.servers.processes import csp_simulator
 from tests.support.storage.engines import STORE_ENGINES
@@ -177,22 +176,20 @@ async def check_all(
     provider_url: str,
     folder: Path,
 ) -> None:
-    limits = HistoryLimits(skew_sec=0.1, has_probes=True)
-    save(callers.history, limits, folder)
     async with engine.opened(servers) as store:
-        stock, log = await stock_of(store), await events_of(store)
-        lines = (orjson.dumps(asdict(each)) for each in log)
-        (folder / "events.jsonl").write_bytes(b"\n".join(lines))
-        problems = check(
+        evidence = PoolEvidence(
             callers.history,
-            stock,
+            Limits(0.1, has_probes=True, most_extensions=MOST_EXTENSIONS),
+            await stock_of(store),
+            await events_of(store),
             listed=await listed_by(provider_url),
             read_at=time.time(),
             longest_sec=LEASE_MAX_SEC,
+            ticket_ttl_sec=TICKET_TTL_SEC,
+            sightings=sightings,
         )
-        problems += judge(callers.history, limits)
-        problems += broken_rules(log, sightings, Limits(LEASE_MAX_SEC, TICKET_TTL_SEC))
-        problems += unprobed(log, told_at_once(callers.history))
+        save(evidence, folder)
+        problems = evidence.problems() + unprobed(evidence.log, told_at_once(callers.history))
         where = f"seed {SEED}, {len(problems)} problems, history and events in {folder}: "
         assert not problems, where + str(problems[:10])
         await check_history(store)
