@@ -14,13 +14,17 @@ from sandyard.kit.circuits import CircuitState, CircuitStore, StoredCircuits
 from sandyard.kit.dynamo.job_leases import DynamoCircuits
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.job_leases import SqlCircuits
+from tests.fakes.pool.store import MemoryCircuits
 from tests.support.storage.engines import STORE_ENGINES, broker_database, pool_table
 
 
-@pytest.fixture(params=STORE_ENGINES)
+@pytest.fixture(params=[*STORE_ENGINES, "memory"])
 async def circuits(
     request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str, dynamo_url: str
 ) -> AsyncIterator[CircuitStore]:
+    if request.param == "memory":
+        yield MemoryCircuits({})
+        return
     if request.param == "dynamodb":
         async with pool_table(dynamo_url) as pool:
             yield DynamoCircuits(pool.table)

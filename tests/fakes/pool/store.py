@@ -299,8 +299,11 @@ class MemoryJobLeases:
     async def runs(self, jobs: Sequence[str]) -> Mapping[str, JobRun]:
         return await self._call(lambda: {e: self._jobs[e].run for e in jobs if e in self._jobs})
 
-    async def touch(self, *, now: float) -> None:  # noqa: ARG002 - nothing is kept of it
-        await self._call(lambda: None)
+    async def touch(self, *, now: float) -> None:
+        def work() -> None:
+            self._jobs["write-check"] = HeldJob(run=JobRun(finished_at=now))
+
+        await self._call(work)
 
 
 class MemoryCircuits:

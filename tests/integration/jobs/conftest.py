@@ -13,16 +13,20 @@ from tests.integration.jobs.leases import (
     MakeRunner,
     Work,
     dynamo_leases,
+    memory_leases,
     sql_leases,
 )
 from tests.support.clocks import ManualClock
 from tests.support.storage.engines import STORE_ENGINES, broker_database, pool_table
 
 
-@pytest.fixture(params=STORE_ENGINES)
+@pytest.fixture(params=[*STORE_ENGINES, "memory"])
 async def leases(
     request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str, dynamo_url: str
 ) -> AsyncIterator[Leases]:
+    if request.param == "memory":
+        yield memory_leases()
+        return
     if request.param == "dynamodb":
         async with pool_table(dynamo_url) as pool:
             yield dynamo_leases(pool)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 import sqlalchemy as sa
@@ -14,6 +14,7 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.kit.jobs import Job, JobLeases, JobRunner
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.job_leases import SqlJobLeases
+from tests.fakes.pool.store import HeldJob, MemoryJobLeases
 from tests.support.clocks import ManualClock
 
 NAME = "sync"
@@ -166,3 +167,14 @@ async def run_if_due(runner: JobRunner, job: Job[int]) -> int | None:
 async def within_deadline(result: Awaitable[Any]) -> Any:
     async with asyncio.timeout(DEADLINE_SEC):
         return await result
+
+
+def memory_leases() -> Leases:
+    """Those of the simulation."""
+    jobs: dict[str, HeldJob] = {}
+
+    async def look() -> Mapping[str, Any]:
+        held = jobs[NAME]
+        return {"holder": held.holder, **asdict(held.run)}
+
+    return Leases(MemoryJobLeases(jobs), look)
