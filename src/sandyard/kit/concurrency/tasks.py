@@ -32,14 +32,17 @@ async def for_each(
     return [task.result() for task in tasks]
 
 
-async def in_stoppable_thread(work: Callable[[Callable[[], None]], T]) -> T:
-    """`work` gets a function to call often. If the caller is cancelled, that function ends the work
-    by an error, which is waited for: no thread is left behind."""
+async def in_stoppable_thread(
+    work: Callable[[Callable[[], None]], T], check: Callable[[], object] = lambda: None
+) -> T:
+    """`work` gets a function to call often, which calls `check`. If the caller is cancelled, that
+    function ends the work by an error, which is waited for: no thread is left behind."""
     stop = threading.Event()
 
     def go_on() -> None:
         if stop.is_set():
             raise asyncio.CancelledError
+        check()
 
     running = asyncio.ensure_future(asyncio.to_thread(work, go_on))
     try:

@@ -87,20 +87,11 @@ class ImageLibrary:
         """Store the image of this archive, an OCI layout or an output of `docker save`, which may
         have as many bytes when it is decompressed. Raises as `pull`."""
         with tempfile.TemporaryDirectory(dir=source.parent) as scratch:
-
-            def read(go_on: Callable[[], None]) -> ImageFiles | None:
-                def require_space() -> None:
-                    go_on()
-                    self.files.reserve.require()
-
-                return read_archive(
-                    source,
-                    Path(scratch),
-                    most_bytes=min(most_bytes, self._most_bytes),
-                    require_space=require_space,
-                )
-
-            image = await in_stoppable_thread(read)
+            most = min(most_bytes, self._most_bytes)
+            read = partial(read_archive, source, Path(scratch), most_bytes=most)
+            image = await in_stoppable_thread(
+                lambda go_on: read(require_space=go_on), self.files.reserve.require
+            )
             if image is None:
                 raise ImageRefusedError("It is neither an OCI layout nor made by `docker save`.")
             _require_size(image.manifest, most_bytes)

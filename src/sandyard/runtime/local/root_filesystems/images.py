@@ -1,7 +1,8 @@
 """Images of accounts, unpacked on this node when they are first used."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 from sandyard.kit.clock import Clock
@@ -56,21 +57,11 @@ class ImageRoots:
         image = await files_of(self.files, image_id)
         if image is None:
             raise EnvironmentMissingError(f"There is no image {image_id!r} here.")
-
-        def add(go_on: Callable[[], None]) -> RootFilesystem:
-            def require_space() -> None:
-                go_on()
-                self.files.reserve.require()
-
-            return self._roots.add_image(
-                image_id,
-                image,
-                now=self._clock.now(),
-                most_bytes=self._most_bytes,
-                require_space=require_space,
-            )
-
-        return await in_stoppable_thread(add)
+        most_bytes, now = self._most_bytes, self._clock.now()
+        add = partial(self._roots.add_image, image_id, image, now=now, most_bytes=most_bytes)
+        return await in_stoppable_thread(
+            lambda go_on: add(require_space=go_on), self.files.reserve.require
+        )
 
     async def keep_only(self, image_ids: Collection[str]) -> None:
         """Remove other images from this node's disk, and those unused for a week."""
