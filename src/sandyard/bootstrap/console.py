@@ -30,7 +30,7 @@ from sandyard.console.viewer import Viewers
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.http.inner_calls import get
 from sandyard.kit.rotation import AnyOf
-from sandyard.platform.wiring import PREFIX
+from sandyard.platform.http import PREFIX
 from sandyard.settings import Settings
 from sandyard.wiring.part import Part
 

@@ -13,8 +13,8 @@ from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.http.on_demand import OnDemandApp
 from sandyard.platform.access.guard import ACCOUNT_SECURITY
 from sandyard.platform.access.sql import SqlCredentialLookup
+from sandyard.platform.http import PREFIX
 from sandyard.platform.sandboxes.network.gateway_targets import SandboxTargets
-from sandyard.platform.wiring import PREFIX
 from sandyard.platform.wiring.part import PlatformPart
 from sandyard.previews.gateway_targets import PreviewTargets
 from sandyard.settings import Settings

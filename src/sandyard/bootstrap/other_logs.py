@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sandyard.kit.changes.events import EventListing, EventLog, EventQuery, LoggedEvent
 from sandyard.kit.paging import Page
-from sandyard.platform.wiring import PREFIX
+from sandyard.platform.http import PREFIX
 
 if TYPE_CHECKING:
     from sandyard.settings import Settings

@@ -21,9 +21,9 @@ from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import SqlEventLog
 from sandyard.platform.access.guard import ACCOUNT_SECURITY
 from sandyard.platform.access.sql import SqlCredentialLookup
+from sandyard.platform.http import PREFIX
 from sandyard.platform.quotas.model import ResourceQuota
 from sandyard.platform.sandboxes.errors import QuotaExceededError
-from sandyard.platform.wiring import PREFIX
 from sandyard.platform.wiring.part import PlatformPart
 from sandyard.previews.attempts import Attempts
 from sandyard.previews.files import FileLimits

@@ -32,10 +32,8 @@ def create_account_data_router(
     accounts: Accounts,
     guard: AccessGuard,
     address_of: Callable[[Request], str],
-    *,
-    prefix: str,
 ) -> APIRouter:
-    routes = account_routes(guard, prefix=f"{prefix}/me", tag="accounts")
+    routes = account_routes(guard, "/me", tag="accounts")
     Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type
 
     @routes.get("/export", "Export your data", response_class=Response, answers=_FILE)

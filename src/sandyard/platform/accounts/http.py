@@ -14,21 +14,17 @@ from sandyard.platform.accounts import schemas
 from sandyard.platform.accounts.pages import create_pages_router
 from sandyard.platform.accounts.service import Accounts
 from sandyard.platform.accounts.signups.service import Signups
+from sandyard.platform.http import PREFIX
 
 _FROM_ANYONE = errors(429, 503)
 
 
 def create_auth_router(
-    accounts: Accounts,
-    signups: Signups,
-    guard: AccessGuard,
-    address_of: Callable[[Request], str],
-    *,
-    prefix: str,
+    accounts: Accounts, signups: Signups, guard: AccessGuard, address_of: Callable[[Request], str]
 ) -> APIRouter:
     """Sign-up, login and passwords, also by pages; calls without a credential are limited by
     address."""
-    routes = account_routes(guard, prefix=f"{prefix}/auth", tag="accounts")
+    routes = account_routes(guard, "/auth", tag="accounts")
     Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type
 
     @routes.post("/logout", "Log out everywhere")
@@ -51,20 +47,16 @@ def create_auth_router(
         return schemas.PasswordChangedAnswer()
 
     return joined(
-        _create_open_router(accounts, signups, address_of, prefix=prefix),
+        _create_open_router(accounts, signups, address_of),
         create_pages_router(accounts, signups, address_of),
         routes.router,
     )
 
 
 def _create_open_router(
-    accounts: Accounts,
-    signups: Signups,
-    address_of: Callable[[Request], str],
-    *,
-    prefix: str,
+    accounts: Accounts, signups: Signups, address_of: Callable[[Request], str]
 ) -> APIRouter:
-    router = APIRouter(prefix=f"{prefix}/auth", tags=["accounts"], route_class=OnDemandRoute)
+    router = APIRouter(prefix=f"{PREFIX}/auth", tags=["accounts"], route_class=OnDemandRoute)
     Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type
 
     @router.post("/signup", summary="Sign up", status_code=202, responses=errors(403, 429, 503))
@@ -131,8 +123,8 @@ def _create_open_router(
     return router
 
 
-def create_me_router(accounts: Accounts, guard: AccessGuard, *, prefix: str) -> APIRouter:
-    routes = account_routes(guard, prefix=prefix, tag="accounts")
+def create_me_router(accounts: Accounts, guard: AccessGuard) -> APIRouter:
+    routes = account_routes(guard, "", tag="accounts")
 
     @routes.get("/me", "Get your account")
     async def get_me(caller: Caller) -> schemas.AccountAnswer:

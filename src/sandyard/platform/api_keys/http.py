@@ -69,8 +69,8 @@ class ApiKeyPage(PageAnswer):
 _KeyId = Annotated[str, Path(description="The id from the response that created it")]
 
 
-def create_keys_router(keys: AccountKeys, guard: AccessGuard, *, prefix: str) -> APIRouter:
-    routes = account_routes(guard, prefix=f"{prefix}/api-keys", tag="api keys")
+def create_keys_router(keys: AccountKeys, guard: AccessGuard) -> APIRouter:
+    routes = account_routes(guard, "/api-keys", tag="api keys")
 
     @routes.make("", "Create an API key", 403, status_code=201)
     async def create_api_key(body: NewApiKeyBody, caller: Caller) -> NewApiKeyAnswer:

@@ -203,11 +203,10 @@ def create_billing_router(
     make_bills: Callable[[], Awaitable[BillingReport]],
     guard: AccessGuard,
     *,
-    prefix: str,
     currency: str,
 ) -> APIRouter:
-    routes = account_routes(guard, prefix=f"{prefix}/billing", tag="billing")
-    admin = admin_routes(guard, prefix=f"{prefix}/admin/billing", tag="billing")
+    routes = account_routes(guard, "/billing", tag="billing")
+    admin = admin_routes(guard, "/admin/billing", tag="billing")
 
     @routes.get("", "List bills")
     async def list_bills(caller: Caller, paging: Paging, query: BillQueryParameters) -> BillPage:

@@ -23,11 +23,9 @@ AccountId = Annotated[
 ]
 
 
-def create_events_router(
-    log: EventLog, events: EventListing, guard: AccessGuard, *, prefix: str
-) -> APIRouter:
+def create_events_router(log: EventLog, events: EventListing, guard: AccessGuard) -> APIRouter:
     """`events` lists the log's events, and those of other parts about accounts."""
-    routes = account_routes(guard, prefix=prefix, tag="events")
+    routes = account_routes(guard, "", tag="events")
 
     @routes.get("/events", "List your events")
     async def list_events(caller: Caller, only: Filter) -> EventPage:
@@ -51,8 +49,8 @@ def create_events_router(
     return routes.router
 
 
-def create_all_events_router(events: EventListing, guard: AccessGuard, *, prefix: str) -> APIRouter:
-    routes = admin_routes(guard, prefix=f"{prefix}/admin/events", tag="admins")
+def create_all_events_router(events: EventListing, guard: AccessGuard) -> APIRouter:
+    routes = admin_routes(guard, "/admin/events", tag="admins")
 
     @routes.get("", "List the events of all accounts")
     async def list_all_events(only: Filter, account_id: AccountId = None) -> EventPage:

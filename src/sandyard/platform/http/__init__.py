@@ -1,1 +1,4 @@
-"""Fields of bodies and queries that all nouns share."""
+"""What endpoints of the Platform share."""
+
+PREFIX = "/api/v1"
+"""Of all paths; here, where it is imported without the Platform."""

@@ -113,14 +113,9 @@ _ArchiveName = Annotated[
 
 
 def create_images_router(
-    images: Images,
-    variables: Variables,
-    projects: ParentProjects,
-    guard: AccessGuard,
-    *,
-    prefix: str,
+    images: Images, variables: Variables, projects: ParentProjects, guard: AccessGuard
 ) -> APIRouter:
-    routes = account_routes(guard, prefix=f"{prefix}/images", tag="images")
+    routes = account_routes(guard, "/images", tag="images")
 
     async def credentials_of(body: PullBody, caller: Principal) -> Credentials | None:
         if body.secret is None or body.project_id is None:

@@ -71,14 +71,9 @@ _BUCKET = pattern(
 
 
 def create_metrics_router(
-    store: MeasurementStore,
-    sandboxes: Sandboxes,
-    guard: AccessGuard,
-    *,
-    clock: Clock,
-    prefix: str,
+    store: MeasurementStore, sandboxes: Sandboxes, guard: AccessGuard, *, clock: Clock
 ) -> APIRouter:
-    routes = account_routes(guard, prefix=f"{prefix}/sandboxes", tag="sandboxes")
+    routes = account_routes(guard, "/sandboxes", tag="sandboxes")
 
     @routes.get("/{sandbox_id}/metrics", "Get a sandbox's metrics", 404)
     async def get_sandbox_metrics(

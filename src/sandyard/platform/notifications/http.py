@@ -50,10 +50,8 @@ class BroadcastAnswer(Documented):
 _NotificationId = Annotated[str, Path(description="The id, from the listing")]
 
 
-def create_notifications_router(
-    notifications: Notifications, guard: AccessGuard, *, prefix: str
-) -> APIRouter:
-    routes = account_routes(guard, prefix=f"{prefix}/notifications", tag="notifications")
+def create_notifications_router(notifications: Notifications, guard: AccessGuard) -> APIRouter:
+    routes = account_routes(guard, "/notifications", tag="notifications")
 
     @routes.get("", "List your notifications")
     async def list_notifications(
@@ -98,10 +96,8 @@ def create_notifications_router(
     return routes.router
 
 
-def create_broadcast_router(
-    notifications: Notifications, guard: AccessGuard, *, prefix: str
-) -> APIRouter:
-    routes = admin_routes(guard, prefix=f"{prefix}/admin/notifications", tag="admins")
+def create_broadcast_router(notifications: Notifications, guard: AccessGuard) -> APIRouter:
+    routes = admin_routes(guard, "/admin/notifications", tag="admins")
 
     @routes.make("", "Notify every user", status_code=201, finds_made=False)
     async def broadcast_notification(body: BroadcastBody, admin: Caller) -> BroadcastAnswer:

@@ -42,8 +42,8 @@ class ProjectPage(PageAnswer):
 _ProjectId = Annotated[str, Path(description="The id from the response that created it")]
 
 
-def create_projects_router(projects: Projects, guard: AccessGuard, *, prefix: str) -> APIRouter:
-    routes = account_routes(guard, prefix=f"{prefix}/projects", tag="projects")
+def create_projects_router(projects: Projects, guard: AccessGuard) -> APIRouter:
+    routes = account_routes(guard, "/projects", tag="projects")
 
     @routes.make("", "Create a project", status_code=201)
     async def create_project(body: NewProjectBody, caller: Caller) -> ProjectAnswer:

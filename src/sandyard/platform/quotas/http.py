@@ -42,8 +42,8 @@ class QuotasAnswer(Documented):
         return cls.model_validate({"quotas": quotas}, from_attributes=True)
 
 
-def create_quotas_router(quotas: Quotas, guard: AccessGuard, *, prefix: str) -> APIRouter:
-    routes = account_routes(guard, prefix=prefix, tag="accounts")
+def create_quotas_router(quotas: Quotas, guard: AccessGuard) -> APIRouter:
+    routes = account_routes(guard, "", tag="accounts")
 
     @routes.get("/me/quota", "Get your quotas and their use")
     async def get_quota(caller: Caller) -> QuotasAnswer:

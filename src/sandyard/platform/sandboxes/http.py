@@ -41,14 +41,9 @@ _LOGS_ANSWER: dict[int | str, dict[str, Any]] = {
 
 
 def create_sandboxes_router(
-    sandboxes: Sandboxes,
-    programs: SandboxPrograms,
-    deadlines: Deadlines,
-    guard: AccessGuard,
-    *,
-    prefix: str,
+    sandboxes: Sandboxes, programs: SandboxPrograms, deadlines: Deadlines, guard: AccessGuard
 ) -> APIRouter:
-    routes = run_routes(guard, prefix=f"{prefix}/sandboxes", tag="sandboxes")
+    routes = run_routes(guard, "/sandboxes", tag="sandboxes")
     _add_crud(routes, sandboxes)
     _add_actions(routes, sandboxes, deadlines)
     _add_program(routes, sandboxes, programs)
@@ -88,10 +83,8 @@ def create_sandboxes_router(
     return routes.router
 
 
-def create_admin_sandboxes_router(
-    sandboxes: Sandboxes, guard: AccessGuard, *, prefix: str
-) -> APIRouter:
-    routes = admin_routes(guard, prefix=f"{prefix}/admin/sandboxes", tag="admins")
+def create_admin_sandboxes_router(sandboxes: Sandboxes, guard: AccessGuard) -> APIRouter:
+    routes = admin_routes(guard, "/admin/sandboxes", tag="admins")
 
     @routes.post("/{sandbox_id}/end", "End any sandbox", 404, 409)
     async def end_sandbox(

@@ -62,10 +62,8 @@ def create_ssh_keys_router(
     address: SshAddress,
     host_keys: Callable[[], Awaitable[Sequence[str]]],
     guard: AccessGuard,
-    *,
-    prefix: str,
 ) -> APIRouter:
-    routes = account_routes(guard, prefix=f"{prefix}/ssh-keys", tag="ssh keys")
+    routes = account_routes(guard, "/ssh-keys", tag="ssh keys")
 
     @routes.post("", "Add an SSH key", 409, status_code=201)
     async def add_ssh_key(body: NewSshKeyBody, caller: Caller) -> SshKeyAnswer:

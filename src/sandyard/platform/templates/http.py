@@ -28,8 +28,8 @@ Exactly = Annotated[
 _TemplateId = Annotated[str, Path(description="The id from the response that created it")]
 
 
-def create_templates_router(templates: Templates, guard: AccessGuard, *, prefix: str) -> APIRouter:
-    routes = account_routes(guard, prefix=f"{prefix}/templates", tag="templates")
+def create_templates_router(templates: Templates, guard: AccessGuard) -> APIRouter:
+    routes = account_routes(guard, "/templates", tag="templates")
 
     @routes.make("", "Create a template", 403, status_code=201)
     async def create_template(body: NewTemplateBody, caller: Caller) -> TemplateAnswer:

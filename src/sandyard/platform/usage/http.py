@@ -67,9 +67,9 @@ class UsagePage(PageAnswer):
 
 
 def create_usage_router(
-    store: UsageStore, guard: AccessGuard, *, clock: Clock, prefix: str, currency: str
+    store: UsageStore, guard: AccessGuard, *, clock: Clock, currency: str
 ) -> APIRouter:
-    routes = account_routes(guard, prefix=f"{prefix}/usage", tag="usage")
+    routes = account_routes(guard, "/usage", tag="usage")
 
     @routes.get("", "List usage")
     async def list_usage(

@@ -168,10 +168,9 @@ class _Calls:
 
 
 def create_sandbox_env_router(
-    variables: Variables, sandboxes: ParentResources, guard: AccessGuard, *, prefix: str
+    variables: Variables, sandboxes: ParentResources, guard: AccessGuard
 ) -> APIRouter:
-    path = f"{prefix}/sandboxes/{{sandbox_id}}/env"
-    routes = run_routes(guard, prefix=path, tag="environment")
+    routes = run_routes(guard, "/sandboxes/{sandbox_id}/env", tag="environment")
     calls = _Calls(variables, sandboxes)
 
     @routes.get("", "List a sandbox's variables", 404, 409)
@@ -200,10 +199,9 @@ def create_sandbox_env_router(
 
 
 def create_project_env_router(
-    variables: Variables, projects: ParentResources, guard: AccessGuard, *, prefix: str
+    variables: Variables, projects: ParentResources, guard: AccessGuard
 ) -> APIRouter:
-    path = f"{prefix}/projects/{{project_id}}/env"
-    routes = account_routes(guard, prefix=path, tag="environment")
+    routes = account_routes(guard, "/projects/{project_id}/env", tag="environment")
     calls = _Calls(variables, projects)
 
     @routes.get("", "List a project's variables", 404, 409)

@@ -24,9 +24,9 @@ from sandyard.platform.accounts.signups.invitations import Invitations
 from sandyard.platform.accounts.signups.service import Signups
 from sandyard.platform.accounts.signups.sql import SqlSignupStore
 from sandyard.platform.accounts.sql import SqlAccountStore
+from sandyard.platform.http import PREFIX
 from sandyard.platform.mail.email_templates import EmailTemplates
 from sandyard.platform.mail.mailers import FileOutbox, Mailer, SmtpMailer
-from sandyard.platform.wiring import PREFIX
 from sandyard.platform.wiring.identity import identity_provider
 from sandyard.platform.wiring.shared import Shared
 from sandyard.settings import PlatformSettings, Settings

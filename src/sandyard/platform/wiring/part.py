@@ -56,7 +56,6 @@ from sandyard.platform.variables.cipher import Cipher
 from sandyard.platform.variables.http import create_project_env_router
 from sandyard.platform.variables.service import ParentProjects, Variables
 from sandyard.platform.variables.sql import SqlVariableStore
-from sandyard.platform.wiring import PREFIX
 from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
 from sandyard.platform.wiring.images import NodeRootFileSystems
 from sandyard.platform.wiring.runtimes import named
@@ -175,18 +174,13 @@ def build_platform(
                 people.accounts,
                 shared.guard,
                 ClientAddress(settings.server.proxy_networks).of,
-                prefix=PREFIX,
             ),
-            create_quotas_router(quotas, shared.guard, prefix=PREFIX),
+            create_quotas_router(quotas, shared.guard),
             *_noun_routers(shared, projects, templates),
-            create_project_env_router(
-                variables, ParentProjects(projects), shared.guard, prefix=PREFIX
-            ),
-            create_images_router(
-                wired.images, variables, ParentProjects(projects), shared.guard, prefix=PREFIX
-            ),
-            create_events_router(log, events, shared.guard, prefix=PREFIX),
-            create_all_events_router(events, shared.guard, prefix=PREFIX),
+            create_project_env_router(variables, ParentProjects(projects), shared.guard),
+            create_images_router(wired.images, variables, ParentProjects(projects), shared.guard),
+            create_events_router(log, events, shared.guard),
+            create_all_events_router(events, shared.guard),
             ssh.router,
             *wired.routers,
         ),
@@ -234,14 +228,12 @@ def _account_routers(shared: Shared, people: AccountsWired) -> Sequence[APIRoute
     client_address = ClientAddress(shared.settings.server.proxy_networks)
     keys = AccountKeys(SqlKeyStore(shared.database, shared.transitions), clock=shared.clock)
     return (
-        create_me_router(people.accounts, guard, prefix=PREFIX),
-        create_auth_router(
-            people.accounts, people.signups, guard, client_address.of, prefix=PREFIX
-        ),
-        create_oidc_router(people.identity_logins, client_address.of, prefix=PREFIX),
-        create_keys_router(keys, guard, prefix=PREFIX),
-        create_users_router(people.administration, guard, prefix=PREFIX),
-        create_invitations_router(people.signups, guard, prefix=PREFIX),
+        create_me_router(people.accounts, guard),
+        create_auth_router(people.accounts, people.signups, guard, client_address.of),
+        create_oidc_router(people.identity_logins, client_address.of),
+        create_keys_router(keys, guard),
+        create_users_router(people.administration, guard),
+        create_invitations_router(people.signups, guard),
     )
 
 
@@ -250,10 +242,10 @@ def _noun_routers(shared: Shared, projects: Projects, templates: Templates) -> S
     store = SqlNotificationStore(shared.database, shared.transitions)
     notifications = Notifications(store, clock=shared.clock)
     return (
-        create_projects_router(projects, guard, prefix=PREFIX),
-        create_templates_router(templates, guard, prefix=PREFIX),
-        create_notifications_router(notifications, guard, prefix=PREFIX),
-        create_broadcast_router(notifications, guard, prefix=PREFIX),
+        create_projects_router(projects, guard),
+        create_templates_router(templates, guard),
+        create_notifications_router(notifications, guard),
+        create_broadcast_router(notifications, guard),
     )
 
 

@@ -55,7 +55,7 @@ from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.platform.variables.http import create_sandbox_env_router
 from sandyard.platform.variables.service import ParentSandboxes, Variables
 from sandyard.platform.variables.sync import SecretSync
-from sandyard.platform.wiring import PREFIX, kubernetes, runtimes
+from sandyard.platform.wiring import kubernetes, runtimes
 from sandyard.platform.wiring.images import build_images
 from sandyard.platform.wiring.local_runtime import runtime_folder
 from sandyard.platform.wiring.shared import Shared
@@ -173,13 +173,13 @@ def build_sandboxes(
             billing_job,
         ),
         routers=(
-            create_sandboxes_router(sandboxes, programs, deadlines, guard, prefix=PREFIX),
-            create_admin_sandboxes_router(sandboxes, guard, prefix=PREFIX),
-            create_sandbox_env_router(variables, ParentSandboxes(node), guard, prefix=PREFIX),
+            create_sandboxes_router(sandboxes, programs, deadlines, guard),
+            create_admin_sandboxes_router(sandboxes, guard),
+            create_sandbox_env_router(variables, ParentSandboxes(node), guard),
             *_session_routers(
                 platform, sessions, SandboxFiles(node, sessions, recorder, storage), commands
             ),
-            create_metrics_router(measurements, sandboxes, guard, clock=clock, prefix=PREFIX),
+            create_metrics_router(measurements, sandboxes, guard, clock=clock),
             *_billing_routers(platform, node.prices, billing_store, billing_job),
         ),
         quotas=SandboxQuotas(store, node.quota, storage),
@@ -244,10 +244,8 @@ def _billing_routers(
     make_bills = partial(platform.runner.run, job)
     usages = SqlUsageStore(platform.database)
     return (
-        create_usage_router(usages, guard, clock=clock, prefix=PREFIX, currency=currency),
-        create_billing_router(
-            store, statements, charges, make_bills, guard, prefix=PREFIX, currency=currency
-        ),
+        create_usage_router(usages, guard, clock=clock, currency=currency),
+        create_billing_router(store, statements, charges, make_bills, guard, currency=currency),
     )
 
 
@@ -256,16 +254,15 @@ def _session_routers(
 ) -> Sequence[APIRouter]:
     guard = platform.guard
     return (
-        create_commands_router(commands, guard, prefix=PREFIX),
-        create_files_router(files, guard, prefix=PREFIX),
-        create_ports_router(sessions, guard, url_of=platform.url_of, prefix=PREFIX),
+        create_commands_router(commands, guard),
+        create_files_router(files, guard),
+        create_ports_router(sessions, guard, url_of=platform.url_of),
         create_terminal_router(
             sessions,
             Terminals(sessions, commands),
             TerminalTokens(guard, platform.settings.secret("jwt_secret")),
             guard,
             allowed_origins=platform.settings.server.allowed_origins,
-            prefix=PREFIX,
         ),
     )
 

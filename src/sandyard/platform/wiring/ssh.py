@@ -17,7 +17,6 @@ from sandyard.platform.ssh_keys.model import SshAddress
 from sandyard.platform.ssh_keys.service import SshKeys
 from sandyard.platform.ssh_keys.sql import SqlSshKeyStore
 from sandyard.platform.variables.cipher import Cipher
-from sandyard.platform.wiring import PREFIX
 from sandyard.platform.wiring.sandboxes import SandboxesWired
 from sandyard.platform.wiring.shared import Shared
 from sandyard.settings import SettingsError
@@ -48,7 +47,6 @@ def build_ssh(shared: Shared, wired: SandboxesWired) -> SshWired:
         SshAddress(host, settings.sandboxes.ssh_port),
         host_keys.public,
         shared.guard,
-        prefix=PREFIX,
     )
     logins = SshLogins(store, wired.targets, shared.guard)
     return SshWired(router, _server(shared, wired, logins, host_keys))

@@ -18,10 +18,8 @@ from sandyard.platform.http.fields import Search
 _AccountId = Annotated[str, Path(description="The id, from the listing")]
 
 
-def create_users_router(
-    administration: Administration, guard: AccessGuard, *, prefix: str
-) -> APIRouter:
-    routes = admin_routes(guard, prefix=f"{prefix}/admin/users", tag="admins")
+def create_users_router(administration: Administration, guard: AccessGuard) -> APIRouter:
+    routes = admin_routes(guard, "/admin/users", tag="admins")
 
     @routes.get("", "List users")
     async def list_users(
@@ -68,8 +66,8 @@ def create_users_router(
     return routes.router
 
 
-def create_invitations_router(signups: Signups, guard: AccessGuard, *, prefix: str) -> APIRouter:
-    routes = admin_routes(guard, prefix=f"{prefix}/admin/invitations", tag="admins")
+def create_invitations_router(signups: Signups, guard: AccessGuard) -> APIRouter:
+    routes = admin_routes(guard, "/admin/invitations", tag="admins")
 
     @routes.make("", "Invite a user", status_code=202, finds_made=False)
     async def invite_user(body: schemas.EmailBody, admin: Caller) -> schemas.AcceptedAnswer:

@@ -9,13 +9,12 @@ from sandyard.kit.http.on_demand import OnDemandRoute
 from sandyard.kit.http.schemas import errors
 from sandyard.platform.accounts.identity.service import IdentityLogins
 from sandyard.platform.accounts.schemas import LoginAnswer, OidcBegunAnswer, OidcFinishBody
+from sandyard.platform.http import PREFIX
 
 
-def create_oidc_router(
-    logins: IdentityLogins, address_of: Callable[[Request], str], *, prefix: str
-) -> APIRouter:
+def create_oidc_router(logins: IdentityLogins, address_of: Callable[[Request], str]) -> APIRouter:
     """Open to everyone, limited by address."""
-    router = APIRouter(prefix=f"{prefix}/auth/oidc", tags=["accounts"], route_class=OnDemandRoute)
+    router = APIRouter(prefix=f"{PREFIX}/auth/oidc", tags=["accounts"], route_class=OnDemandRoute)
     Address = Annotated[str, Depends(address_of)]  # noqa: N806 - a type
 
     @router.post(

@@ -76,9 +76,8 @@ _OUTPUT_ANSWER: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_commands_router(commands: Commands, guard: AccessGuard, *, prefix: str) -> APIRouter:
-    path = f"{prefix}/sandboxes/{{sandbox_id}}/commands"
-    routes = inside_routes(guard, prefix=path, tag="commands")
+def create_commands_router(commands: Commands, guard: AccessGuard) -> APIRouter:
+    routes = inside_routes(guard, "/sandboxes/{sandbox_id}/commands", tag="commands")
     _add_starting(routes, commands)
     _add_output(routes, commands, guard)
     _add_control(routes, commands)

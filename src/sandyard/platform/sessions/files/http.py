@@ -92,9 +92,8 @@ _BYTES, _TAR = "application/octet-stream", "application/x-tar"
 _MOST_LINKS = 40
 
 
-def create_files_router(stored: SandboxFiles, guard: AccessGuard, *, prefix: str) -> APIRouter:
-    path = f"{prefix}/sandboxes/{{sandbox_id}}/files"
-    routes = inside_routes(guard, prefix=path, tag="files")
+def create_files_router(stored: SandboxFiles, guard: AccessGuard) -> APIRouter:
+    routes = inside_routes(guard, "/sandboxes/{sandbox_id}/files", tag="files")
     _add_contents(routes, stored)
     _add_archives(routes, stored)
     _add_names(routes, stored)

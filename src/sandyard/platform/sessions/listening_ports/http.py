@@ -28,10 +28,8 @@ class PortList(Documented):
     ports: list[PortAnswer] = eg([_PORT], description="Sorted by number")
 
 
-def create_ports_router(
-    sessions: Sessions, guard: AccessGuard, *, url_of: UrlOf, prefix: str
-) -> APIRouter:
-    routes = inside_routes(guard, prefix=f"{prefix}/sandboxes/{{sandbox_id}}", tag="sandboxes")
+def create_ports_router(sessions: Sessions, guard: AccessGuard, *, url_of: UrlOf) -> APIRouter:
+    routes = inside_routes(guard, "/sandboxes/{sandbox_id}", tag="sandboxes")
 
     @routes.get("/ports", "List the ports of a sandbox", 404, 409)
     async def list_ports(caller: Caller, sandbox_id: SandboxId) -> PortList:

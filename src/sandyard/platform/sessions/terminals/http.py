@@ -99,10 +99,8 @@ def create_terminal_router(
     guard: AccessGuard,
     *,
     allowed_origins: Sequence[str],
-    prefix: str,
 ) -> APIRouter:
-    path = f"{prefix}/sandboxes/{{sandbox_id}}/terminal"
-    routes = inside_routes(guard, prefix=path, tag="commands")
+    routes = inside_routes(guard, "/sandboxes/{sandbox_id}/terminal", tag="commands")
 
     @routes.post("/tokens", "Create a token for a terminal", 404, status_code=201)
     async def create_terminal_token(caller: Caller, sandbox_id: SandboxId) -> TerminalTokenAnswer:
@@ -136,7 +134,7 @@ def create_terminal_router(
             else:
                 await websocket.close()
 
-    routes.router.add_websocket_route(path, open_terminal)
+    routes.router.add_websocket_route(routes.router.prefix, open_terminal)
     return routes.router
 
 
