@@ -1,14 +1,10 @@
 """Accounts, sign-ups and logins, wired."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sandyard.kit import ids
 from sandyard.kit.clock import Clock
 from sandyard.kit.concurrency.tasks import Background
-from sandyard.kit.jobs import Job
 from sandyard.kit.rates import Rate
 from sandyard.platform.accounts.admin.service import Administration
 from sandyard.platform.accounts.context import AccountContext, IdMakers
@@ -39,50 +35,39 @@ _SIGNUPS_INTERVAL_SEC = 3600
 _LOGINS_INTERVAL_SEC = 900
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AccountsWired:
-    accounts: Accounts
-    signups: Signups
-    administration: Administration
-    background: Background
-    jobs: Sequence[Job[Any]]
-    identity_logins: IdentityLogins
-
-
-def build_accounts(shared: Shared, *, passwords: Argon2Passwords, make: IdMakers) -> AccountsWired:
-    settings, database, clock = shared.settings, shared.database, shared.clock
-    chosen, attempts = settings.platform, SqlLoginAttempts(database)
-    context = AccountContext(
-        accounts=SqlAccountStore(database, shared.transitions),
-        signups=SqlSignupStore(database, shared.transitions),
-        passwords=passwords,
-        logins=shared.logins,
-        rate_limiter=LimitsRateLimiter(
-            per_account=chosen.auth_rate_limit_per_account,
-            per_address=chosen.auth_rate_limit_per_address,
-            storage_url=settings.broker.rate_limit_storage_url,
-        ),
-        login_limiter=LoginLimiter(attempts, _login_limits(chosen), clock=clock),
-        invitations=Invitations(settings.secret("jwt_secret"), chosen.signup),
-        mailer=_mailer(settings, shared.data_dir, clock),
-        email_templates=EmailTemplates((chosen.public_url or "").rstrip("/"), PREFIX),
-        background=Background(),
-        clock=clock,
-        make=make,
-    )
-    removal = RemoveExpiredSignups(context.signups, clock=clock)
-    pruning = PruneLoginAttempts(attempts, shared.guard.idempotency.records, clock=clock)
-    return AccountsWired(
-        accounts=Accounts(context),
-        signups=Signups(context),
-        administration=Administration(context),
-        background=context.background,
-        jobs=(
+    def __init__(self, shared: Shared, *, passwords: Argon2Passwords, make: IdMakers) -> None:
+        settings, database, clock = shared.settings, shared.database, shared.clock
+        chosen, attempts = settings.platform, SqlLoginAttempts(database)
+        context = AccountContext(
+            accounts=SqlAccountStore(database, shared.transitions),
+            signups=SqlSignupStore(database, shared.transitions),
+            passwords=passwords,
+            logins=shared.logins,
+            rate_limiter=LimitsRateLimiter(
+                per_account=chosen.auth_rate_limit_per_account,
+                per_address=chosen.auth_rate_limit_per_address,
+                storage_url=settings.broker.rate_limit_storage_url,
+            ),
+            login_limiter=LoginLimiter(attempts, _login_limits(chosen), clock=clock),
+            invitations=Invitations(settings.secret("jwt_secret"), chosen.signup),
+            mailer=_mailer(settings, shared.data_dir, clock),
+            email_templates=EmailTemplates((chosen.public_url or "").rstrip("/"), PREFIX),
+            background=Background(),
+            clock=clock,
+            make=make,
+        )
+        removal = RemoveExpiredSignups(context.signups, clock=clock)
+        pruning = PruneLoginAttempts(attempts, shared.guard.idempotency.records, clock=clock)
+        self.accounts = Accounts(context)
+        self.signups = Signups(context)
+        self.administration = Administration(context)
+        self.background = context.background
+        self.jobs = (
             Specs.SIGNUPS.job(_SIGNUPS_INTERVAL_SEC, removal.run),
             Specs.LOGINS.job(_LOGINS_INTERVAL_SEC, pruning.run),
-        ),
-        identity_logins=IdentityLogins(identity_provider(settings, clock), context),
-    )
+        )
+        self.identity_logins = IdentityLogins(identity_provider(settings, clock), context)
 
 
 def _login_limits(chosen: PlatformSettings) -> LoginLimits:

@@ -56,10 +56,10 @@ from sandyard.platform.variables.cipher import Cipher
 from sandyard.platform.variables.http import create_project_env_router
 from sandyard.platform.variables.service import ParentProjects, Variables
 from sandyard.platform.variables.sql import SqlVariableStore
-from sandyard.platform.wiring.accounts import AccountsWired, build_accounts
+from sandyard.platform.wiring.accounts import AccountsWired
 from sandyard.platform.wiring.images import NodeRootFileSystems
 from sandyard.platform.wiring.runtimes import named
-from sandyard.platform.wiring.sandboxes import SandboxesWired, build_sandboxes
+from sandyard.platform.wiring.sandboxes import SandboxesWired
 from sandyard.platform.wiring.shared import Shared, shared_by_nouns
 from sandyard.platform.wiring.ssh import SshWired, build_ssh
 from sandyard.runtime.ports import Runtime
@@ -139,14 +139,14 @@ def build_platform(
     engine = SqlEngine(settings, data_dir, MIGRATIONS, jobs, clock)
     shared = shared_by_nouns(settings, data_dir, engine, clock, url_of)
     passwords = passwords or Argon2Passwords()
-    people = build_accounts(shared, passwords=passwords, make=make or IdMakers())
+    people = AccountsWired(shared, passwords=passwords, make=make or IdMakers())
     projects = Projects(
         SqlProjectStore(shared.database, shared.transitions),
         clock=shared.clock,
         per_account=settings.platform.projects_per_account,
     )
     variables = _variables(shared)
-    wired = build_sandboxes(shared, variables, runtime)
+    wired = SandboxesWired(shared, variables, runtime)
     ssh = build_ssh(shared, wired)
     environments = NodeRootFileSystems(
         shared, wired.images, named(settings.kubernetes.kubernetes_images)

@@ -1,7 +1,6 @@
 """Sandboxes, their usage and their bills, wired to the runtime and the Platform's database."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,6 @@ from sandyard.platform.billing.http import create_billing_router
 from sandyard.platform.billing.jobs import MakeBills
 from sandyard.platform.billing.service import Charges, Statements
 from sandyard.platform.billing.sql import SqlBillingStore
-from sandyard.platform.images.service import Images
 from sandyard.platform.measurements.http import create_metrics_router
 from sandyard.platform.measurements.jobs import Measure
 from sandyard.platform.measurements.sql import SqlMeasurementStore
@@ -74,132 +72,120 @@ _SILENT_AFTER = 5
 """A node that misses this many runs of its job `ends` is silent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxesWired:
-    node: str
-    sandboxes: Sandboxes
-    recorder: RunRecorder
-    runtime: Runtime
-    local_runtime: Runtime
-    """This machine's, even if sandboxes run at E2B; the cluster's, if they are Pods."""
-    schedule: Sequence[Job[Any]]
-    routers: Sequence[APIRouter]
-    quotas: SandboxQuotas
-    storage: StorageQuota
-    closers: Sequence[Callable[[], Awaitable[None]]]
-    e2b_pool: HttpPool
-    """Shared by all callers of E2B with the same key."""
-    targets: SandboxTargets
-    """For the gateway."""
-    gauges: Callable[[], Awaitable[Gauges]]
-    activity: Activity
-    store: SqlSandboxStore
-    sessions: Sessions
-    commands: Commands
-    deadlines: Deadlines
-    programs: SandboxPrograms
-    measurements: SqlMeasurementStore
-    archives: SandboxArchives
-    images: Images
-    uploads: ArchiveFolder
-    """Uploaded files for template builds."""
-    builds: Path
-    """The folder of their records and logs."""
-
-
-def build_sandboxes(
-    platform: Shared, variables: Variables, given_runtime: Runtime | None
-) -> SandboxesWired:
-    settings, e2b = platform.settings.sandboxes, platform.settings.e2b
-    guard, clock, data_dir = platform.guard, platform.clock, platform.data_dir
-    e2b_pool = HttpPool(Backoff())
-    name, closers = node_name(data_dir), []
-    layers = runtimes.open_layers(settings, data_dir)
-    image_roots = runtimes.open_image_roots(settings, data_dir, clock, layers)
-    runtime = local_runtime = given_runtime or runtimes.open_local_runtime(
-        settings, data_dir, clock, layers, image_roots
-    )
-    if settings.sandbox_runtime == "e2b":
-        runtime = runtimes.open_e2b_runtime(
-            settings, e2b, data_dir, clock, node=name, pool=e2b_pool, layers=layers
+    def __init__(
+        self, platform: Shared, variables: Variables, given_runtime: Runtime | None
+    ) -> None:
+        settings, e2b = platform.settings.sandboxes, platform.settings.e2b
+        guard, clock, data_dir = platform.guard, platform.clock, platform.data_dir
+        self.e2b_pool = HttpPool(Backoff())
+        """Shared by all callers of E2B with the same key."""
+        self.closers: list[Callable[[], Awaitable[None]]] = []
+        self.node = node_name(data_dir)
+        layers = runtimes.open_layers(settings, data_dir)
+        image_roots = runtimes.open_image_roots(settings, data_dir, clock, layers)
+        self.local_runtime = given_runtime or runtimes.open_local_runtime(
+            settings, data_dir, clock, layers, image_roots
         )
-    if settings.sandbox_runtime == "kubernetes":
-        cluster = platform.settings.kubernetes
-        machines = kubernetes.open_machines(settings, cluster, data_dir, clock, layers)
-        closers.append(machines.close)
-        runtime = local_runtime = kubernetes.open_runtime(
-            machines, settings, data_dir, clock, layers
+        """This machine's, even if sandboxes run at E2B; the cluster's, if they are Pods."""
+        self.runtime = self.local_runtime
+        if settings.sandbox_runtime == "e2b":
+            self.runtime = runtimes.open_e2b_runtime(
+                settings, e2b, data_dir, clock, node=self.node, pool=self.e2b_pool, layers=layers
+            )
+        if settings.sandbox_runtime == "kubernetes":
+            cluster = platform.settings.kubernetes
+            machines = kubernetes.open_machines(settings, cluster, data_dir, clock, layers)
+            self.closers.append(machines.close)
+            self.runtime = self.local_runtime = kubernetes.open_runtime(
+                machines, settings, data_dir, clock, layers
+            )
+            self.node = f"kubernetes-{cluster.kubernetes_namespace}"  # one for all servers
+        self.store = SqlSandboxStore(platform.database, platform.transitions)
+        node = _node(platform, self.node, self.store, self.runtime)
+        self.recorder, self.activity = RunRecorder(node), Activity(self.store, clock=clock)
+        self.sessions = Sessions(node, self.activity)
+        self.commands = Commands(self.sessions, variables)
+        templates = SqlTemplateStore(platform.database, platform.transitions)
+        warm = _warm(node, templates, data_dir) if settings.sandbox_runtime == "local" else None
+        workspace_gb = settings.sandbox_storage_gb
+        self.storage = StorageQuota(
+            self.store, limit_gb=node.quota.storage_gb, workspace_gb=workspace_gb
         )
-        name = f"kubernetes-{cluster.kubernetes_namespace}"  # one for all servers
-    store = SqlSandboxStore(platform.database, platform.transitions)
-    node = _node(platform, name, store, runtime)
-    recorder, activity = RunRecorder(node), Activity(store, clock=clock)
-    sessions = Sessions(node, activity)
-    commands = Commands(sessions, variables)
-    templates = SqlTemplateStore(platform.database, platform.transitions)
-    warm = _warm(node, templates, data_dir) if settings.sandbox_runtime == "local" else None
-    workspace_gb = settings.sandbox_storage_gb
-    storage = StorageQuota(store, limit_gb=node.quota.storage_gb, workspace_gb=workspace_gb)
-    sandboxes = Sandboxes(node, templates, recorder, variables, warm, storage)
-    programs = SandboxPrograms(node, templates, recorder, variables)
-    deadlines = Deadlines(node, recorder)
-    reserve = runtimes.disk_reserve(settings, data_dir)
-    uploads = ArchiveFolder(data_dir / "uploads", reserve, layers, "uploads")
-    storage.add(uploads.bytes_of)
-    measurements = SqlMeasurementStore(platform.database)
-    images = build_images(platform, node, image_roots, storage)
-    archive_usage = StorageUsage(
-        templates, count_archives, prices=node.prices, make_usage_id=node.ids.usage
-    )
-    billing_store = SqlBillingStore(platform.database, platform.transitions)
-    billing = MakeBills(
-        *(billing_store, store),
-        clock=clock,
-        prices=node.prices,
-        ids=node.ids,
-        stored=(archive_usage, images.usage),
-    )
-    billing_job = Specs.BILLING.job(settings.billing_interval_sec, billing.run)
-    program_port = e2b.e2b_port if settings.sandbox_runtime == "e2b" else PROGRAM_PORT
-    return SandboxesWired(
-        node=name,
-        sandboxes=sandboxes,
-        recorder=recorder,
-        runtime=runtime,
-        local_runtime=local_runtime,
-        schedule=(
-            *_node_jobs(settings, node, sandboxes, recorder, measurements, warm, layers, variables),
+        self.sandboxes = Sandboxes(node, templates, self.recorder, variables, warm, self.storage)
+        self.programs = SandboxPrograms(node, templates, self.recorder, variables)
+        self.deadlines = Deadlines(node, self.recorder)
+        reserve = runtimes.disk_reserve(settings, data_dir)
+        self.uploads = ArchiveFolder(data_dir / "uploads", reserve, layers, "uploads")
+        """Uploaded files for template builds."""
+        self.builds = data_dir / "builds"
+        """The folder of their records and logs."""
+        self.storage.add(self.uploads.bytes_of)
+        self.measurements = SqlMeasurementStore(platform.database)
+        images = build_images(platform, node, image_roots, self.storage)
+        self.images = images.images
+        archive_usage = StorageUsage(
+            templates, count_archives, prices=node.prices, make_usage_id=node.ids.usage
+        )
+        self.archives = SandboxArchives(node, archive_usage, self.storage)
+        billing_store = SqlBillingStore(platform.database, platform.transitions)
+        billing = MakeBills(
+            *(billing_store, self.store),
+            clock=clock,
+            prices=node.prices,
+            ids=node.ids,
+            stored=(archive_usage, images.usage),
+        )
+        billing_job = Specs.BILLING.job(settings.billing_interval_sec, billing.run)
+        self.schedule = (
+            *self._node_jobs(settings, node, warm, layers, variables),
             images.job,
             billing_job,
-        ),
-        routers=(
-            create_sandboxes_router(sandboxes, programs, deadlines, guard),
-            create_admin_sandboxes_router(sandboxes, guard),
+        )
+        files = SandboxFiles(node, self.sessions, self.recorder, self.storage)
+        self.routers = (
+            create_sandboxes_router(self.sandboxes, self.programs, self.deadlines, guard),
+            create_admin_sandboxes_router(self.sandboxes, guard),
             create_sandbox_env_router(variables, ParentSandboxes(node), guard),
-            *_session_routers(
-                platform, sessions, SandboxFiles(node, sessions, recorder, storage), commands
-            ),
-            create_metrics_router(measurements, sandboxes, guard, clock=clock),
+            *_session_routers(platform, self.sessions, files, self.commands),
+            create_metrics_router(self.measurements, self.sandboxes, guard, clock=clock),
             *_billing_routers(platform, node.prices, billing_store, billing_job),
-        ),
-        quotas=SandboxQuotas(store, node.quota, storage),
-        storage=storage,
-        closers=closers,
-        e2b_pool=e2b_pool,
-        targets=SandboxTargets(node, sandboxes, activity, program_port=program_port),
-        gauges=partial(sandbox_gauges, node),
-        activity=activity,
-        store=store,
-        sessions=sessions,
-        commands=commands,
-        deadlines=deadlines,
-        programs=programs,
-        measurements=measurements,
-        archives=SandboxArchives(node, archive_usage, storage),
-        images=images.images,
-        uploads=uploads,
-        builds=data_dir / "builds",
-    )
+        )
+        self.quotas = SandboxQuotas(self.store, node.quota, self.storage)
+        program_port = e2b.e2b_port if settings.sandbox_runtime == "e2b" else PROGRAM_PORT
+        self.targets = SandboxTargets(
+            node, self.sandboxes, self.activity, program_port=program_port
+        )
+        """For the gateway."""
+        self.gauges = partial(sandbox_gauges, node)
+
+    def _node_jobs(
+        self,
+        settings: SandboxSettings,
+        node: SandboxNode,
+        warm: WarmSandboxes | None,
+        layers: NoLayers,
+        variables: Variables,
+    ) -> Sequence[Job[Any]]:
+        """Each node looks after what runs on it; the other jobs may run anywhere."""
+        secrets = SecretSync(node, variables) if settings.sandbox_runtime == "local" else None
+        reconcile = Reconcile(node, self.sandboxes, self.recorder, secrets)
+        measure = Measure(self.measurements, node, retention=timedelta(days=settings.metrics_days))
+        warn_before = timedelta(hours=settings.snapshot_warning_hours)
+        snapshots = ExpireSnapshots(node, layers, warn_before=warn_before)
+        timed = [
+            (Specs.RECONCILE, settings.reconcile_interval_sec, reconcile.run),
+            (Specs.ENDS, settings.ends_interval_sec, reconcile.collect_ends),
+            (Specs.MEASURE, settings.metrics_interval_sec, measure.run),
+            (Specs.SNAPSHOTS, settings.snapshots_interval_sec, snapshots.run),
+        ]
+        if warm is not None:
+            timed.insert(0, (Specs.WARM, settings.warm_interval_sec, warm.keep))
+        at_start = (Specs.WARM, Specs.RECONCILE)
+        return [
+            spec.job(interval_sec, run, node=node.name, at_start=spec in at_start)
+            for spec, interval_sec, run in timed
+        ]
 
 
 def _node(platform: Shared, name: str, store: SqlSandboxStore, runtime: Runtime) -> SandboxNode:
@@ -270,37 +256,6 @@ def _session_routers(
 def _warm(node: SandboxNode, templates: SqlTemplateStore, data_dir: Path) -> WarmSandboxes:
     folders = RunFolders(runtime_folder(data_dir))
     return WarmSandboxes(node, templates, WarmRuns(node.runtime, folders, node.clock))
-
-
-def _node_jobs(
-    settings: SandboxSettings,
-    node: SandboxNode,
-    sandboxes: Sandboxes,
-    recorder: RunRecorder,
-    measurements: SqlMeasurementStore,
-    warm: WarmSandboxes | None,
-    layers: NoLayers,
-    variables: Variables,
-) -> Sequence[Job[Any]]:
-    """Each node looks after what runs on it; the other jobs may run anywhere."""
-    secrets = SecretSync(node, variables) if settings.sandbox_runtime == "local" else None
-    reconcile = Reconcile(node, sandboxes, recorder, secrets)
-    measure = Measure(measurements, node, retention=timedelta(days=settings.metrics_days))
-    warn_before = timedelta(hours=settings.snapshot_warning_hours)
-    snapshots = ExpireSnapshots(node, layers, warn_before=warn_before)
-    timed = [
-        (Specs.RECONCILE, settings.reconcile_interval_sec, reconcile.run),
-        (Specs.ENDS, settings.ends_interval_sec, reconcile.collect_ends),
-        (Specs.MEASURE, settings.metrics_interval_sec, measure.run),
-        (Specs.SNAPSHOTS, settings.snapshots_interval_sec, snapshots.run),
-    ]
-    if warm is not None:
-        timed.insert(0, (Specs.WARM, settings.warm_interval_sec, warm.keep))
-    at_start = (Specs.WARM, Specs.RECONCILE)
-    return [
-        spec.job(interval_sec, run, node=node.name, at_start=spec in at_start)
-        for spec, interval_sec, run in timed
-    ]
 
 
 async def sandbox_gauges(node: SandboxNode) -> Gauges:
