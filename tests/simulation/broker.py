@@ -15,7 +15,7 @@ from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.client import HttpProvider
 from sandyard.broker.stores.sql import MIGRATIONS
-from sandyard.broker.wiring.part import BrokerPart, wire_broker
+from sandyard.broker.wiring.part import BrokerPart
 from sandyard.broker.wiring.pool import Pool, sql_pool
 from sandyard.broker.wiring.provider import ProviderAddress
 from sandyard.entrypoints.http.api import create_app
@@ -153,7 +153,7 @@ def _scope(operation: Operation, headers: Mapping[str, str]) -> dict[str, Any]:
 
 def _wired(world: World, process: Process, clock: Clock) -> BrokerPart:
     provider = SimulatedProvider(world.cloud, world.to_cloud, process)
-    return wire_broker(
+    return BrokerPart(
         world.settings,
         pool=world.engine.pool(world.to_engine, process, clock),
         provider=cast("HttpProvider", provider),

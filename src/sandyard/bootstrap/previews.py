@@ -58,7 +58,7 @@ _REMOVAL_INTERVAL_SEC = 1800
 often."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PreviewsPart(Part):
     name: ClassVar[str] = "previews"
     sql: SqlEngine

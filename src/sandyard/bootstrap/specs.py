@@ -3,7 +3,6 @@
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,10 +39,9 @@ async def _build_broker(context: BuildContext) -> "BrokerPart":
         other_logs=other_logs(context.settings, context.data_dir, others),
         clock=context.clock,
     )
-    if not is_copy(context.data_dir):
-        return part
-    own = [job for job in part.schedule if job.plain_name not in OUTWARD_JOBS]
-    return replace(part, schedule=own)
+    if is_copy(context.data_dir):
+        part.schedule = [job for job in part.schedule if job.plain_name not in OUTWARD_JOBS]
+    return part
 
 
 async def _check_settings_broker(settings: "Settings", data_dir: Path) -> None:
@@ -95,9 +93,9 @@ BROKER = PartSpec(
 
 
 async def _build_telemetry(context: BuildContext) -> "TelemetryPart":
-    from sandyard.telemetry.wiring.part import build_telemetry
+    from sandyard.telemetry.wiring.part import TelemetryPart
 
-    return build_telemetry(
+    return TelemetryPart(
         context.settings,
         data_dir=context.data_dir,
         registry=context.registry,
@@ -132,13 +130,13 @@ TELEMETRY = PartSpec(
 async def _build_platform(context: BuildContext) -> "PlatformPart":
     from sandyard.bootstrap.addresses import sandbox_domain
     from sandyard.platform.wiring.identity import has_identity_provider
-    from sandyard.platform.wiring.part import build_platform
+    from sandyard.platform.wiring.part import PlatformPart
     from sandyard.wiring.engines import e2b_key
 
     has_identity_provider(context.settings)
     if context.settings.sandboxes.sandbox_runtime == "e2b":
         e2b_key(context.settings.e2b, needed_for="SANDBOX_RUNTIME=e2b")
-    return build_platform(
+    return PlatformPart(
         context.settings,
         data_dir=context.data_dir,
         url_of=sandbox_domain(context.settings).url_of,

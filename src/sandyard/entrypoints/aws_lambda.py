@@ -21,7 +21,7 @@ from sandyard.entrypoints.server.otlp import start_tracing
 from sandyard.kit.observability.log import configure_logging
 from sandyard.kit.observability.metrics import new_registry
 from sandyard.settings import SettingsError, load_settings
-from sandyard.telemetry.wiring.part import build_telemetry
+from sandyard.telemetry.wiring.part import TelemetryPart
 
 if TYPE_CHECKING:  # imported only if a collector is configured
     from sandyard.kit.observability.tracing_otel import OtelTracing
@@ -49,7 +49,7 @@ def _function() -> "tuple[Mangum, OtelTracing | None]":
     asyncio.set_event_loop(asyncio.new_event_loop())  # one for all events, as connections require
     registry = new_registry()
     tracing = start_tracing(settings.otel)
-    telemetry = build_telemetry(settings, data_dir=nowhere, registry=registry)
+    telemetry = TelemetryPart(settings, data_dir=nowhere, registry=registry)
     app = create_app(
         settings, [telemetry], registry=registry, in_flight=InFlight(), is_exposed=True
     )

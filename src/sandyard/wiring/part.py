@@ -32,7 +32,7 @@ async def find_trouble(part: "Part") -> UnavailableError | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Part(ABC):
     """One part of Sandyard, wired to its engine, as the process that runs it knows it."""
 

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sandyard.settings import load_settings
-from sandyard.telemetry.wiring.part import build_telemetry
+from sandyard.telemetry.wiring.part import TelemetryPart
 from tests.support.clocks import ManualClock
 from tests.support.telemetry.engines import NOW, NOW_MS, raw_reading
 
@@ -15,7 +15,7 @@ DAY_MS = 86_400_000
 
 async def test_readings_retention_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("READINGS_RETENTION_DAYS", "2")
-    part = build_telemetry(
+    part = TelemetryPart(
         load_settings(), data_dir=tmp_path, registry=CollectorRegistry(), clock=ManualClock(NOW)
     )
     try:

@@ -34,7 +34,7 @@ from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.projects.model import create_default_project
 from sandyard.platform.schema.migrations import MIGRATIONS as PLATFORM_MIGRATIONS
 from sandyard.platform.wiring.accounts import OUTBOX
-from sandyard.platform.wiring.part import PlatformPart, build_platform
+from sandyard.platform.wiring.part import PlatformPart
 from sandyard.previews.stores.schema import MIGRATIONS as PREVIEWS_MIGRATIONS
 from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings, load_settings
@@ -181,7 +181,7 @@ async def platform_api(
     **settings: Any,
 ) -> AsyncIterator[PlatformApi]:
     chosen = platform_settings(url, **settings)
-    part = build_platform(
+    part = PlatformPart(
         chosen,
         data_dir=data_dir,
         url_of=sandbox_domain(chosen).url_of,

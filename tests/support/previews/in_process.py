@@ -16,7 +16,7 @@ from sandyard.bootstrap.previews import PreviewsPart, build_previews
 from sandyard.entrypoints.http.api import create_app
 from sandyard.entrypoints.http.middleware import InFlight
 from sandyard.platform.accounts.passwords import Argon2Passwords
-from sandyard.platform.wiring.part import build_platform
+from sandyard.platform.wiring.part import PlatformPart
 from sandyard.previews.files import FileLimits
 from sandyard.previews.ports import PreviewProvider
 from sandyard.previews.service import PreviewPolicy, Previews
@@ -83,7 +83,7 @@ async def preview_api(
     settings = platform_settings(url)
     chosen = {"preview_attempt_sec": attempt_sec, "previews_per_account": 3} | previews_settings
     object.__setattr__(settings, "previews", settings.previews.model_copy(update=chosen))
-    platform = build_platform(
+    platform = PlatformPart(
         settings,
         data_dir=data_dir,
         url_of=sandbox_domain(settings).url_of,

@@ -1,14 +1,12 @@
 """The Broker, wired."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from prometheus_client import CollectorRegistry
 
-from sandyard.broker.clients.access import ClientAccess
 from sandyard.broker.clients.guards import AdminGuard, TrackGuard
 from sandyard.broker.clients.http import create_client_router
 from sandyard.broker.clients.service import Clients
@@ -38,7 +36,7 @@ from sandyard.broker.reservations.service import Reservations
 from sandyard.broker.verification import verify
 from sandyard.broker.wiring import spans
 from sandyard.broker.wiring.clients import client_access
-from sandyard.broker.wiring.delivery import Delivery, build_delivery
+from sandyard.broker.wiring.delivery import build_delivery
 from sandyard.broker.wiring.jobs import JobContext, broker_jobs
 from sandyard.broker.wiring.pool import Pool, open_pool, opened_pool
 from sandyard.broker.wiring.provider import ProviderAddress, provider_policy
@@ -59,16 +57,82 @@ _PROBE_AT_CLAIM_SEC = 8.0
 """Less than the time limit of a claim."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPart(Part):
+    """Everything above the engine and the provider."""
+
     name: ClassVar[str] = "broker"
-    queue: Queue
-    pool: Pool
-    provider: HttpProvider
-    prober: Prober | None
-    provider_address: ProviderAddress
-    delivery: Delivery
-    access: ClientAccess
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        pool: Pool,
+        provider: HttpProvider,
+        provider_address: ProviderAddress,
+        metrics: BrokerMetrics,
+        other_logs: Mapping[str, OpenLog],
+        clock: Clock,
+    ) -> None:
+        self.pool, self.engine, self.embedded = pool, pool.engine, pool.embedded
+        self.provider, self.provider_address = provider, provider_address
+        store = traced(pool.store, spans.POOL)
+        self.events = store.events
+        ttl_sec = settings.broker.queue_ticket_ttl_sec
+        assigner = SandboxAssigner(store, clock=clock, ticket_ttl_sec=ttl_sec)
+        cache = ReservationCache(store)
+        self.queue = Queue(
+            store, clock=clock, ticket_ttl_sec=ttl_sec, assigner=assigner, reservations=cache
+        )
+        self.runner = job_runner(settings, pool.leases, clock)
+        self.delivery = build_delivery(
+            settings,
+            pool=store,
+            store=pool.deliveries,
+            runner=self.runner,
+            other_logs=other_logs,
+            clock=clock,
+            metrics=metrics,
+        )
+        clients = Clients(store, pool.clients, clock=clock)
+        self.access = client_access(settings, store, pool.clients, clock, metrics)
+        most = settings.broker.pool_max_total
+        reservations = Reservations(
+            store, clock=clock, pool_max_total=most, assigner=assigner, cache=cache
+        )
+        self.prober = _prober(settings.broker, provider)
+        context = JobContext(settings, store, assigner, clock, metrics)
+        history = History(store, pool.history, clock=clock)
+        self.schedule = broker_jobs(
+            *(context, provider, self.queue, reservations, self.prober),
+            *(self.delivery, clients, history),
+        )
+        jobs = {job.name: job for job in self.schedule}
+        service, leases = _claims(context, self.queue, cache, self.prober)
+        bulk = BulkChanges(store, clock=clock, assigner=assigner)
+        monitor = _monitor(context, self.runner, jobs, provider, provider_address)
+        tracks = TrackGuard(settings.secret("broker_api_token"), self.access)
+        operators = AdminGuard(
+            settings.secret("broker_admin_token"),
+            self.access,
+            allowed=settings.broker.allowed_networks,
+            addresses=ClientAddress(settings.server.proxy_networks),
+        )
+        admins, prefix = operators.require_admin, settings.broker.api_base_path
+        longest_wait_sec = settings.broker.queue_max_wait_sec
+        self.routers = [
+            create_track_router(
+                service, leases, tracks, prefix=prefix, longest_wait_sec=longest_wait_sec
+            ),
+            create_queue_router(service, tracks, prefix=prefix, ticket_ttl_sec=ttl_sec),
+            create_admin_router(
+                *(service, leases, self.runner, jobs, bulk, store, provider, operators),
+                prefix=prefix,
+            ),
+            create_webhook_router(self.delivery.webhooks, admins, prefix=prefix),
+            create_client_router(clients, admins, prefix=prefix),
+            create_monitor_router(monitor, history, operators, prefix=prefix),
+            create_reservation_router(reservations, operators, clock=clock, prefix=prefix),
+        ]
 
     async def start(self) -> None:
         await self.pool.store.start()
@@ -121,96 +185,14 @@ def build_broker(
     metrics = BrokerMetrics(registry)
     pool = open_pool(settings, data_dir=data_dir, clock=clock, metrics=metrics)
     provider = _provider(settings.provider, provider_address, pool.circuits)
-    return wire_broker(
-        settings,
-        pool=pool,
-        provider=provider,
-        provider_address=provider_address,
-        metrics=metrics,
-        other_logs=other_logs,
-        clock=clock,
-    )
-
-
-def wire_broker(
-    settings: Settings,
-    *,
-    pool: Pool,
-    provider: HttpProvider,
-    provider_address: ProviderAddress,
-    metrics: BrokerMetrics,
-    other_logs: Mapping[str, OpenLog],
-    clock: Clock,
-) -> BrokerPart:
-    """Everything above the engine and the provider."""
-    store = traced(pool.store, spans.POOL)
-    ttl_sec = settings.broker.queue_ticket_ttl_sec
-    assigner = SandboxAssigner(store, clock=clock, ticket_ttl_sec=ttl_sec)
-    cache = ReservationCache(store)
-    queue = Queue(store, clock=clock, ticket_ttl_sec=ttl_sec, assigner=assigner, reservations=cache)
-    runner = job_runner(settings, pool.leases, clock)
-    delivery = build_delivery(
-        settings,
-        pool=store,
-        store=pool.deliveries,
-        runner=runner,
-        other_logs=other_logs,
-        clock=clock,
-        metrics=metrics,
-    )
-    clients = Clients(store, pool.clients, clock=clock)
-    access = client_access(settings, store, pool.clients, clock, metrics)
-    reservations = Reservations(
-        store,
-        clock=clock,
-        pool_max_total=settings.broker.pool_max_total,
-        assigner=assigner,
-        cache=cache,
-    )
-    prober = _prober(settings.broker, provider)
-    context = JobContext(settings, store, assigner, clock, metrics)
-    history = History(store, pool.history, clock=clock)
-    schedule = broker_jobs(
-        context, provider, queue, reservations, prober, delivery, clients, history
-    )
-    jobs = {job.name: job for job in schedule}
-    service, leases = _claims(context, queue, cache, prober)
-    bulk = BulkChanges(store, clock=clock, assigner=assigner)
-    monitor = _monitor(context, runner, jobs, provider, provider_address)
-    tracks = TrackGuard(settings.secret("broker_api_token"), access)
-    operators = AdminGuard(
-        settings.secret("broker_admin_token"),
-        access,
-        allowed=settings.broker.allowed_networks,
-        addresses=ClientAddress(settings.server.proxy_networks),
-    )
-    prefix, longest_wait_sec = settings.broker.api_base_path, settings.broker.queue_max_wait_sec
     return BrokerPart(
-        engine=pool.engine,
-        routers=[
-            create_track_router(
-                service, leases, tracks, prefix=prefix, longest_wait_sec=longest_wait_sec
-            ),
-            create_queue_router(service, tracks, prefix=prefix, ticket_ttl_sec=ttl_sec),
-            create_admin_router(
-                service, leases, runner, jobs, bulk, store, provider, operators, prefix=prefix
-            ),
-            create_webhook_router(delivery.webhooks, operators.require_admin, prefix=prefix),
-            create_client_router(clients, operators.require_admin, prefix=prefix),
-            create_monitor_router(monitor, history, operators, prefix=prefix),
-            create_reservation_router(reservations, operators, clock=clock, prefix=prefix),
-        ],
-        runner=runner,
-        schedule=schedule,
-        events=store.events,
-        embedded=pool.embedded,
-        queue=queue,
+        settings,
         pool=pool,
         provider=provider,
-        prober=prober,
         provider_address=provider_address,
-        delivery=delivery,
-        access=access,
+        metrics=metrics,
+        other_logs=other_logs,
+        clock=clock,
     )
 
 

@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
-from sandyard.kit.jobs import Job
 from sandyard.kit.public_addresses import networks_of
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.access.guard import RequestRate
-from sandyard.platform.images.jobs import CleanImages, ImagesReport
-from sandyard.platform.images.model import Image, count_image
+from sandyard.platform.images.jobs import CleanImages
+from sandyard.platform.images.model import count_image
 from sandyard.platform.images.service import Images
 from sandyard.platform.images.sql import SqlImageStore
 from sandyard.platform.quotas.storage import StorageQuota
@@ -27,46 +25,41 @@ from sandyard.settings.fields import words
 from sandyard.wiring.job_specs import PlatformJobSpecs as Specs
 
 
-@dataclass(frozen=True, slots=True)
 class ImagesWired:
-    images: Images
-    usage: StorageUsage[Image]
-    job: Job[ImagesReport]
-
-
-def build_images(
-    shared: Shared, node: SandboxNode, roots: ImageRoots, storage: StorageQuota
-) -> ImagesWired:
-    settings, clock = shared.settings.sandboxes, shared.clock
-    store = SqlImageStore(shared.database, shared.transitions)
-    most_bytes = int(settings.image_max_gb * GIGABYTE)
-    networks = networks_of(words(settings.sandbox_egress_networks))
-    named = [NamedRegistry.of(each) for each in words(settings.image_registries)]
-    ca_files = [str(each) for each in local_options(settings).ca_files]
-    reserve = disk_reserve(settings, shared.data_dir)
-    uploads = ArchiveFolder(shared.data_dir / "image-uploads", reserve)
-    on_node = roots if settings.sandbox_runtime == "local" else None
-    images = Images(
-        store,
-        ImageLibrary(roots.files, Registries(named, networks, ca_files), most_bytes=most_bytes),
-        on_node,
-        uploads,
-        storage,
-        RequestRate(
-            f"{1 + int(2048 * storage.limit_gb)} per 2 hours",
-            shared.settings.broker.rate_limit_storage_url,
-            name="images",
-        ),
-        clock=clock,
-        per_account=settings.images_per_account,
-        most_bytes=most_bytes,
-    )
-    storage.add(images.bytes_of)
-    storage.add(uploads.bytes_of)
-    usage = StorageUsage(store, count_image, prices=node.prices, make_usage_id=node.ids.usage)
-    clean = CleanImages(store, roots.files, uploads, on_node, clock=clock)
-    job = Specs.IMAGES.job(settings.images_interval_sec, clean.run, node=node.name)
-    return ImagesWired(images, usage, job)
+    def __init__(
+        self, shared: Shared, node: SandboxNode, roots: ImageRoots, storage: StorageQuota
+    ) -> None:
+        settings, clock = shared.settings.sandboxes, shared.clock
+        store = SqlImageStore(shared.database, shared.transitions)
+        most_bytes = int(settings.image_max_gb * GIGABYTE)
+        networks = networks_of(words(settings.sandbox_egress_networks))
+        named = [NamedRegistry.of(each) for each in words(settings.image_registries)]
+        ca_files = [str(each) for each in local_options(settings).ca_files]
+        reserve = disk_reserve(settings, shared.data_dir)
+        uploads = ArchiveFolder(shared.data_dir / "image-uploads", reserve)
+        on_node = roots if settings.sandbox_runtime == "local" else None
+        self.images = Images(
+            store,
+            ImageLibrary(roots.files, Registries(named, networks, ca_files), most_bytes=most_bytes),
+            on_node,
+            uploads,
+            storage,
+            RequestRate(
+                f"{1 + int(2048 * storage.limit_gb)} per 2 hours",
+                shared.settings.broker.rate_limit_storage_url,
+                name="images",
+            ),
+            clock=clock,
+            per_account=settings.images_per_account,
+            most_bytes=most_bytes,
+        )
+        storage.add(self.images.bytes_of)
+        storage.add(uploads.bytes_of)
+        self.usage = StorageUsage(
+            store, count_image, prices=node.prices, make_usage_id=node.ids.usage
+        )
+        clean = CleanImages(store, roots.files, uploads, on_node, clock=clock)
+        self.job = Specs.IMAGES.job(settings.images_interval_sec, clean.run, node=node.name)
 
 
 class NodeRootFileSystems:

@@ -1,31 +1,26 @@
 """The Platform, wired."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from fastapi import APIRouter
 
+from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import MergedEvents
-from sandyard.platform.access.guard import AccessGuard
-from sandyard.platform.access.login_tokens import Logins
 from sandyard.platform.account_data.export import AccountExport
 from sandyard.platform.account_data.http import create_account_data_router
 from sandyard.platform.account_data.jobs import EraseDeletedAccounts
 from sandyard.platform.account_data.sql import SqlAccountDataStore
 from sandyard.platform.accounts.admin.http import create_invitations_router, create_users_router
-from sandyard.platform.accounts.admin.service import Administration
 from sandyard.platform.accounts.context import IdMakers
 from sandyard.platform.accounts.http import create_auth_router, create_me_router
 from sandyard.platform.accounts.identity.http import create_oidc_router
 from sandyard.platform.accounts.passwords import Argon2Passwords
-from sandyard.platform.accounts.service import Accounts
 from sandyard.platform.api_keys.http import create_keys_router
 from sandyard.platform.api_keys.service import AccountKeys
 from sandyard.platform.api_keys.sql import SqlKeyStore
@@ -60,8 +55,8 @@ from sandyard.platform.wiring.accounts import AccountsWired
 from sandyard.platform.wiring.images import NodeRootFileSystems
 from sandyard.platform.wiring.runtimes import named
 from sandyard.platform.wiring.sandboxes import SandboxesWired
-from sandyard.platform.wiring.shared import Shared, shared_by_nouns
-from sandyard.platform.wiring.ssh import SshWired, build_ssh
+from sandyard.platform.wiring.shared import Shared
+from sandyard.platform.wiring.ssh import build_ssh
 from sandyard.runtime.ports import Runtime
 from sandyard.settings import Settings
 from sandyard.wiring.engines import SqlEngine, prune_job
@@ -71,27 +66,97 @@ from sandyard.wiring.part import Part
 _ERASURE_INTERVAL_SEC = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformPart(Part):
+    """`url_of` gives the public URL of a sandbox's port; `runtime` runs the sandboxes instead of
+    the configured one."""
+
     name: ClassVar[str] = "platform"
-    sql: SqlEngine
-    database: Database
-    guard: AccessGuard
-    logins: Logins
-    accounts: Accounts
-    administration: Administration
-    projects: Projects
-    templates: Templates
     events: MergedEvents
     """The events listed for an account; a part that is built on this one adds its own."""
-    passwords: Argon2Passwords
-    background: Background
-    wired: SandboxesWired
-    quotas: Quotas
-    export: AccountExport
-    variables: Variables
-    ssh: SshWired
-    clock: Clock
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        data_dir: Path,
+        url_of: UrlOf,
+        clock: Clock | None = None,
+        passwords: Argon2Passwords | None = None,
+        make: IdMakers | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.clock = clock = clock or SystemClock()
+        self.sql = SqlEngine(settings, data_dir, MIGRATIONS, jobs, clock)
+        self.engine, self.embedded = self.sql.engine, self.sql.embedded
+        shared = Shared(settings, data_dir, self.sql, clock, url_of)
+        self.database, self.runner = shared.database, shared.runner
+        self.guard, self.logins = shared.guard, shared.logins
+        self.passwords = passwords or Argon2Passwords()
+        people = AccountsWired(shared, passwords=self.passwords, make=make or IdMakers())
+        self.accounts, self.administration = people.accounts, people.administration
+        self.background = people.background
+        self.projects = Projects(
+            SqlProjectStore(shared.database, shared.transitions),
+            clock=clock,
+            per_account=settings.platform.projects_per_account,
+        )
+        self.variables = Variables(
+            SqlVariableStore(shared.database, shared.transitions),
+            Cipher(settings.secret("secrets_key")),
+            clock=clock,
+            per_account=settings.platform.variables_per_account,
+            authorities=SandboxAuthorities(settings.secret("secrets_key")),
+        )
+        self.wired = SandboxesWired(shared, self.variables, runtime)
+        self.ssh = build_ssh(shared, self.wired)
+        self.templates = Templates(
+            SqlTemplateStore(shared.database, shared.transitions),
+            NodeRootFileSystems(
+                shared, self.wired.images, named(settings.kubernetes.kubernetes_images)
+            ),
+            self.wired.runtime.check,
+            clock=clock,
+            per_account=settings.platform.templates_per_account,
+        )
+        data = SqlAccountDataStore(self.database, shared.transitions, clock=clock)
+        erasure = EraseDeletedAccounts(data, self.wired.sandboxes, clock=clock)
+        self.export = AccountExport(data)
+        counted = _count_quotas(self.database, settings).of_account
+        self.quotas = Quotas(self.wired.quotas.of_account, counted)
+        log = platform_events(self.database)
+        self.events = MergedEvents(log)
+        self.schedule = (
+            *people.jobs,
+            Specs.DELETED_ACCOUNTS.job(_ERASURE_INTERVAL_SEC, erasure.run),
+            prune_job(settings, Specs.EVENTS, log, clock),
+            *self.wired.schedule,
+        )
+        self.routers = (*self._routers(shared, people, log), self.ssh.router, *self.wired.routers)
+
+    def _routers(self, shared: Shared, people: AccountsWired, log: EventLog) -> Sequence[APIRouter]:
+        guard, projects = self.guard, ParentProjects(self.projects)
+        address_of = ClientAddress(shared.settings.server.proxy_networks).of
+        keys = AccountKeys(SqlKeyStore(shared.database, shared.transitions), clock=self.clock)
+        notices = SqlNotificationStore(shared.database, shared.transitions)
+        notifications = Notifications(notices, clock=self.clock)
+        return (
+            create_me_router(self.accounts, guard),
+            create_auth_router(self.accounts, people.signups, guard, address_of),
+            create_oidc_router(people.identity_logins, address_of),
+            create_keys_router(keys, guard),
+            create_users_router(self.administration, guard),
+            create_invitations_router(people.signups, guard),
+            create_account_data_router(self.export, self.accounts, guard, address_of),
+            create_quotas_router(self.quotas, guard),
+            create_projects_router(self.projects, guard),
+            create_templates_router(self.templates, guard),
+            create_notifications_router(notifications, guard),
+            create_broadcast_router(notifications, guard),
+            create_project_env_router(self.variables, projects, guard),
+            create_images_router(self.wired.images, self.variables, projects, guard),
+            create_events_router(log, self.events, guard),
+            create_all_events_router(self.events, guard),
+        )
 
     async def prepare(self) -> None:
         await Part.prepare(self)
@@ -123,95 +188,6 @@ class PlatformPart(Part):
         await self.database.close()
 
 
-def build_platform(
-    settings: Settings,
-    *,
-    data_dir: Path,
-    url_of: UrlOf,
-    clock: Clock | None = None,
-    passwords: Argon2Passwords | None = None,
-    make: IdMakers | None = None,
-    runtime: Runtime | None = None,
-) -> PlatformPart:
-    """`url_of` gives the public URL of a sandbox's port; `runtime` runs the sandboxes instead of
-    the configured one."""
-    clock = clock or SystemClock()
-    engine = SqlEngine(settings, data_dir, MIGRATIONS, jobs, clock)
-    shared = shared_by_nouns(settings, data_dir, engine, clock, url_of)
-    passwords = passwords or Argon2Passwords()
-    people = AccountsWired(shared, passwords=passwords, make=make or IdMakers())
-    projects = Projects(
-        SqlProjectStore(shared.database, shared.transitions),
-        clock=shared.clock,
-        per_account=settings.platform.projects_per_account,
-    )
-    variables = _variables(shared)
-    wired = SandboxesWired(shared, variables, runtime)
-    ssh = build_ssh(shared, wired)
-    environments = NodeRootFileSystems(
-        shared, wired.images, named(settings.kubernetes.kubernetes_images)
-    )
-    templates = Templates(
-        SqlTemplateStore(shared.database, shared.transitions),
-        environments,
-        wired.runtime.check,
-        clock=shared.clock,
-        per_account=settings.platform.templates_per_account,
-    )
-    database = shared.database
-    data = SqlAccountDataStore(database, shared.transitions, clock=shared.clock)
-    erasure = EraseDeletedAccounts(data, wired.sandboxes, clock=shared.clock)
-    export = AccountExport(data)
-    quotas = Quotas(wired.quotas.of_account, _count_quotas(database, settings).of_account)
-    log = platform_events(database)
-    events = MergedEvents(log)
-    return PlatformPart(
-        engine=engine.engine,
-        routers=(
-            *_account_routers(shared, people),
-            create_account_data_router(
-                export,
-                people.accounts,
-                shared.guard,
-                ClientAddress(settings.server.proxy_networks).of,
-            ),
-            create_quotas_router(quotas, shared.guard),
-            *_noun_routers(shared, projects, templates),
-            create_project_env_router(variables, ParentProjects(projects), shared.guard),
-            create_images_router(wired.images, variables, ParentProjects(projects), shared.guard),
-            create_events_router(log, events, shared.guard),
-            create_all_events_router(events, shared.guard),
-            ssh.router,
-            *wired.routers,
-        ),
-        runner=shared.runner,
-        schedule=(
-            *people.jobs,
-            Specs.DELETED_ACCOUNTS.job(_ERASURE_INTERVAL_SEC, erasure.run),
-            prune_job(settings, Specs.EVENTS, log, shared.clock),
-            *wired.schedule,
-        ),
-        embedded=engine.embedded,
-        sql=engine,
-        database=database,
-        guard=shared.guard,
-        logins=shared.logins,
-        accounts=people.accounts,
-        administration=people.administration,
-        projects=projects,
-        templates=templates,
-        events=events,
-        passwords=passwords,
-        background=people.background,
-        wired=wired,
-        quotas=quotas,
-        export=export,
-        variables=variables,
-        ssh=ssh,
-        clock=shared.clock,
-    )
-
-
 def _count_quotas(database: Database, settings: Settings) -> CountQuotas:
     limits = {
         ResourceKind.IMAGES: settings.sandboxes.images_per_account,
@@ -221,40 +197,3 @@ def _count_quotas(database: Database, settings: Settings) -> CountQuotas:
         ResourceKind.SANDBOXES: settings.sandboxes.sandboxes_per_account,
     }
     return CountQuotas(database, limits)
-
-
-def _account_routers(shared: Shared, people: AccountsWired) -> Sequence[APIRouter]:
-    guard = shared.guard
-    client_address = ClientAddress(shared.settings.server.proxy_networks)
-    keys = AccountKeys(SqlKeyStore(shared.database, shared.transitions), clock=shared.clock)
-    return (
-        create_me_router(people.accounts, guard),
-        create_auth_router(people.accounts, people.signups, guard, client_address.of),
-        create_oidc_router(people.identity_logins, client_address.of),
-        create_keys_router(keys, guard),
-        create_users_router(people.administration, guard),
-        create_invitations_router(people.signups, guard),
-    )
-
-
-def _noun_routers(shared: Shared, projects: Projects, templates: Templates) -> Sequence[APIRouter]:
-    guard = shared.guard
-    store = SqlNotificationStore(shared.database, shared.transitions)
-    notifications = Notifications(store, clock=shared.clock)
-    return (
-        create_projects_router(projects, guard),
-        create_templates_router(templates, guard),
-        create_notifications_router(notifications, guard),
-        create_broadcast_router(notifications, guard),
-    )
-
-
-def _variables(shared: Shared) -> Variables:
-    chosen = shared.settings.platform
-    return Variables(
-        SqlVariableStore(shared.database, shared.transitions),
-        Cipher(shared.settings.secret("secrets_key")),
-        clock=shared.clock,
-        per_account=chosen.variables_per_account,
-        authorities=SandboxAuthorities(shared.settings.secret("secrets_key")),
-    )

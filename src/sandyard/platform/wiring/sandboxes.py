@@ -54,7 +54,7 @@ from sandyard.platform.variables.http import create_sandbox_env_router
 from sandyard.platform.variables.service import ParentSandboxes, Variables
 from sandyard.platform.variables.sync import SecretSync
 from sandyard.platform.wiring import kubernetes, runtimes
-from sandyard.platform.wiring.images import build_images
+from sandyard.platform.wiring.images import ImagesWired
 from sandyard.platform.wiring.local_runtime import runtime_folder
 from sandyard.platform.wiring.shared import Shared
 from sandyard.runtime.ports import Runtime
@@ -122,7 +122,7 @@ class SandboxesWired:
         """The folder of their records and logs."""
         self.storage.add(self.uploads.bytes_of)
         self.measurements = SqlMeasurementStore(platform.database)
-        images = build_images(platform, node, image_roots, self.storage)
+        images = ImagesWired(platform, node, image_roots, self.storage)
         self.images = images.images
         archive_usage = StorageUsage(
             templates, count_archives, prices=node.prices, make_usage_id=node.ids.usage

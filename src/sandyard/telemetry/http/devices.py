@@ -12,7 +12,7 @@ from sandyard.kit.http.bodies import parse
 from sandyard.kit.http.routes import GuardedRoutes, JsonResponse
 from sandyard.kit.http.security import SecurityScheme, find_credential, secured_by
 from sandyard.telemetry.errors import InvalidApiKeyError
-from sandyard.telemetry.http import schemas
+from sandyard.telemetry.http import PREFIX, schemas
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.model import IntakeReport
 from sandyard.telemetry.service import Telemetry
@@ -31,7 +31,7 @@ response, send all of them again."""
 _NO_NUMBER = re.compile(rb"(?<=[:,\[])\s*[-+]?(nan|inf(inity)?)(?=\s*[,}\]])", re.IGNORECASE)
 
 
-def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) -> APIRouter:
+def create_device_router(telemetry: Telemetry, keys: ApiKeys) -> APIRouter:
     async def device_key(request: Request) -> None:
         sent = find_credential(request.scope["headers"], key_wins=True)
         if sent is None:
@@ -40,7 +40,7 @@ def create_device_router(telemetry: Telemetry, keys: ApiKeys, *, prefix: str) ->
         request.state.log = {"key_id": key.key_id}
 
     routes = GuardedRoutes(
-        prefix=prefix,
+        prefix=PREFIX,
         tag="devices",
         check=device_key,
         security=secured_by(DEVICE_KEY, DEVICE_BEARER),

@@ -9,7 +9,7 @@ from sandyard.kit.http.events import EventFilter, EventPage, history_of
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import Paging, example_of
 from sandyard.kit.http.security import BearerGuard, SecurityScheme, secured_by
-from sandyard.telemetry.http import schemas
+from sandyard.telemetry.http import PREFIX, schemas
 from sandyard.telemetry.intake import HARDWARE_ID
 from sandyard.telemetry.keys import ApiKeys
 from sandyard.telemetry.model import DeviceOrder
@@ -35,9 +35,9 @@ Search = Annotated[
 HardwareId = Annotated[str, Path(pattern=HARDWARE_ID, description="MAC in upper case")]
 
 
-def operator_routes(guard: BearerGuard, *, prefix: str) -> GuardedRoutes:
+def operator_routes(guard: BearerGuard) -> GuardedRoutes:
     return GuardedRoutes(
-        prefix=prefix,
+        prefix=PREFIX,
         tag="telemetry",
         check=guard.require,
         security=secured_by(OPERATOR_TOKEN),
@@ -45,9 +45,9 @@ def operator_routes(guard: BearerGuard, *, prefix: str) -> GuardedRoutes:
 
 
 def create_operators_router(
-    telemetry: Telemetry, keys: ApiKeys, log: EventLog, guard: BearerGuard, *, prefix: str
+    telemetry: Telemetry, keys: ApiKeys, log: EventLog, guard: BearerGuard
 ) -> APIRouter:
-    routes = operator_routes(guard, prefix=prefix)
+    routes = operator_routes(guard)
     _add_keys(routes, keys)
     _add_devices(routes, telemetry)
     _add_events(routes, telemetry, keys, log)

@@ -38,10 +38,8 @@ _FILE_ANSWER: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_readings_router(
-    telemetry: Telemetry, guard: BearerGuard, *, clock: Clock, prefix: str
-) -> APIRouter:
-    routes = operator_routes(guard, prefix=prefix)
+def create_readings_router(telemetry: Telemetry, guard: BearerGuard, *, clock: Clock) -> APIRouter:
+    routes = operator_routes(guard)
     _add_readings(routes, telemetry)
     _add_series(routes, telemetry, clock)
     _add_sensors(routes, telemetry, clock)

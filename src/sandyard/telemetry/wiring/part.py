@@ -1,19 +1,18 @@
 """Telemetry, wired."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
 from sandyard.kit import ids
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.http.security import BearerGuard
-from sandyard.kit.jobs import Job, JobLeases
+from sandyard.kit.jobs import JobLeases
 from sandyard.kit.sql.events import SqlEventLog
 from sandyard.kit.sql.job_leases import SqlJobLeases
 from sandyard.kit.sql.migrations import EmbeddedDatabase
@@ -39,8 +38,6 @@ from sandyard.wiring.spec import Counting, Verification
 if TYPE_CHECKING:  # imported where it is used: most installations don't need it
     from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
-PREFIX = "/telemetry/v1"
-
 
 @dataclass(frozen=True, slots=True)
 class TelemetryStores:
@@ -56,61 +53,57 @@ class TelemetryStores:
     embedded: EmbeddedDatabase | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryPart(Part):
     name: ClassVar[str] = "telemetry"
-    telemetry: Telemetry
-    keys: ApiKeys
-    store: TelemetryStore
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        data_dir: Path,
+        registry: CollectorRegistry,
+        clock: Clock | None = None,
+    ) -> None:
+        clock = clock or SystemClock()
+        metrics = TelemetryMetrics(registry)
+        retention = _retention(settings)
+        stores = open_stores(settings, data_dir, clock=clock)
+        self.engine, self.store = stores.engine, stores.store
+        self.events, self.embedded = stores.log, stores.embedded
+        self.runner = engines.job_runner(settings, stores.leases, clock)
+        self.telemetry = Telemetry(
+            stores.store,
+            clock=clock,
+            make_confirmation_id=ids.uuid4,
+            metrics=metrics,
+            retention=retention,
+        )
+        self.keys = ApiKeys(
+            stores.keys,
+            peppers=settings.secret("api_key_pepper"),
+            clock=clock,
+            make_key_id=ids.uuid4,
+            make_api_key=ids.device_api_key,
+        )
+        self.schedule = [engines.prune_job(settings, Specs.EVENTS, stores.log, clock)]
+        if stores.removal is not None:
+            removal = RemoveExpired(
+                stores.removal, clock=clock, metrics=metrics, retention=retention
+            )
+            every = settings.telemetry.retention_interval_sec
+            self.schedule.append(Specs.RETENTION.job(every, removal.run, at_start=True))
+        admins = BearerGuard(settings.secret("telemetry_admin_token"))
+        self.routers = (
+            create_device_router(self.telemetry, self.keys),
+            create_readings_router(self.telemetry, admins, clock=clock),
+            create_operators_router(self.telemetry, self.keys, stores.log, admins),
+        )
 
     async def check(self) -> None:
         await self.store.check()
 
     async def close_engine(self) -> None:
         await self.store.close()
-
-
-def build_telemetry(
-    settings: Settings,
-    *,
-    data_dir: Path,
-    registry: CollectorRegistry,
-    clock: Clock | None = None,
-) -> TelemetryPart:
-    clock = clock or SystemClock()
-    metrics = TelemetryMetrics(registry)
-    retention = _retention(settings)
-    stores = open_stores(settings, data_dir, clock=clock)
-    telemetry = Telemetry(
-        stores.store,
-        clock=clock,
-        make_confirmation_id=ids.uuid4,
-        metrics=metrics,
-        retention=retention,
-    )
-    keys = ApiKeys(
-        stores.keys,
-        peppers=settings.secret("api_key_pepper"),
-        clock=clock,
-        make_key_id=ids.uuid4,
-        make_api_key=ids.device_api_key,
-    )
-    schedule: list[Job[Any]] = [engines.prune_job(settings, Specs.EVENTS, stores.log, clock)]
-    if stores.removal is not None:
-        removal = RemoveExpired(stores.removal, clock=clock, metrics=metrics, retention=retention)
-        every = settings.telemetry.retention_interval_sec
-        schedule.append(Specs.RETENTION.job(every, removal.run, at_start=True))
-    return TelemetryPart(
-        engine=stores.engine,
-        routers=_routers(settings, telemetry, keys, stores.log, clock),
-        runner=engines.job_runner(settings, stores.leases, clock),
-        schedule=schedule,
-        events=stores.log,
-        embedded=stores.embedded,
-        telemetry=telemetry,
-        keys=keys,
-        store=stores.store,
-    )
 
 
 def open_stores(settings: Settings, data_dir: Path, *, clock: Clock) -> TelemetryStores:
@@ -178,17 +171,6 @@ async def verify_telemetry(settings: Settings, data_dir: Path, counting: Countin
 async def open_telemetry_log(settings: Settings, data_dir: Path) -> AsyncIterator[EventLog]:
     async with opened_stores(settings, data_dir) as stores:
         yield stores.log
-
-
-def _routers(
-    settings: Settings, telemetry: Telemetry, keys: ApiKeys, log: EventLog, clock: Clock
-) -> Sequence[APIRouter]:
-    admins = BearerGuard(settings.secret("telemetry_admin_token"))
-    return (
-        create_device_router(telemetry, keys, prefix=PREFIX),
-        create_readings_router(telemetry, admins, clock=clock, prefix=PREFIX),
-        create_operators_router(telemetry, keys, log, admins, prefix=PREFIX),
-    )
 
 
 def open_telemetry_tables(settings: Settings, data_dir: Path | None = None) -> "TelemetryTables":

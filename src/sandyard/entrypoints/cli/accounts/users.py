@@ -68,12 +68,12 @@ async def _create(
     email: str, username: str, password: str, data_dir: Path
 ) -> tuple["Account", str]:
     from sandyard.bootstrap.addresses import sandbox_domain
-    from sandyard.platform.wiring.part import build_platform
+    from sandyard.platform.wiring.part import PlatformPart
     from sandyard.settings import load_settings
 
     settings = load_settings()
     url_of = sandbox_domain(settings).url_of
-    part = build_platform(settings, data_dir=data_dir, url_of=url_of)
+    part = PlatformPart(settings, data_dir=data_dir, url_of=url_of)
     try:
         if part.embedded is not None:
             await part.embedded.upgrade()
