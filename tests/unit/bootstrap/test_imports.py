@@ -10,4 +10,4 @@ def test_the_console_of_other_parts_imports_nothing_of_the_platform() -> None:
         "print(*(name for name in sys.modules if name.startswith('sandyard.platform.')))"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE)
-    assert done.stdout.split() == [b"sandyard.platform.wiring"]
+    assert done.stdout.split() == [b"sandyard.platform.http"]
