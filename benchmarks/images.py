@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from benchmarks.report import Figure, Measured, Say
+from sandyard.runtime.local.gvisor.runsc import runsc
 from tests.support.runtime.images import BUSYBOX
 from tests.support.runtime.root_file_systems import image_config, member, tar
 from tests.support.servers.processes import sandyard_serve
@@ -41,6 +42,7 @@ def measure(folder: Path, say: Say) -> Measured:
             say("images: starts")
             first, _ = _timed(lambda: _start(person, image, "first"))
             second, _ = _timed(lambda: _start(person, image, "second"))
+            own_kernel = None if runsc() is None else _with_own_kernel(person, image)
         say("images: plain download and tar")
         plain, _ = _timed(lambda: _plain(registry, layers, folder / "plain"))
     label = f"pull of {_MEGABYTES} MB ÷ download and tar ({_MEGABYTES / pulled:.0f} MB/s)"
@@ -50,6 +52,7 @@ def measure(folder: Path, say: Say) -> Measured:
             Figure("  pull until it is ready", f"{pulled:.1f} s"),
             Figure.below("  first start of its program", first, _START_SEC, "s"),
             Figure("  second start", f"{second:.2f} s"),
+            Figure("  a start with gVisor", "-" if own_kernel is None else f"{own_kernel:.2f} s"),
         ],
         rows=f"{_MEGABYTES} MB",
     )
@@ -72,8 +75,12 @@ def _pull(person: Person, registry: Registry) -> Any:
     return image
 
 
-def _start(person: Person, image: Any, name: str) -> None:
-    body = {"name": name, "category": "web", "language": "any", "image": image["image_id"]}
+def _with_own_kernel(person: Person, image: Any) -> float:
+    return _timed(lambda: _start(person, image, "with a kernel", isolation="gvisor"))[0]
+
+
+def _start(person: Person, image: Any, name: str, **more: str) -> None:
+    body = {"name": name, "category": "web", "language": "any", "image": image["image_id"], **more}
     template = person.call("POST", "/templates", body, expect=201)
     wanted = {
         "name": name,

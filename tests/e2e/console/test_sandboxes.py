@@ -95,13 +95,21 @@ def test_unsaved_changes_of_a_file_are_not_lost_without_a_question(ann: Page, bo
     assert asked == ["beforeunload"]
 
 
-def test_listening_ports_are_listed_and_opened(ann: Page, box: str) -> None:
+def test_listening_ports_are_listed_opened_and_made_public(
+    ann: Page, anns_session: ConsoleSession, box: str
+) -> None:
     ports = ann.locator("#ports li")
     expect(ports).to_have_count(1)
     expect(ports).to_contain_text(re.compile(r"http://8080-sbx-"))
     with ann.expect_popup() as opened:
         ports.get_by_role("button", name="Open port 8080").click()
     expect(opened.value.locator("h1")).to_be_visible()
+    ports.get_by_role("button", name="Make public port 8080").click()
+    expect(ports.get_by_role("button", name="Make private port 8080")).to_be_visible()
+    path = f"/api/v1/sandboxes/{box.rpartition('/')[2]}"
+    assert anns_session.call("GET", path).json()["public_ports"] == [8080]
+    ports.get_by_role("button", name="Make private port 8080").click()
+    expect(ports.get_by_role("button", name="Make public port 8080")).to_be_visible()
 
 
 def test_commands_are_typed_in_a_terminal(ann: Page, box: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from sandyard.console.app import ConsoleRequest, Screen, actions, calling
-from sandyard.console.forms import number
+from sandyard.console.forms import number, whole_number
 
 SANDBOXES = "/console/sandboxes"
 ONE = SANDBOXES + "/{sandbox_id}"
@@ -158,9 +158,17 @@ async def _listed(request: ConsoleRequest) -> list[dict[str, Any]]:
 
 async def _ports(request: ConsoleRequest) -> Response:
     """The listening ports; loaded on demand, as the query counts as use of the sandbox."""
-    found = await request.api.get(_SANDBOX + "/ports")
-    sandbox_id = request.path_params["sandbox_id"]
-    return request.page("_ports.html", ports=found["ports"], sandbox_id=sandbox_id)
+    api = request.api
+    found, sandbox = await asyncio.gather(api.get(_SANDBOX + "/ports"), api.get(_SANDBOX))
+    return request.page("_ports.html", ports=found["ports"], sandbox=sandbox)
+
+
+async def _publish_port(request: ConsoleRequest) -> Response:
+    """Or make it private, if it is public."""
+    changed = {whole_number(await request.form(), "port")}
+    public = set((await request.api.get(_SANDBOX))["public_ports"]) ^ changed
+    await request.api.call("PATCH", _SANDBOX, body={"public_ports": sorted(public)})
+    return await _ports(request)
 
 
 async def _terminal(request: ConsoleRequest) -> Response:
@@ -181,6 +189,7 @@ SCREENS = (
             "start": _start,
             "stop": calling(f"POST {_SANDBOX}/stop", _show),
             "suspend": calling(f"POST {_SANDBOX}/stop", _show, {"memory": True}),
+            "ports": _publish_port,
             "recycle": calling(f"DELETE {_SANDBOX}", _show),
             "publish": calling(f"PATCH {_SANDBOX}", _show, {"is_public": True}),
             "rescue": calling(f"POST {_SANDBOX}/start", _show, {"program": False}),

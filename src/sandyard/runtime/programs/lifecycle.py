@@ -53,8 +53,9 @@ _ENVIRONMENT_BYTES = 65536
 _TOKEN = re.compile(r"[!-~]{1,2000}")
 _BEFORE = "release"
 """A line that elsewhere runs once before the others; not here."""
-_TOGETHER = "end() { trap '' TERM; kill 0; exit $1; }\ntrap 'end 1' TERM\n"
-"""Of several lines in one process group: if one ends, all end."""
+_TOGETHER = "end() { trap '' TERM USR1; kill 0; exit $1; }\ntrap 'end 1' USR1\n"
+"""Of several lines in one process group: if one ends, all end. SIGTERM is trapped once all have
+begun, because a shell that has just been forked loses a signal that is."""
 
 
 def check_startable(run: RunState | None) -> None:
@@ -163,8 +164,8 @@ def web_command(procfile: str | None, *, static_site: str | None) -> str:
     lines.pop(_BEFORE, None)
     if not lines:
         return command
-    others = [f"{{ (\n{each}\n); kill $$; }} &\n" for each in lines.values()]
-    return f"{_TOGETHER}{''.join(others)}(\n{command}\n) & wait $!; end $?"
+    others = [f"{{ (\n{each}\n); kill -USR1 $$; }} &\n" for each in lines.values()]
+    return f"{_TOGETHER}{''.join(others)}(\n{command}\n) & trap 'end 1' TERM; wait $!; end $?"
 
 
 def end_message(reason: EndReason, exit_code: int | None = None) -> str:

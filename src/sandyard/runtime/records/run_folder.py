@@ -20,7 +20,6 @@ from sandyard.runtime.model import Ended, Kind, Limits, RunId, Running
 from sandyard.runtime.records.recorded_run import (
     RunRecord,
     begun_record,
-    failure_record,
     running_record,
     to_record,
 )
@@ -112,19 +111,6 @@ class RunFolder(RunRecord):
     def has(self, *names: str) -> list[bool]:
         """Which of these records exist. One that can't be checked counts as missing."""
         return [os.access(f"{self.path}/{name}.json", os.F_OK) for name in names]
-
-    def begin(self, limits: Limits, at: float) -> None:
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.write("begun", begun_record(limits, at))
-
-    def write_failure(self, code: str, message: str, at: float) -> None:
-        self.write("failure", failure_record(code, message, at))
-
-    def write_launched(self, at: float) -> None:
-        self.write("launched", {"at": at}, durable=False)
-
-    def write_running(self, running: Running) -> None:
-        self.write("running", running_record(running))
 
     def write_program(self, program: ProgramState) -> None:
         self.write("program", asdict(program), durable=False)

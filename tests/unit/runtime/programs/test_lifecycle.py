@@ -124,8 +124,8 @@ def test_the_command_is_the_web_line_or_the_static_site() -> None:
 
 
 def test_the_lines_of_a_procfile_end_together() -> None:
-    """As real processes of one group, as a program has it."""
-    for ends, code in (("web", 3), ("worker", 1)):
+    """As real processes of one group, as a program has it; also while others still begin."""
+    for ends, code in (("web", 3), ("worker", 1)) * 10:
         lines = {"web": "sleep 60", "worker": "sleep 60"} | {ends: "exit 3 # it ends"}
         procfile = "".join(f"{name}: {line}\n" for name, line in lines.items())
         command = ["env", "--default-signal=TERM", "sh", "-c"]

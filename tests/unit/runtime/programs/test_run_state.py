@@ -23,6 +23,7 @@ from sandyard.runtime.model import (
     Up,
 )
 from sandyard.runtime.programs.lifecycle import run_state, start_failure_of
+from sandyard.runtime.records.recorded_run import begun_record, failure_record, running_record
 from sandyard.runtime.records.run_folder import RunFolder
 
 RUN_ID = RunId("sandbox", "box", "1")
@@ -35,7 +36,7 @@ ENDED = Ended(RUN_ID, "stopped", ended_at=50)
 @pytest.fixture
 def record(tmp_path: Path) -> RunFolder:
     folder = RunFolder(tmp_path)
-    folder.begin(LIMITS, 1.0)
+    folder.write("begun", begun_record(LIMITS, 1.0))
     return folder
 
 
@@ -51,7 +52,7 @@ def test_until_it_runs_or_has_failed_it_is_starting(
 
 
 def test_one_that_runs_has_its_machines_deadline(record: RunFolder) -> None:
-    record.write_running(RUNNING)
+    record.write("running", running_record(RUNNING))
     assert run_state(RUN_ID, record, UP) == replace(RUNNING, deadline_at=99)
     assert run_state(RUN_ID, record, Stopping(RUN_ID, 40, "Why.")) == Stopping(RUN_ID, 40, "Why.")
     assert run_state(RUN_ID, record, ENDED) == replace(ENDED, started_at=10)
@@ -59,8 +60,8 @@ def test_one_that_runs_has_its_machines_deadline(record: RunFolder) -> None:
 
 
 def test_a_failure_is_told_with_when_its_program_began(record: RunFolder) -> None:
-    record.write_launched(11)
-    record.write_failure("NOT_LISTENING", "It did not listen.", 12)
+    record.write("launched", {"at": 11})
+    record.write("failure", failure_record("NOT_LISTENING", "It did not listen.", 12))
     state = run_state(RUN_ID, record, UP)
     assert isinstance(state, Ended)
     assert (state.reason, state.error_code, state.ended_at) == ("not_started", "NOT_LISTENING", 12)

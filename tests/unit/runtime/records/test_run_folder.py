@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from sandyard.runtime.model import Ended, Limits, RunId, Running, Snapshot
+from sandyard.runtime.records.recorded_run import begun_record, failure_record, running_record
 from sandyard.runtime.records.run_folder import RunFolder, RunFolders
 
 RUN_ID = RunId("sandbox", "box", "1")
@@ -52,11 +53,12 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     assert folder.begun_at() is None
     assert folder.running() is None
-    folder.begin(LIMITS, 10.5)
-    folder.write_launched(11.5)
-    folder.write_running(RUNNING)
+    folder.path.mkdir()
+    folder.write("begun", begun_record(LIMITS, 10.5))
+    folder.write("launched", {"at": 11.5})
+    folder.write("running", running_record(RUNNING))
     folder.write_ended(ENDED)
-    folder.write_failure("NOT_LISTENING", "It did not listen.", 12.5)
+    folder.write("failure", failure_record("NOT_LISTENING", "It did not listen.", 12.5))
     assert folder.begun_at() == 10.5
     assert folder.limits() == LIMITS
     assert folder.launched_at() == 11.5
