@@ -21,6 +21,7 @@ import threading
 import tomllib
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
 INSTALL_SEC = 600
@@ -135,14 +136,16 @@ def digest_of(site: str) -> str:
 
 
 def _times(folder: str, names: tuple[str, ...] = ()) -> Iterator[tuple[str, int]]:
-    """Of these files in the folder; of all below it, if none are named."""
-    with os.scandir(folder) as entries:
+    """Of these files in the folder; of all below it, if none are named. A sync may remove them
+    meanwhile, and the folder with its last file."""
+    with suppress(OSError), os.scandir(folder) as entries:
         for each in entries:
             if each.is_dir(follow_symlinks=False):
                 if not names and each.name not in _UNWATCHED:
                     yield from _times(each.path)
             elif not names or each.name in names:
-                yield each.path, each.stat(follow_symlinks=False).st_mtime_ns
+                with suppress(OSError):
+                    yield each.path, each.stat(follow_symlinks=False).st_mtime_ns
 
 
 class FailedError(Exception):

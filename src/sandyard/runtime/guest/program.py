@@ -31,6 +31,13 @@ class ProgramState:
     def is_over(self) -> bool:
         return self.status in ("failed", "stopped")
 
+    @property
+    def is_start_over(self) -> bool:
+        """It listens, or has failed. If its machine ends with it, only that end tells a failure."""
+        if self.policy == "ends_machine":
+            return self.status == "running"
+        return self.status != "starting" or self.restarts > 0
+
 
 def starting(
     at: float, policy: ProgramPolicy, *, after: ProgramState | None = None

@@ -170,7 +170,7 @@ class ProgramStart:
             if not isinstance(machine := await self._machines.refresh(up.run_id), Up):
                 raise RunNotFoundError if machine is None else not_running(machine)
             state = self._record.program()
-            if state is not None and (state.status != "starting" or state.restarts):
+            if state is not None and state.is_start_over:
                 return
             if time.monotonic() > until:
                 break

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.previews.providers.launcher import Application, detect, digest_of, page
+from sandyard.previews.providers.launcher import Application, Preview, detect, digest_of, page
 from sandyard.previews.providers.program import application_of
 
 VITE = {"scripts": {"dev": "vite"}, "devDependencies": {"vite": "^6"}}
@@ -78,6 +78,16 @@ def test_a_changed_manifest_is_another_digest_and_a_changed_page_is_not(tmp_path
     assert digest_of(str(tmp_path)) == before
     detected(tmp_path, package__json=NEXT)
     assert digest_of(str(tmp_path)) != before
+
+
+def test_a_sync_may_remove_the_folder_with_its_last_file(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    preview = Preview(str(site), str(tmp_path))
+    assert preview.restarts() == set()
+    site.mkdir()
+    (site / "index.html").touch()
+    (site / "package.json").touch()
+    assert [Path(path).name for path, _ in preview.restarts()] == ["package.json"]
 
 
 def test_the_page_escapes_what_the_project_wrote() -> None:
