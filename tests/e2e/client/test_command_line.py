@@ -316,6 +316,9 @@ def test_a_sandbox_is_used_from_its_making_to_its_end(
     sandyard("sandbox", "cp", "-", "mine:from-stdin")
     assert sandyard("sandbox", "cp", "mine:from-stdin", "-").out == "piped\n"
     assert "folder" in sandyard("sandbox", "cp", "mine:folder", "-", code=2).err
+    assert "size_bytes   6\n" in sandyard("sandbox", "file", "show", "mine", "from-stdin").out
+    sandyard("sandbox", "file", "mv", "mine", "from-stdin", "moved")
+    assert sandyard("sandbox", "file", "rm", "mine", "moved").out == "removed moved\n"
     assert sorted(each.name for each in (tmp_path / "copied").iterdir()) == ["back", "file"]
     assert sandyard("sandbox", "exec", "mine", "--", "cat", "back").out == "text"
     assert "sandyard_token=" in sandyard("sandbox", "open", "--print", "mine").out

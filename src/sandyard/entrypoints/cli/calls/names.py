@@ -45,13 +45,14 @@ def find_id(client: "Client", listing: str, field: str, text: str) -> str:
 
 
 def _listing(operation: str, field: str) -> str | None:
-    """The operation that lists what the field names, if its items have names."""
+    """The operation that lists all of what the field names, if these have names."""
     from sandyard_client.operations import operations
 
     credential = operations()[operation]["credential"]
     for name, each in operations().items():
         [first, *others] = each.get("answer_fields") or [""]
+        is_whole = "listing" in each and "{" not in each["path"]
         has_names = bool({*_NAMES} & {*others}) and each["credential"] == credential
-        if "listing" in each and first == field and has_names:
+        if is_whole and first == field and has_names:
             return name
     return None

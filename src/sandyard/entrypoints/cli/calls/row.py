@@ -194,7 +194,8 @@ class RowCommand:
     def _show(self, view: View, values: Mapping[str, Any], answer: Any) -> None:
         done = _DONE.get(self.row.name)
         if done is not None or answer is None:
-            *_, last = (each for each in self.operation["fields"] if each["in"] == "path")
+            named = (each for each in self.operation["fields"] if each["in"] != "body")
+            *_, last = (each for each in named if each["in"] == "path" or each.get("required"))
             click.echo(f"{done or 'done'} {values[last['name']]}")
         elif self.row.shown_once and view.output != "json":
             about = [f"{name} {answer[name]}" for name in self.operation["answer_fields"]

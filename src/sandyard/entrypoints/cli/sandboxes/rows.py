@@ -76,7 +76,7 @@ TEMPLATE_COLUMNS = (
 
 image = (Row("ls", "list_images"), Row("show", "get_image", "web", columns=ALL),
          Row("rm", "delete_image", "img-7c2e9g4j1m6p3s8vx"))  # fmt: skip
-IMAGE_COLUMNS = "image_id reference status MB=size_bytes unpacked_MB=unpacked_bytes* digest* reason"
+IMAGE_COLUMNS = "image_id reference status bytes=size_bytes unpacked_bytes* digest* reason"
 
 ssh_key = (Row("ls", "list_ssh_keys"), Row("rm", "remove_ssh_key", "ssk-7r2d9f0h3j5k8l1zq"))
 SSH_KEY_COLUMNS = "key=ssh_key_id name fingerprint added=created_at by_API_key=api_key_id*"
