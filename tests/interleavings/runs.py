@@ -32,6 +32,7 @@ from sandyard.platform.usage.model import PriceList, Usage
 from sandyard.runtime.errors import AttemptEndedError, NotRunningError, RunNotFoundError
 from sandyard.runtime.model import Ended, Kind, Limits, RunId, Running, RunState
 from sandyard.runtime.ports import Runtime
+from sandyard.runtime.secrets_model import NO_SECRETS, MachineSecrets
 from tests.interleavings.explorer import Port, Program, Request
 
 OWNER = Principal("1" * 12, Role.USER)
@@ -325,7 +326,7 @@ class SteppedRuntime:
 
 
 class _Known:
-    """What never changes here: the template, and that there are no variables."""
+    """What never changes here: the template, and that there are no variables or secrets."""
 
     async def find(self, account_id: str, template_id: str) -> Template:
         del account_id, template_id
@@ -334,6 +335,10 @@ class _Known:
     async def of_sandbox(self, sandbox: Sandbox) -> Mapping[str, str]:
         del sandbox
         return {}
+
+    async def secrets_of(self, sandbox: Sandbox, *, run: str) -> MachineSecrets:
+        del sandbox, run
+        return NO_SECRETS
 
 
 class _InTheForeground(SandboxStarts):

@@ -15,10 +15,10 @@ FIXED = [
     ("broker", "sqlite", Schedule(1, 100)),
     ("broker", "postgresql", Schedule(1, 100)),
     ("broker", "dynamodb", Schedule(2, 100)),
-    ("platform", "sqlite", Schedule(1, 60)),
-    ("platform", "postgresql", Schedule(1, 60)),
+    ("platform", "sqlite", Schedule(32, 60)),
+    ("platform", "postgresql", Schedule(48, 60)),
     ("previews", "sqlite", Schedule(1, 60)),
-    ("previews", "postgresql", Schedule(2, 60)),
+    ("previews", "postgresql", Schedule(8, 60)),
 ]
 """A seed that failed joins them."""
 

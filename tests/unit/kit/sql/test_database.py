@@ -1,6 +1,7 @@
 """The group commit, and what each engine does when a transaction fails."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import sqlalchemy as sa
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.batches import BatchInsert, BatchUpdate, CombinedBatches, run_in_driver
 from sandyard.kit.sql.database import Database, SqliteDatabase
+from tests.simulation.engine import SharedSqlite
+from tests.simulation.loop import Process
+from tests.simulation.network import Network
 from tests.support.storage.disks import small_disk
 from tests.support.storage.engines import SQL_ENGINES, sql_database
 
@@ -27,10 +31,18 @@ def create_things(connection: sa.Connection) -> None:
     things.create(connection)
 
 
-@pytest.fixture(params=SQL_ENGINES)
+@pytest.fixture(params=[*SQL_ENGINES, "simulated"])
 async def db(
     request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str
 ) -> AsyncIterator[Database]:
+    """The one that simulations run on keeps the same promises, so that the stores on it do."""
+    if request.param == "simulated":
+        shared = SharedSqlite("things")
+        simulated = shared.connect(Network(random.Random(0)), Process())
+        await simulated.write(create_things)
+        yield simulated
+        await shared.close()
+        return
     async with sql_database(request.param, tmp_path, postgres_url, schema="things") as database:
         await database.write(create_things)
         yield database
