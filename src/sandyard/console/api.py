@@ -1,5 +1,6 @@
 """In-process calls to the server's own API, with a viewer's credential."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from sandyard.kit.http.inner_calls import exchange, origin_headers, scope_within
 Query = Mapping[str, str | int | None]
 
 _NOT_FOUND = 404
+_NO_VALUES: Mapping[str, str] = {}
 _CREDENTIALS = frozenset({b"cookie", b"authorization", b"x-api-key", b"x-operator"})
 
 
@@ -111,10 +113,11 @@ class Api:
         query: Query | None = None,
         body: Any = None,
         headers: Mapping[str, str] | None = None,
-        **values: str,
+        values: Mapping[str, str] = _NO_VALUES,
     ) -> Any:
         """The response's JSON; None if it has none. `values` are further path parameters."""
-        path = self.paths.of(path.format(**self.request.path_params, **values))
+        known = defaultdict(str, values) | self.request.path_params
+        path = self.paths.of(path.format_map(known))
         sent = self._credential(path) | dict(headers or {})
         if body is not None:
             sent["content-type"] = "application/json"

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from sandyard.console import assets as assets_module
 from sandyard.console.api import Api, ApiError
 from sandyard.console.assets import Assets
+from sandyard.console.forms import Field, body_of
 from sandyard.console.live import Listener, LiveChanges, SharedViews, gathering_sec, is_view
 from sandyard.console.operator_logins import OperatorLogins
 from sandyard.console.pages import Pages
@@ -107,7 +108,8 @@ class ConsoleRequest:
         return {name: sent[name] for name in names if name in sent} if names else sent
 
 
-Draw = Callable[[ConsoleRequest], Awaitable[Response]]
+Draw = Callable[..., Awaitable[Response]]
+"""Of a ConsoleRequest; a page may have arguments for what an action on it has answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +131,27 @@ operator_screen = partial(Screen, operators_of="broker")
 device_screen = partial(Screen, operators_of="telemetry")
 
 
-def calling(call: str, then: Draw, body: Any = None) -> Draw:
-    """An action of a page: one call of the API, such as `DELETE platform/projects/{project_id}`;
-    then this page."""
+def calling(
+    call: str,
+    then: Draw | str,
+    body: Any = None,
+    *,
+    fields: Mapping[str, Field] | None = None,
+    shown: str | None = None,
+) -> Draw:
+    """An action of a page: one call of the API, such as `DELETE platform/projects/{project_id}`,
+    with these fields of the form as its body; then this page, or the one at this path. `shown` is
+    the page's argument for what the call answered."""
     method, _, path = call.partition(" ")
 
     async def act(request: ConsoleRequest) -> Response:
-        await request.api.call(method, path, body=body)
-        return await then(request)
+        form = await request.form()
+        sent = body if fields is None else body_of(form, fields)
+        in_path = {name: form[name] for name in form.keys() - request.path_params.keys()}
+        answer = await request.api.call(method, path, body=sent, values=in_path)
+        if isinstance(then, str):
+            return request.redirect(then.format_map(request.path_params | (answer or {})))
+        return await then(request, **({shown: answer} if shown else {}))
 
     return act
 

@@ -37,8 +37,13 @@ SCREENS = {
         BOX: NAME,
         f"{BOX}/files": FILE,
         f"{BOX}/terminal": NAME[:100],
+        f"{BOX}/settings": NAME[:100],
     },
-    "projects": {"/console/projects": NAME[:100], PROJECT: NAME},
+    "projects": {
+        "/console/projects": NAME[:100],
+        PROJECT: NAME,
+        f"{PROJECT}/settings": NAME[:100],
+    },
     "devices": {"/console/devices": NAME, "/console/devices/{device}": NAME[:64]},
     "account": {"/console/account": NAME, f"/console/account/events?kind={quote(NAME)}": ""},
     "admin": {

@@ -46,11 +46,13 @@ SCREENS = {
     "sandbox": "/console/sandboxes/{sandbox}",
     "files": "/console/sandboxes/{sandbox}/files",
     "terminal": "/console/sandboxes/{sandbox}/terminal",
+    "settings": "/console/sandboxes/{sandbox}/settings",
     "deliveries": "/console/admin/integrations/webhooks/{webhook}",
     "pool-sandbox": "/console/labs/sandboxes/{leased}",
     "track": "/console/labs/tracks/intro-to-sql-1",
     "free-sandbox": "/console/labs/sandboxes/{free}",
     "project": "/console/projects/{project}",
+    "project-settings": "/console/projects/{project}/settings",
 }
 AT_FIRST = {
     "first-overview": "/console",

@@ -7,23 +7,19 @@ from starlette.responses import Response
 
 from sandyard.console.api import ApiError
 from sandyard.console.app import ConsoleRequest, Screen, actions, calling
-from sandyard.console.forms import whole_number
+from sandyard.console.forms import TEXT, TEXT_OR_NONE, VARIABLE, WHOLE, whole_number
 
 PROJECTS = "/console/projects"
 ONE = PROJECTS + "/{project_id}"
 _PROJECT = "platform/projects/{project_id}"
+NEW = {"name": TEXT, "description": TEXT}
+CHANGED = {"name": TEXT, "description": TEXT_OR_NONE}
 
 
 async def _list(request: ConsoleRequest) -> Response:
     cursor = request.query.get("cursor")
     page = await request.api.get("platform/projects", limit=50, cursor=cursor)
     return request.page("projects.html", **page)
-
-
-async def _create(request: ConsoleRequest) -> Response:
-    name = (await request.form()).get("name", "")
-    made = await request.api.post("platform/projects", {"name": name})
-    return request.redirect(f"{PROJECTS}/{made['project_id']}")
 
 
 async def _show(request: ConsoleRequest, *, path: str | None = None) -> Response:
@@ -62,26 +58,59 @@ async def _link(request: ConsoleRequest, status: dict[str, Any] | None) -> str |
 
 
 async def _save(request: ConsoleRequest) -> Response:
+    """Or delete it."""
     form = await request.form()
     path = form.get("path", "")
-    change = {"path": path, "content": form.get("content", ""), "encoding": "utf-8"}
-    body = {"files": [change], "expected_version": whole_number(form, "version")}
-    await request.api.call("PUT", _PROJECT + "/files", body=body)
+    change: dict[str, Any] = {"files": [], "expected_version": whole_number(form, "version")}
+    if "delete" in form:
+        change["deleted"] = [path]
+    else:
+        content = form.get("content", "")
+        change["files"] = [{"path": path, "content": content, "encoding": "utf-8"}]
+    await request.api.call("PUT", _PROJECT + "/files", body=change)
     if "show" in form:
         await request.api.post(_PROJECT + "/sync")
     return await _show(request, path=path)
 
 
+async def _settings(request: ConsoleRequest, *, link: dict[str, Any] | None = None) -> Response:
+    """`link` is one that was just made."""
+    project, variables, history = await asyncio.gather(
+        request.api.get(_PROJECT),
+        request.api.get(_PROJECT + "/env", limit=50, cursor=request.query.get("variables")),
+        request.api.find(_PROJECT + "/sandbox/history"),
+    )
+    return request.page(
+        "project_settings.html",
+        project=project,
+        variables=variables["variables"],
+        next_variables=variables["next_cursor"],
+        events=history["events"] if history else [],
+        link=link,
+    )
+
+
 SCREENS = (
     Screen(PROJECTS, _list),
-    Screen(PROJECTS, _create, "POST"),
+    Screen(PROJECTS, calling("POST platform/projects", ONE, fields=NEW), "POST"),
     Screen(ONE, _show),
+    Screen(ONE + "/settings", _settings),
+    Screen(ONE + "/env/{name}", calling(f"DELETE {_PROJECT}/env/{{name}}", _settings), "DELETE"),
     *actions(
         ONE,
         {
             "files": _save,
             "sync": calling(f"POST {_PROJECT}/sync", _show),
             "stop": calling(f"DELETE {_PROJECT}/sandbox", _show),
+            "settings": calling(f"PATCH {_PROJECT}", _settings, fields=CHANGED),
+            "archive": calling(f"POST {_PROJECT}/archive", _settings),
+            "unarchive": calling(f"POST {_PROJECT}/unarchive", _settings),
+            "default": calling(f"POST {_PROJECT}/make-default", _settings),
+            "delete": calling(f"DELETE {_PROJECT}", PROJECTS),
+            "env": calling(f"PUT {_PROJECT}/env/{{name}}", _settings, fields=VARIABLE),
+            "share": calling(
+                f"POST {_PROJECT}/tokens", _settings, fields={"minutes": WHOLE}, shown="link"
+            ),
         },
     ),
 )

@@ -7,7 +7,20 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from sandyard.console.app import ConsoleRequest, Screen, actions, calling
-from sandyard.console.forms import number, whole_number
+from sandyard.console.forms import (
+    FLAG,
+    NUMBER,
+    TEXT,
+    TEXT_OR_NONE,
+    VARIABLE,
+    WHOLE,
+    WHOLE_OR_NONE,
+    Field,
+    Form,
+    body_of,
+    number,
+    whole_number,
+)
 
 SANDBOXES = "/console/sandboxes"
 ONE = SANDBOXES + "/{sandbox_id}"
@@ -20,6 +33,44 @@ CHARTED = ("cpu", "memory", "storage")
 _SANDBOX = "platform/sandboxes/{sandbox_id}"
 _SHOWN_AFTER_SEC = 0.5
 _EXTENDED_SEC = 86_400
+NETWORKS = {
+    "none": "nothing",
+    "packages": "package indexes and git hosts",
+    "internet": "all public hosts",
+}
+
+DEFAULTS = {
+    "cpu_spec": 1,
+    "memory_spec": 1,
+    "max_running_seconds": 86_400,
+    "idle_stop_minutes": 60,
+    "network": None,
+    "program_policy": "on_failure",
+}
+
+
+def _hours(form: Form, name: str) -> int:
+    return round(number(form, name) * 3600)
+
+
+_SIZE = {
+    **dict.fromkeys(("cpu_spec", "memory_spec"), NUMBER),
+    "max_running_seconds": Field(_hours),
+    "network": TEXT,
+    "idle_stop_minutes": WHOLE_OR_NONE,
+    "program_policy": TEXT,
+}
+NEW = {
+    **_SIZE,
+    **dict.fromkeys(("name", "template_id", "project_id", "description"), TEXT),
+    **dict.fromkeys(("recycle_on_timeout", "keeps_memory"), FLAG),
+}
+CHANGED = {
+    **_SIZE,
+    "name": TEXT,
+    **dict.fromkeys(("description", "project_id"), TEXT_OR_NONE),
+    "wake_on_request": FLAG,
+}
 _starts: set[asyncio.Task[Any]] = set()
 """Requests under way, which the event loop alone would not keep alive."""
 
@@ -43,6 +94,8 @@ async def _gallery(request: ConsoleRequest) -> Response:
         "sandbox_new.html",
         templates=sorted(templates["templates"], key=_order),
         projects=[each for each in projects["projects"] if each["status"] == "active"],
+        networks=NETWORKS,
+        defaults=DEFAULTS,
     )
 
 
@@ -55,10 +108,7 @@ def _order(template: dict[str, Any]) -> tuple[bool, ...]:
 
 async def _create(request: ConsoleRequest) -> Response:
     form, api = await request.form(), request.api
-    body: dict[str, Any] = {**await request.form("name", "template_id", "project_id")}
-    body |= {name: number(form, name) for name in ("cpu_spec", "memory_spec") if name in form}
-    if "max_running_hours" in form:
-        body["max_running_seconds"] = round(number(form, "max_running_hours") * 3600)
+    body = body_of(form, NEW)
     made = await api.post("platform/sandboxes", body)
     if "start" in form:
         await begin_start(request, made["sandbox_id"])
@@ -105,20 +155,29 @@ async def _show(request: ConsoleRequest) -> Response:
     )
 
 
+async def _settings(request: ConsoleRequest, *, link: dict[str, Any] | None = None) -> Response:
+    """`link` is one that was just made."""
+    sandbox, projects = await asyncio.gather(
+        request.api.get(_SANDBOX), request.api.get("platform/projects", limit=100)
+    )
+    has_run = sandbox["started_at"] is not None
+    egress = await request.api.get(_SANDBOX + "/egress") if has_run else None
+    return request.page(
+        "sandbox_settings.html",
+        sandbox=sandbox,
+        egress=egress,
+        projects=projects["projects"],
+        networks=NETWORKS,
+        link=link,
+    )
+
+
 async def _open(request: ConsoleRequest) -> Response:
     """Redirects to its page, with a link that is valid for an hour."""
     form = await request.form()
     body = {"port": int(form["port"])} if form.get("port", "").isdigit() else {}
     made = await request.api.post(_SANDBOX + "/tokens", body)
     return Response(status_code=303, headers={"Location": made["url"]})
-
-
-async def _set_variable(request: ConsoleRequest) -> Response:
-    form = await request.form()
-    body = {"value": form.get("value", ""), "secret": "secret" in form}
-    path = _SANDBOX + "/env/{name}"
-    await request.api.call("PUT", path, body=body, name=form.get("name", ""))
-    return await _show(request)
 
 
 async def _chart(request: ConsoleRequest) -> Response:
@@ -185,7 +244,14 @@ SCREENS = (
         ONE,
         {
             "open": _open,
-            "env": _set_variable,
+            "env": calling(f"PUT {_SANDBOX}/env/{{name}}", _show, fields=VARIABLE),
+            "settings": calling(f"PATCH {_SANDBOX}", ONE + "/settings", fields=CHANGED),
+            "share": calling(
+                f"POST {_SANDBOX}/tokens",
+                _settings,
+                fields={"minutes": WHOLE, "port": WHOLE},
+                shown="link",
+            ),
             "start": _start,
             "stop": calling(f"POST {_SANDBOX}/stop", _show),
             "suspend": calling(f"POST {_SANDBOX}/stop", _show, {"memory": True}),
@@ -202,6 +268,7 @@ SCREENS = (
         },
     ),
     Screen(ONE + "/env/{name}", calling(f"DELETE {_SANDBOX}/env/{{name}}", _show), "DELETE"),
+    Screen(ONE + "/settings", _settings),
     Screen(ONE + "/chart", _chart),
     Screen(ONE + "/files", _files),
     Screen(ONE + "/files/tree", _tree),
