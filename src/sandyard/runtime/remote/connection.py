@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any
 
-from sandyard.kit.errors import SandyardError
 from sandyard.runtime import errors
 from sandyard.runtime.remote.envd import Envd
 from sandyard.runtime.remote.errors import CallError, Translate
@@ -37,7 +36,7 @@ class Connection:
             async with aclosing(self.guest.messages(operation, arguments)) as messages:
                 async for message in messages:
                     return _part(message, "result")
-        raise self.no_response(operation)
+            raise no_response(operation)
 
     async def begin(self, operation: str, *, has_input: bool, **arguments: Any) -> Any:
         """The guest's first message; the operation continues inside."""
@@ -47,7 +46,7 @@ class Connection:
             async with aclosing(messages):
                 async for message in messages:
                     return _part(message, "item")
-        raise self.no_response(operation)
+            raise no_response(operation)
 
     async def stream(self, operation: str, **arguments: Any) -> AsyncGenerator[Any]:
         """All the guest's messages until it has ended, without a timeout."""
@@ -56,9 +55,8 @@ class Connection:
         async with aclosing(self.guest.messages(operation, arguments)) as messages:
             while True:
                 async with self.reaching(None):
-                    message = await anext(messages, None)
-                if message is None:
-                    raise self.no_response(operation)
+                    if (message := await anext(messages, None)) is None:
+                        raise no_response(operation)
                 with self.parsing():
                     _raise_refusal(message)
                     if "result" in message:
@@ -107,9 +105,6 @@ class Connection:
         except CallError as error:
             raise self.translate(error) from error
 
-    def no_response(self, operation: str) -> SandyardError:
-        return self.translate(CallError("unreachable", f"{operation} returned nothing"))
-
     async def _raise(self, failure: CallError, cause: Exception) -> None:
         if failure.status == _STORAGE_FULL:
             raise errors.StorageFullError from cause
@@ -121,6 +116,11 @@ class Connection:
         await self.envd.call(
             "filesystem.Filesystem/Remove", {"path": draft}, within_sec=self.timeout_sec
         )
+
+
+def no_response(operation: str) -> CallError:
+    """Its stream has ended early: the machine may have ended."""
+    return CallError("unreachable", f"{operation} returned nothing")
 
 
 def _part(message: Message, name: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
 from sandyard.runtime.guest import DRAFT
 from sandyard.runtime.model import FileChanges
-from sandyard.runtime.remote.connection import Connection
+from sandyard.runtime.remote.connection import Connection, no_response
 from sandyard.runtime.remote.errors import CallError
 from sandyard.runtime.remote.guest import HOME, STATE
 from sandyard.runtime.sessions.model import (
@@ -122,7 +122,8 @@ class RemoteFiles:
                         name, kind = str(event["name"]), _CHANGES[event["type"]]
                     if not name.rpartition("/")[2].startswith(DRAFT):
                         yield FileChange(f"{whole.rstrip('/')}/{name}", kind)
-        raise self._connection.no_response("a watch")
+        async with self._connection.reaching(None):
+            raise no_response("a watch")
 
     async def _next(self, messages: AsyncGenerator[Any]) -> Any:
         async with self._connection.reaching(None):
