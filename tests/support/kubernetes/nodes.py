@@ -7,12 +7,12 @@ import json
 import os
 import shutil
 import signal
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import product
 from pathlib import Path
 from tempfile import mkdtemp
@@ -20,8 +20,9 @@ from typing import Any
 
 import yaml
 
-from tests.support.e2b import network as pod_network
+from tests.support.e2b.network import join
 from tests.support.kubernetes.api_server import ApiServer
+from tests.support.kubernetes.pod_sockets import PodSockets
 
 AGENT_IMAGE, DEBIAN, DISTROLESS = "sandyard:test", "debian", "distroless"
 _LINKS = {"usr/bin": "/bin", "usr/sbin": "/sbin", "usr/lib": "/lib", "usr/lib64": "/lib64"}
@@ -45,9 +46,8 @@ class RunningPod:
     address: str
     process: Process | None = None
     agent_pid: int = 0
-    network: Process | None = None
-    server: asyncio.Server | None = None
-    way_out: asyncio.Server | None = None
+    sockets: PodSockets | None = None
+    servers: list[asyncio.Server] = field(default_factory=list)
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
     end: Mapping[str, Any] | None = None
     """How it was killed, if that was done from here."""
@@ -267,45 +267,38 @@ class Nodes:
         """What arrives at its address goes into its network; with no node in between, nowhere."""
         if not self._has_networks:
             return
-        user = () if os.getuid() == 0 else ("-U", "--preserve-credentials")
-        pod.network = await asyncio.create_subprocess_exec(
-            *("nsenter", "-t", str(pod.agent_pid), *user, "-n", "--"),
-            *(sys.executable, "-S", "-E", pod_network.__file__, str(pod.folder)),
-            *(str(port) for port in self._ways_out()),
-            stdout=PIPE,
-        )
-        assert pod.network.stdout is not None
-        assert await pod.network.stdout.readline() == b"ready\n"
+        ways_out = self._ways_out()
+        pod.sockets = sockets = await PodSockets.open(pod.agent_pid, list(ways_out))
 
-        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def join_with(
+            near: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+            opened: Coroutine[Any, Any, tuple[asyncio.StreamReader, asyncio.StreamWriter]],
+        ) -> None:
+            pod.writers.add(near[1])
+            try:
+                far = await opened
+                pod.writers.add(far[1])
+                await join(near, far)
+                pod.writers.discard(far[1])
+            except OSError:
+                near[1].close()
+            finally:
+                pod.writers.discard(near[1])
+
+        async def enter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if pod.node.is_cut_off:
                 writer.transport.abort()
                 return
-            pod.writers.add(writer)
-            try:
-                far = await asyncio.open_unix_connection(str(pod.folder / "in"))
-                pod.writers.add(far[1])
-                far[1].write(f"{_AGENT_PORT}\n".encode())
-                await pod_network.join((reader, writer), far)
-                pod.writers.discard(far[1])
-            except OSError:
-                writer.close()
-            finally:
-                pod.writers.discard(writer)
+            await join_with((reader, writer), sockets.connect(_AGENT_PORT))
 
-        async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            pod.writers.add(writer)
-            try:
-                app = self._ways_out()[int(await reader.readline())]
-                far = await asyncio.open_connection(*self.services[app])
-                await pod_network.join((reader, writer), far)
-            except (OSError, ValueError):
-                writer.close()
-            finally:
-                pod.writers.discard(writer)
+        async def leave(
+            app: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> None:
+            await join_with((reader, writer), asyncio.open_connection(*self.services[app]))
 
-        pod.server = await asyncio.start_server(relay, pod.address, _AGENT_PORT)
-        pod.way_out = await asyncio.start_unix_server(leave, str(pod.folder / "out"))
+        pod.servers.append(await asyncio.start_server(enter, pod.address, _AGENT_PORT))
+        for app, inside in zip(ways_out.values(), sockets.listening, strict=True):
+            pod.servers.append(await asyncio.start_server(partial(leave, app), sock=inside))
 
     def _ways_out(self) -> dict[int, str]:
         """By their ports: the services that the deployed NetworkPolicies let a Pod reach. Inside it
@@ -354,15 +347,16 @@ class Nodes:
         self._api.remove_pod(name)
 
     async def _kill(self, pod: RunningPod) -> None:
-        for process in (pod.process, pod.network):
+        sockets, pod.sockets = pod.sockets, None
+        for process in (pod.process, None if sockets is None else sockets.helper):
             if process is not None and process.returncode is None:
                 with suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
-        for server in (pod.server, pod.way_out):
-            if server is not None:
-                server.close()
-        pod.server = pod.way_out = None
+        if sockets is not None:
+            sockets.close()
+        while pod.servers:
+            pod.servers.pop().close()
         for writer in list(pod.writers):
             writer.transport.abort()
         await asyncio.to_thread(shutil.rmtree, pod.folder, ignore_errors=True)

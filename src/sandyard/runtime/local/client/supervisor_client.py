@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from sandyard.runtime.errors import RuntimeUnavailableError, refusal_of
-from sandyard.runtime.local.ipc.packets import Packet, connect, receive, send
-from sandyard.runtime.local.records.run_folder import SOCKET
+from sandyard.runtime.local.ipc.packets import SOCKET, Packet, connect, receive, send
 
 Request = Callable[..., Awaitable[Packet]]
 OnFailure = Callable[[OSError], Awaitable[NoReturn]]

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+SOCKET = "session"
+"""The supervisor's socket, in the run's folder."""
 MOST_BYTES = 96 * 1024
 """The most raw bytes in one packet."""
 END = b"\x04"

@@ -18,8 +18,6 @@ from sandyard.runtime.network_model import (
 from sandyard.runtime.records.recorded_run import from_record, to_record
 from sandyard.runtime.records.run_folder import RunFolder, RunFolders, exists
 
-SOCKET = "session"
-"""The supervisor's socket, in the run's folder."""
 LOCK, START_PIPE = 3, 4
 """The supervisor's descriptors; the second is closed when the outcome of the start is recorded."""
 VolumeKind = Literal["image", "tmpfs", "folder"]

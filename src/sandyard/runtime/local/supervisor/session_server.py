@@ -16,9 +16,8 @@ from typing import Any
 from sandyard.runtime.errors import MemoryNotKeptError, SecretsUnsupportedError
 from sandyard.runtime.guest.machine import listening
 from sandyard.runtime.local.agent.network import LISTENER_PORT
-from sandyard.runtime.local.ipc.packets import Packet, packet_socket, receive, send
+from sandyard.runtime.local.ipc.packets import SOCKET, Packet, packet_socket, receive, send
 from sandyard.runtime.local.limits.watchdog import Watchdog
-from sandyard.runtime.local.records.run_folder import SOCKET
 from sandyard.runtime.local.root_filesystems.settings import EGRESS_PORT
 from sandyard.runtime.local.storage.snapshots import SnapshotFailedError
 from sandyard.runtime.local.supervisor.agent_client import Agent, AgentLostError
