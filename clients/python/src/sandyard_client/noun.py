@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from sandyard_client.calls import Calls
 from sandyard_client.decoding import decode
 from sandyard_client.operations import OMIT, listed, perform
-
-if TYPE_CHECKING:
-    from sandyard_client.client import AsyncClient, Client
+from sandyard_client.steps import Flow
 
 __all__ = ["OMIT", "AsyncNoun", "Noun"]
 
 T = TypeVar("T")
 
 
+class Runner(Protocol):
+    """What a noun needs of its client."""
+
+    calls: Calls
+
+    def run(self, flow: Flow[T]) -> T: ...
+
+    def iterate(self, flow: Flow[Any]) -> Iterator[Any]: ...
+
+
+class AsyncRunner(Protocol):
+    calls: Calls
+
+    async def run(self, flow: Flow[T]) -> T: ...
+
+    def iterate(self, flow: Flow[Any]) -> AsyncIterator[Any]: ...
+
+
 class Noun:
     """Calls through one client; `bound` are fields of all of them, such as `sandbox_id`."""
 
-    def __init__(self, client: Client, **bound: str) -> None:
+    def __init__(self, client: Runner, **bound: str) -> None:
         self._client = client
         self._bound = bound
 
@@ -43,7 +60,7 @@ class Noun:
 class AsyncNoun:
     """The same for asyncio."""
 
-    def __init__(self, client: AsyncClient, **bound: str) -> None:
+    def __init__(self, client: AsyncRunner, **bound: str) -> None:
         self._client = client
         self._bound = bound
 
