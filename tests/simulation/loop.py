@@ -15,6 +15,9 @@ EPOCH = 1_800_000_000
 """The time of day when a run begins."""
 _PATIENCE_SEC = 0.05
 """Of real time: an engine that is silent for longer may wait for something that takes time here."""
+_LONG_PATIENCE_SEC = 30
+"""Where nothing happens here before the engine's client gives up: then the machine is busy."""
+_GIVES_UP_SEC = 5
 
 
 class NothingLeftError(Exception):
@@ -55,13 +58,17 @@ class _Sockets(selectors.DefaultSelector):
         self.at_work = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        patience_sec = _PATIENCE_SEC if self.at_work and timeout != 0 else 0
-        if ready := super().select(patience_sec):
+        if ready := super().select(self._patience_sec(timeout)):
             return ready
         if timeout is None and not self.at_work:
             raise NothingLeftError
         self.now += timeout or 0
         return []
+
+    def _patience_sec(self, timeout: float | None) -> float:
+        if not self.at_work or timeout == 0:
+            return 0
+        return _PATIENCE_SEC if timeout and timeout < _GIVES_UP_SEC else _LONG_PATIENCE_SEC
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):

@@ -100,7 +100,12 @@ def test_a_key_that_may_look_does_not_get_in(e2b: E2bServer) -> None:
         ),
         ("POST", "/v2/sandboxes", {"templateID": "base", "network": {"denyOut": ["a.b"]}}, 400),
         ("POST", "/v2/sandboxes", {"templateID": "base", "network": {"httpsPorts": [49983]}}, 400),
-        ("POST", "/v2/sandboxes", {"templateID": "base", "network": {"egressProxy": {}}}, 501),
+        (
+            "POST",
+            "/v2/sandboxes",
+            {"templateID": "base", "network": {"egressProxy": {"address": ""}}},
+            501,
+        ),
         ("GET", "/v2/sandboxes?order=odd", None, 400),
         ("GET", "/v2/sandboxes?startedAfter=odd", None, 400),
         ("GET", "/volumes", None, 501),

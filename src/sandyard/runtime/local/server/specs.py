@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import h11
-
 from sandyard.kit.clock import Clock
 from sandyard.kit.free_ports import free_port
 from sandyard.kit.wired import wired
@@ -39,8 +37,6 @@ from sandyard.runtime.secrets_model import MachineSecrets
 from sandyard.runtime.store.archives import ArchiveFolder
 
 _PORT_INSIDE = 8080
-_LIBRARIES = str(Path(h11.__file__).parent.parent)
-"""Where an egress proxy finds the installed package that it needs for secrets."""
 _JAVA = "JAVA_TOOL_OPTIONS"
 
 
@@ -144,8 +140,11 @@ class Specs:
 
 def described_secrets(secrets: MachineSecrets, options: LocalOptions) -> bytes:
     """For the egress proxy, with what else it needs. Raises SecretsTooLargeError."""
+    import h11  # here, because only secrets need it
+
     trusted = "\n".join(each.read_text() for each in options.ca_files)
-    whole = replace(secrets, trusted=trusted, libraries=_LIBRARIES)
+    libraries = str(Path(h11.__file__).parent.parent)
+    whole = replace(secrets, trusted=trusted, libraries=libraries)
     if len(content := json.dumps(whole.described()).encode()) > MOST_BYTES:
         raise SecretsTooLargeError
     return content
