@@ -72,4 +72,12 @@ SIMULATED = (
         "        is_over = True\n",
         (_PREVIEWS,),
     ),
+    Mutant(
+        "a-month-counts-a-run-twice",
+        "A run that began and ended on one day is in the month's total from both of its lists.",
+        "platform/billing/sql.py",
+        "where(*closed, sa.not_(is_within_day))",
+        "where(*closed)",
+        (_RUN,),
+    ),
 )

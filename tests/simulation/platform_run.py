@@ -26,7 +26,7 @@ from tests.simulation.loop import EPOCH, VirtualTimeLoop
 from tests.simulation.network import CALM, STORM, Network
 from tests.simulation.outcome import LifeOutcome
 from tests.simulation.platform import Call, NoAnswerError, Node, PlatformWorld, Services
-from tests.simulation.platform_truth import wrong_records
+from tests.simulation.platform_truth import wrong_records, wrong_statements
 from tests.simulation.schedule import Schedule
 from tests.simulation.virtual import run_in_virtual_time
 
@@ -91,6 +91,7 @@ async def _judge(world: PlatformWorld, history: LifeHistory) -> list[str]:
     verified = await verify_platform(database)
     problems = [f"{each.subject} {each.message}" for each in verified.problems]
     problems += await wrong_records(world)
+    problems += await wrong_statements(world)
     return problems + judge_runs(history)
 
 

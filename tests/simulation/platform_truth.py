@@ -2,19 +2,25 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, get_args
 
 from sandyard.kit.changes.events import Step, steps_of
 from sandyard.kit.changes.transitions import subject_of
 from sandyard.kit.sql.entities import find_entities
-from sandyard.platform.events.entities import platform_events
+from sandyard.platform.billing.model import Bill, MonthToDate, SumBy
+from sandyard.platform.billing.service import Statements
+from sandyard.platform.billing.sql import BILLS, SqlBillingStore
+from sandyard.platform.events.entities import platform_events, platform_transitions
 from sandyard.platform.sandboxes.model import ACTIVE, Sandbox, Status
 from sandyard.platform.sandboxes.sql.store import SANDBOXES
 from sandyard.platform.usage.model import ServiceType, Usage
 from sandyard.platform.usage.sql import USAGES
 from tests.simulation.machines import Life
-from tests.simulation.platform import SILENT_SEC, SKEW_SEC, PlatformWorld
+from tests.simulation.platform import PRICES, SILENT_SEC, SKEW_SEC, PlatformWorld
+from tests.support.clocks import ManualClock
 
 _LATE_SEC = 2 * SKEW_SEC + 0.01
 """By so much two clocks may differ."""
@@ -134,3 +140,48 @@ def _paid_wrongly(usages: Sequence[Usage], lives: Sequence[Life]) -> Iterator[st
             continue
         if usage.end_time.timestamp() > ended_at + _ROUNDED_SEC:
             yield f"{usage.usage_id} is paid for longer than it ran"
+
+
+async def wrong_statements(world: PlatformWorld) -> list[str]:
+    """The total of an account's month is the same however it is grouped, and what its rows add up
+    to by other arithmetic."""
+    database = world.database()
+    clock = ManualClock(world.nodes[0].clock.now())
+    store = SqlBillingStore(database, platform_transitions(database, clock))
+    statements = Statements(store, clock=clock, prices=PRICES)
+    usages, bills = await find_entities(database, USAGES), await find_entities(database, BILLS)
+    problems: list[str] = []
+    for owner in world.owners:
+        runs = [
+            each
+            for each in usages
+            if each.user_account_id == owner.account_id and each.service_type is ServiceType.RUNTIME
+        ]
+        own_bills = [each for each in bills if each.user_account_id == owner.account_id]
+        told = [await statements.month_to_date(owner.account_id, by=by) for by in get_args(SumBy)]
+        totals = {each.total for each in told}
+        due = _stored(told[-1]) + _due(runs, own_bills, told[-1].until)
+        billed = sum((each.amount for each in own_bills), Decimal(0))
+        if len(totals) > 1 or {each.amount for each in totals} != {due}:
+            problems.append(f"{owner.account_id} owes {due}, and is told {totals}")
+        if {each.billed for each in told} != {billed}:
+            problems.append(f"{owner.account_id} has bills of {billed}, and is told others")
+    return problems
+
+
+def _stored(told: MonthToDate) -> Decimal:
+    """By what the product says, of grouped services."""
+    kinds = {each.key: each.consumed.amount for each in told.sums}
+    return kinds.get(ServiceType.STORAGE, Decimal(0))
+
+
+def _due(runs: Sequence[Usage], bills: Sequence[Bill], now: datetime) -> Decimal:
+    """In whole millionths."""
+    charges = sum((each.amount for each in bills if each.usage_id is None), Decimal(0))
+    return charges + Decimal(sum(_millionths(each, now) for each in runs)) / 10**6
+
+
+def _millionths(run: Usage, now: datetime) -> int:
+    until = min(each for each in (run.end_time or now, run.deadline_at) if each is not None)
+    counted = max(1000, (until - run.start_time) // timedelta(milliseconds=1))
+    return round(Fraction(run.rate) * counted * 10**6 / 3_600_000)
