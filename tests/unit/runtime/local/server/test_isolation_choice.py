@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from sandyard.runtime.errors import IsolationMissingError
+from sandyard.runtime.local.server.enforcement import find_enforcement
+from sandyard.runtime.local.server.isolation_check import check_isolation
 from sandyard.runtime.local.server.isolation_choice import with_isolation
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import IsolationMode, stronger
@@ -18,6 +21,19 @@ def test_without_gvisor_bubblewrap_is_chosen_and_recorded(
     folder = tmp_path / "runtime"
     assert with_isolation(AUTO, folder, 0).isolation == "bubblewrap"
     assert (folder / "isolation").read_text() == "bubblewrap\n"
+
+
+def test_gvisor_is_chosen_where_it_runs_a_program_and_missed_when_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = with_isolation(AUTO, tmp_path, 0)
+    assert (tmp_path / "isolation").read_text() == "gvisor\n"
+    described = find_enforcement(chosen, tmp_path, 0).describe()
+    assert described["isolation"] == "gVisor, with a kernel for each"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    again = with_isolation(AUTO, tmp_path, 0)
+    with pytest.raises(IsolationMissingError, match=r"missing.*apt-get install"):
+        check_isolation(again.isolation, again)
 
 
 @pytest.mark.parametrize("recorded", ["gvisor", "bubblewrap"])
