@@ -87,6 +87,15 @@ class ImageProgram:
 
 
 @dataclass(frozen=True, slots=True)
+class StartCommand:
+    """A line for bash in this folder, as `user` where it is None, as `root`, or as `uid:gid`."""
+
+    line: str
+    folder: str
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EntryPoint:
     """What an image runs: in this folder, as this user and group, whose home is `home`. It listens
     on `port`, the first one that its image exposes."""
@@ -104,7 +113,7 @@ class Program:
     """Where the code comes from; a snapshot, if there is one, is restored instead. Without a
     source there is nothing to run: the machine waits for commands."""
 
-    source: Repository | Files | ImageProgram | None
+    source: Repository | Files | ImageProgram | StartCommand | None
     snapshot_id: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     network: Network = "none"

@@ -270,6 +270,7 @@ def test_the_command_builds_a_template_from_a_dockerfile(
     dockerfile.write_text(
         f"FROM {registries[0].host}/open:1\nWORKDIR /srv\nCOPY --chown=app . .\n"
         "USER app\nRUN id -u; ls; cat given.txt > made.txt\n"
+        "ENV GREETING=hey\nCMD echo $(id -u):$(id -g) $HOME $GREETING > began; exec sleep 600\n"
     )
     built = run_command("template", "build", "docked", str(tmp_path), environment=environment)
     assert built.returncode == 0, built.stdout + built.stderr
@@ -281,6 +282,14 @@ def test_the_command_builds_a_template_from_a_dockerfile(
     command = {"command": ["cat", "/srv/made.txt"]}
     done = ann.call("POST", f"/sandboxes/{running['sandbox_id']}/commands", command, expect=201)
     assert done["result"]["stdout"] == "given\n"
+    assert running["program"]["status"] == "running"
+    line = "until [ -s /srv/began ]; do :; done; cat /srv/began; rm /srv/began"
+    for _ in range(2):
+        command = {"command": line, "user": "root"}
+        path = f"/sandboxes/{running['sandbox_id']}"
+        done = ann.call("POST", f"{path}/commands", command, expect=201)
+        assert done["result"]["stdout"] == "101:33 /srv hey\n", done
+        ann.call("POST", f"{path}/program/restart")
     dockerfile.write_text("FROM a\n\nHEALTHCHECK CMD true\n")
     refused = run_command("template", "build", "no", str(tmp_path), environment=environment)
     assert refused.returncode == 2

@@ -19,6 +19,7 @@ from sandyard.e2b_api.builds.records import (
     Entry,
 )
 from sandyard.e2b_api.envd.paths import HOME, USER
+from sandyard.e2b_api.envd.users import account_of
 from sandyard.e2b_api.errors import (
     BuildFailedError,
     BuildNotFoundError,
@@ -218,6 +219,8 @@ class Builds:
             step = "finalize"
             if recipe.start_command is not None and recipe.ready_command is not None:
                 await builder.check_start(recipe.start_command, recipe.ready_command, at)
+            account = await account_of(builder.session, at.user)
+            at = replace(at, user=account.ids or account.name)
             await self._keep(build, recipe, base, sandbox, at, by)
             failure = ""
         except SandyardError as error:

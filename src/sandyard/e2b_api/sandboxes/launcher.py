@@ -17,6 +17,7 @@ from sandyard.kit.errors import UnavailableError
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.ports import SandboxVariables
 from sandyard.platform.templates.model import Template
+from sandyard.runtime.programs.start import START_TAG
 from sandyard.runtime.sessions.model import Command, Process
 from sandyard.runtime.sessions.ports import Processes, Session
 
@@ -25,7 +26,6 @@ _RUN = """-c 'import os; exec(os.environ.pop("E2B_CODE"))'"""
 _AGAIN = f'while :; do "$E2B_PYTHON" {_RUN}; sleep 0.2; done'
 """Restarts the interpreter whenever it ends. Its code is in the environment, so that no command
 line shows or matches it."""
-_START = "start"
 _POLL_SEC = 0.05
 _READY_SEC = 60
 _READY_POLL_SEC = 0.2
@@ -93,7 +93,7 @@ class SandboxLauncher:
         tags = {each.tag for each in known if each.exit_code is None}
         if is_interpreter and OWN_TAG not in tags:
             await self._interpret(session, await self.variables.of_sandbox(sandbox))
-        if template.start_command is not None and _START not in tags:
+        if template.start_command is not None and START_TAG not in tags:
             await _start(session, template)
 
     async def _interpret(self, session: Session, variables: Mapping[str, str]) -> None:
@@ -113,7 +113,7 @@ class SandboxLauncher:
 async def _start(session: Session, template: Template) -> None:
     """If it is not ready in time, the sandbox is used anyway."""
     at = Workplace.of(template)
-    await at.start(session, template.start_command or "", tag=_START)
+    await at.start(session, template.start_command or "", tag=START_TAG)
     if template.ready_command is None:
         return
     with suppress(TimeoutError):

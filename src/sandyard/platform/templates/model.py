@@ -117,13 +117,13 @@ class TemplateFields:
     made_from: str | None = None
     """For a snapshot, the sandbox whose files it has."""
     start_command: str | None = None
-    """The command started in its sandboxes that are made by E2B's API."""
+    """The program of its sandboxes; E2B's API starts it itself in those that it makes."""
     ready_command: str | None = None
     """The command that succeeds once that is ready."""
     working_folder: str | None = None
     """Where commands start in those."""
     default_user: str | None = None
-    """The user that runs them; None is `user`."""
+    """The user that runs them: `root`, or `uid:gid`; None is `user`."""
     build_variables: Mapping[str, str] | None = None
     """The variables of builds that start from it."""
     archive_bytes: int | None = None

@@ -315,12 +315,7 @@ class Preview:
             )
             writer.write(head.encode() + body)
             await writer.drain()
-        except (
-            OSError,
-            TimeoutError,
-            asyncio.IncompleteReadError,
-            asyncio.LimitOverrunError,
-        ):
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
         finally:
             writer.close()

@@ -27,6 +27,7 @@ from sandyard.runtime.model import (
     Repository,
     RunId,
     Running,
+    StartCommand,
     Up,
     last_lines,
 )
@@ -42,6 +43,8 @@ _LONGER, _LONGEST_SEC = 1.25, 0.1
 """Poll a program that takes long to listen less and less often."""
 _STATIC_SITE = 'exec python3 -m http.server "$PORT" --bind 127.0.0.1'
 _MOST_BYTES = 65536
+START_TAG = "start"
+"""Of the start command of a template that was built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,8 @@ class ProgramStart:
         """A Procfile's, or else its image's; None if there is nothing to run. Raises
         StartFailedError."""
         source = program.source
+        if isinstance(source, StartCommand):
+            return _start_command(source, program)
         folder = source.folder if isinstance(source, Repository) else None
         procfile = await read_procfile(session, folder)
         if procfile is None:
@@ -179,6 +184,19 @@ class ProgramStart:
         if program.policy == "ends_machine":
             log = await self._machines.read_log(up.run_id, None)
             raise not_listening(timeout_sec, last_lines(log.content, TAIL_LINES))
+
+
+def _start_command(source: StartCommand, program: Program) -> Command:
+    """It counts as running at once. Bash finds the home of another user."""
+    as_other = ("/bin/bash", "-c", 'unset HOME; HOME=~ exec "$@"', "bash") if source.user else ()
+    return Command(
+        (*as_other, "/bin/bash", "-l", "-c", source.line),
+        program.environment,
+        folder=source.folder,
+        user=source.user,
+        tag=START_TAG,
+        program=program.policy,
+    )
 
 
 def _entry_command(entry: EntryPoint, program: Program) -> Command:

@@ -12,9 +12,11 @@ from sandyard.runtime.model import (
     Limits,
     Program,
     Repository,
+    StartCommand,
     stronger,
 )
 from sandyard.runtime.secrets_model import NO_SECRETS, MachineSecrets
+from sandyard.runtime.sessions.model import WORKSPACE
 
 
 def program_of(
@@ -74,7 +76,11 @@ def limits_of(sandbox: Sandbox, processes: int, storage_bytes: int) -> Limits:
 
 def _source(
     sandbox: Sandbox, template: Template | None, variables: Mapping[str, str]
-) -> Repository | ImageProgram | None:
+) -> Repository | ImageProgram | StartCommand | None:
+    """Sandboxes made by E2B's API have no policy: that starts the command."""
+    if template is not None and template.start_command and sandbox.program_policy is not None:
+        user = template.default_user
+        return StartCommand(template.start_command, template.working_folder or WORKSPACE, user)
     if template is not None and template.is_empty:
         return None
     if template is not None and template.repository_url == IMAGE_PROGRAM:

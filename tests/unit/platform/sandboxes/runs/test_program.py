@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sandyard.platform.sandboxes.runs.program import program_of
-from sandyard.runtime.model import Repository
+from sandyard.runtime.model import Repository, StartCommand
 from tests.unit.platform.sandboxes.examples import OTHER, OWNER, SANDBOX, TEMPLATE
 
 PRIVATE = replace(
@@ -41,3 +41,11 @@ def test_without_its_template_it_has_its_own_files_and_folder() -> None:
     sandbox = replace(SANDBOX, latest_snapshot_id="s", folder="web")
     program = program_of(sandbox, None, {})
     assert (program.source, program.snapshot_id) == (Repository("", folder="web"), "s")
+
+
+def test_the_start_command_of_a_built_template_is_the_program() -> None:
+    built = replace(TEMPLATE, start_command="serve", working_folder="/srv", default_user="101:33")
+    own = replace(SANDBOX, program_policy="on_failure")
+    assert program_of(own, built, {}).source == StartCommand("serve", "/srv", "101:33")
+    made_by_e2b_s_api = replace(SANDBOX, program_policy=None)
+    assert isinstance(program_of(made_by_e2b_s_api, built, {}).source, Repository)
