@@ -285,9 +285,8 @@ def test_the_command_builds_a_template_from_a_dockerfile(
     assert running["program"]["status"] == "running"
     line = "until [ -s /srv/began ]; do :; done; cat /srv/began; rm /srv/began"
     for _ in range(2):
-        command = {"command": line, "user": "root"}
-        path = f"/sandboxes/{running['sandbox_id']}"
-        done = ann.call("POST", f"{path}/commands", command, expect=201)
+        path, as_root = f"/sandboxes/{running['sandbox_id']}", {"command": line, "user": "root"}
+        done = ann.call("POST", f"{path}/commands", as_root, expect=201)
         assert done["result"]["stdout"] == "101:33 /srv hey\n", done
         ann.call("POST", f"{path}/program/restart")
     dockerfile.write_text("FROM a\n\nHEALTHCHECK CMD true\n")
