@@ -37,6 +37,8 @@ WANTED = (
     "NewApiKeyAnswer",
     "PortAnswer",
     "PreviewLookAnswer",
+    "VersionsAnswer",
+    "ComparisonAnswer",
     "PreviewStatusAnswer",
     "PreviewSyncAnswer",
     "ProjectAnswer",

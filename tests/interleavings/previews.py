@@ -14,7 +14,7 @@ from sandyard.kit.clock import utc_time
 from sandyard.kit.errors import UnavailableError
 from sandyard.previews.attempts import Attempts
 from sandyard.previews.errors import ProviderTimeoutError, SandboxGoneError
-from sandyard.previews.files import FileLimits, ProjectFile
+from sandyard.previews.files import ProjectFile
 from sandyard.previews.jobs import EndPreviews
 from sandyard.previews.model import Preview, RunningPreviews
 from sandyard.previews.ports import (
@@ -231,7 +231,6 @@ class Services:
         policy = PreviewPolicy(
             ttl=timedelta(seconds=TTL_SEC),
             per_account=3,
-            files=FileLimits(9, 999),
             attempt_for=timedelta(seconds=ATTEMPT_SEC),
             wait_sec=-1,
         )

@@ -20,6 +20,7 @@ from sandyard.previews.attempts import Attempts
 from sandyard.previews.files import FileLimits
 from sandyard.previews.jobs import EndPreviews, SweepPreviews
 from sandyard.previews.ports import PreviewProvider, Project
+from sandyard.previews.project_files import FilePolicy, ProjectFiles
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.service import PreviewPolicy, Previews
 from sandyard.previews.stores import tables
@@ -50,10 +51,17 @@ _LIMITS = Limits(1, 10**8, 32, 10**8, TTL.total_seconds())
 _POLICY = PreviewPolicy(
     ttl=TTL,
     per_account=4,
-    files=FileLimits(20, 10**6),
     attempt_for=ATTEMPT,
     wait_sec=15,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The use cases of one server."""
+
+    previews: Previews
+    files: ProjectFiles
 
 
 @dataclass(slots=True)
@@ -159,7 +167,7 @@ class PreviewsWorld:
         return self.engine.connect(Network(random.Random(0)), Process())
 
 
-Call = Callable[[Previews], Coroutine[Any, Any, Any]]
+Call = Callable[["Serving"], Coroutine[Any, Any, Any]]
 
 
 class PreviewNode:
@@ -176,22 +184,22 @@ class PreviewNode:
         self.failures: list[str] = []
         """Errors that no caller may ever see."""
         self._world = world
-        self._previews: Previews | None = None
+        self._serving: Serving | None = None
 
     def start(self) -> None:
         self.process = Process()
         with self.process.current():
-            self._previews = self._wire()
+            self._serving = self._wire()
 
     async def kill(self) -> None:
         await self.process.kill()
 
     async def call(self, work: Call) -> Any:
         """Its result. Raises what it refuses, NoAnswerError if it died meanwhile."""
-        if self.process.is_dead or self._previews is None:
+        if self.process.is_dead or self._serving is None:
             await asyncio.sleep(0.05)
             raise NoAnswerError
-        task = self.process.start(work(self._previews))
+        task = self.process.start(work(self._serving))
         await asyncio.wait([task], timeout=_CALL_SEC)
         if not task.done() or task.cancelled():
             raise NoAnswerError
@@ -201,7 +209,7 @@ class PreviewNode:
             raise NoAnswerError
         return task.result()
 
-    def _wire(self) -> Previews:
+    def _wire(self) -> Serving:
         world, clock, process = self._world, self.clock, self.process
         database = world.engine.connect(world.to_engine, process)
         store = SqlPreviewStore(database)
@@ -224,7 +232,9 @@ class PreviewNode:
             lease_sec=_JOB_LEASE_SEC,
         )
         Jobs([(runner, job) for job in schedule]).start()
-        return Previews(store, provider, directory, directory, clock=clock, policy=_POLICY)
+        policy = FilePolicy(FileLimits(20, 10**6, versions=5))
+        previews = Previews(store, provider, directory, directory, clock=clock, policy=_POLICY)
+        return Serving(previews, ProjectFiles(store, directory, clock=clock, policy=policy))
 
     def _provider(self) -> PreviewProvider:
         world = self._world

@@ -14,7 +14,7 @@ from sandyard.kit.sql.events import SqlEventLog
 from sandyard.previews.errors import PreviewElsewhereError
 from sandyard.previews.files import ChangeSet
 from sandyard.previews.model import Preview
-from sandyard.previews.service import Previews, Synced
+from sandyard.previews.service import Synced
 from sandyard.previews.status_model import PreviewStatus, StatusReport
 from sandyard.previews.stores import tables
 from sandyard.previews.stores.schema import MIGRATIONS
@@ -33,6 +33,7 @@ from tests.simulation.previews import (
     Kind,
     PreviewNode,
     PreviewsWorld,
+    Serving,
     SimulatedProject,
 )
 from tests.simulation.schedule import Schedule
@@ -279,16 +280,16 @@ def _answered(call: LifeCall, result: Any) -> LifeCall:
 def _about(choice: str, project: SimulatedProject, name: str) -> Call:
     by = project.account_id
     changes = ChangeSet({name[-6:]: name.encode()}, is_whole=True)
-    calls: dict[str, Callable[[Previews], Awaitable[Any]]] = {
-        "sync": lambda it: it.sync(project.project_id, actor="account:1", account_id=by),
-        "status": lambda it: it.status(project.project_id, account_id=by),
-        "stop": lambda it: it.stop(project.project_id, actor="account:1", account_id=by),
-        "write": lambda it: it.change_files(
+    calls: dict[str, Callable[[Serving], Awaitable[Any]]] = {
+        "sync": lambda it: it.previews.sync(project.project_id, actor="account:1", account_id=by),
+        "status": lambda it: it.previews.status(project.project_id, account_id=by),
+        "stop": lambda it: it.previews.stop(project.project_id, actor="account:1", account_id=by),
+        "write": lambda it: it.files.change(
             project.project_id, changes, actor="account:1", account_id=by
         ),
     }
 
-    async def work(previews: Previews) -> Any:
-        return await calls[choice](previews)
+    async def work(serving: Serving) -> Any:
+        return await calls[choice](serving)
 
     return work

@@ -53,8 +53,8 @@ export class Projects extends Noun {
     return this.call("delete_project", "DELETE", "/api/v1/projects/{project_id}", [projectId], {}, "body");
   }
   /** List a project's files. */
-  files(projectId: string): Promise<Answer<"list_project_files">> {
-    return this.call("list_project_files", "GET", "/api/v1/projects/{project_id}/files", [projectId], {}, "body");
+  files(projectId: string, fields: Fields<"list_project_files"> = {}): Promise<Answer<"list_project_files">> {
+    return this.call("list_project_files", "GET", "/api/v1/projects/{project_id}/files", [projectId], fields, "query");
   }
   /** Change a project's files. */
   changeFiles(projectId: string, fields: Fields<"change_project_files"> = {}): Promise<Answer<"change_project_files">> {
@@ -63,6 +63,22 @@ export class Projects extends Noun {
   /** Create a token for a web page. */
   link(projectId: string, fields: Fields<"create_project_token"> = {}): Promise<Answer<"create_project_token">> {
     return this.call("create_project_token", "POST", "/api/v1/projects/{project_id}/tokens", [projectId], fields, "body");
+  }
+  /** List the versions of a project's files. */
+  versions(projectId: string): Promise<Answer<"list_project_versions">> {
+    return this.call("list_project_versions", "GET", "/api/v1/projects/{project_id}/versions", [projectId], {}, "body");
+  }
+  /** Compare two versions of a project's files. */
+  compare(projectId: string, version: string, fields: Fields<"compare_project_versions"> = {}): Promise<Answer<"compare_project_versions">> {
+    return this.call("compare_project_versions", "GET", "/api/v1/projects/{project_id}/versions/{version}/changes", [projectId, version], fields, "query");
+  }
+  /** Restore a version of a project's files. */
+  restore(projectId: string, version: string, fields: Fields<"restore_project_version"> = {}): Promise<Answer<"restore_project_version">> {
+    return this.call("restore_project_version", "POST", "/api/v1/projects/{project_id}/versions/{version}/restore", [projectId, version], fields, "body");
+  }
+  /** Remove earlier versions of a project's files. */
+  removeVersions(projectId: string, fields: Fields<"remove_project_versions"> = {}): Promise<Answer<"remove_project_versions">> {
+    return this.call("remove_project_versions", "DELETE", "/api/v1/projects/{project_id}/versions", [projectId], fields, "query");
   }
 }
 

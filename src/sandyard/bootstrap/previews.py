@@ -34,6 +34,7 @@ from sandyard.previews.jobs import EndPreviews, SweepPreviews
 from sandyard.previews.look.chromium import Chromium
 from sandyard.previews.look.service import Looks
 from sandyard.previews.ports import PreviewProvider
+from sandyard.previews.project_files import FilePolicy, ProjectFiles
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.remote import REPEATS, RemotePreviewProvider, translation
 from sandyard.previews.service import PreviewPolicy, Previews
@@ -64,6 +65,7 @@ class PreviewsPart(Part):
     sql: SqlEngine
     database: Database
     previews: Previews
+    files: ProjectFiles
     log: EventLog
     targets: PreviewTargets
     """For the gateway."""
@@ -103,6 +105,9 @@ def build_previews(
         policy=_policy(settings.previews),
         require_storage=_storage_check(provider, platform),
     )
+    files = ProjectFiles(
+        store, platform.projects, clock=clock, policy=_file_policy(settings.previews)
+    )
     if isinstance(provider, LocalPreviewProvider):
         platform.wired.storage.add(partial(_stored_bytes, previews, provider.limits))
     file_bytes = settings.previews.file_bytes_per_account
@@ -112,6 +117,7 @@ def build_previews(
     platform.export.add(("project_files", partial(_files_of, store)))
     api = create_previews_router(
         previews,
+        files,
         log,
         _checks(settings, platform, clock),
         Looks(
@@ -135,6 +141,7 @@ def build_previews(
         sql=engine,
         database=database,
         previews=previews,
+        files=files,
         log=log,
         targets=PreviewTargets(
             store,
@@ -209,10 +216,15 @@ def _policy(chosen: PreviewSettings) -> PreviewPolicy:
     return PreviewPolicy(
         ttl=timedelta(minutes=chosen.preview_ttl_minutes),
         per_account=chosen.previews_per_account,
-        files=FileLimits(chosen.preview_max_files, chosen.preview_max_bytes),
-        file_bytes_per_account=chosen.file_bytes_per_account,
         attempt_for=timedelta(seconds=chosen.preview_attempt_sec),
     )
+
+
+def _file_policy(chosen: PreviewSettings) -> FilePolicy:
+    limits = FileLimits(
+        chosen.preview_max_files, chosen.preview_max_bytes, chosen.preview_keep_versions
+    )
+    return FilePolicy(limits, chosen.file_bytes_per_account)
 
 
 def _schedule(

@@ -42,7 +42,8 @@ class FilesLimitError(InvalidError):
 
 
 class FileBytesLimitError(ConflictError):
-    """The files of all your projects would exceed your account's limit. Delete some."""
+    """The files of all your projects, with those of earlier versions, would exceed your account's
+    limit. Delete projects, or earlier versions."""
 
     code = "FILE_BYTES_LIMIT_EXCEEDED"
 
@@ -51,6 +52,10 @@ class FilesVersionError(ConflictError):
     """The project's files have changed since the expected version. Read them, and try again."""
 
     code = "FILES_VERSION_CONFLICT"
+
+
+class VersionNotFoundError(NotFoundError):
+    """The project has no such version, or it is no longer kept. List the versions to find one."""
 
 
 class WrongEncodingError(InvalidError):

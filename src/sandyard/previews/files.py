@@ -1,8 +1,9 @@
-"""The files of a project, and which changes of them are allowed, without any I/O."""
+"""The files of a project, their versions, and which changes are allowed, without any I/O."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 from sandyard.previews.errors import FileConflictError, FilesLimitError, UnsafeFilePathError
 
@@ -31,45 +32,147 @@ class ChangeSet:
 class FileLimits:
     files: int
     total_bytes: int
+    versions: int = 100
+    """How many of the last versions are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file without its content."""
+
+    size: int
+    version: int
+    """That last wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The files of a project after a change set."""
+
+    version: int
+    author: str
+    created_at: datetime
+    message: str
+    files: int
+    size_bytes: int
+
+
+FileChange = Literal["added", "changed", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A path at which two versions differ, with the sizes there."""
+
+    path: str
+    change: FileChange
+    size_before: int | None
+    size_after: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
+    """What is written to the files of a project and their versions, in one transaction."""
+
     written: Mapping[str, bytes]
     deleted: Collection[str]
     at: datetime
     size_before: int = 0
     size_after: int = 0
     """The size of all files of the project."""
+    count_after: int = 0
+    replaced: Sequence[ProjectFile] = ()
+    """What earlier versions have at the changed paths."""
+    message: str | None = ""
+    """None if no version is made."""
+    keeps: int = 1
+    """How many of the last versions can be read; 0 removes what is stored of all."""
 
     @property
-    def adds(self) -> bool:
-        return self.size_after > self.size_before
+    def added_bytes(self) -> int:
+        """What is stored more, with that of earlier versions."""
+        return self.size_after - self.size_before + sum(len(each.content) for each in self.replaced)
+
+
+def touched_paths(there: Collection[str], changes: ChangeSet) -> frozenset[str]:
+    """The existing files that the change set may change."""
+    if changes.is_whole:
+        return frozenset(there)
+    return frozenset(there) & (changes.written.keys() | changes.deleted)
 
 
 def different_files(
-    there: Mapping[str, bytes], changes: ChangeSet, *, limits: FileLimits, now: datetime
+    there: Mapping[str, Entry],
+    touched: Mapping[str, ProjectFile],
+    changes: ChangeSet,
+    *,
+    limits: FileLimits,
+    now: datetime,
+    message: str = "",
 ) -> FileChanges | None:
-    """What the change set changes in the existing files; None if nothing. Raises FilesLimitError,
-    FileConflictError and UnsafeFilePathError."""
-    check_changes(changes, {path: len(content) for path, content in there.items()}, limits)
+    """What the change set changes in the existing files, of which `touched` has those that it may
+    change; None if nothing. Raises FilesLimitError, FileConflictError and UnsafeFilePathError."""
+    sizes = {path: entry.size for path, entry in there.items()}
+    check_changes(changes, sizes, limits)
     deleted = there.keys() & changes.deleted
     if changes.is_whole:
         deleted |= there.keys() - changes.written.keys()
     written = {
-        path: content for path, content in changes.written.items() if there.get(path) != content
+        path: content
+        for path, content in changes.written.items()
+        if path not in touched or touched[path].content != content
     }
     if not written and not deleted:
         return None
-    after = {path: content for path, content in there.items() if path not in deleted} | written
+    after = {path: size for path, size in sizes.items() if path not in deleted}
+    after |= {path: len(content) for path, content in written.items()}
+    keeps = limits.versions
     return FileChanges(
-        written, deleted, at=now, size_before=_total(there), size_after=_total(after)
+        written,
+        deleted,
+        at=now,
+        size_before=sum(sizes.values()),
+        size_after=sum(after.values()),
+        count_after=len(after),
+        replaced=[touched[path] for path in sorted(there.keys() & (deleted | written.keys()))]
+        if keeps > 1
+        else (),
+        message=message,
+        keeps=keeps,
     )
 
 
-def erased_files(there: Mapping[str, bytes], *, now: datetime) -> FileChanges | None:
-    """The deletion of all files; None if there are none."""
-    return FileChanges({}, there.keys(), at=now, size_before=_total(there)) if there else None
+def erased_files(there: Collection[str], *, now: datetime) -> FileChanges:
+    """The deletion of all files in all versions."""
+    return FileChanges({}, there, at=now, message=None, keeps=0)
+
+
+def differences(
+    before: Mapping[str, Entry], after: Mapping[str, Entry], same: Collection[str] = ()
+) -> Sequence[Difference]:
+    """By path. A file that was written in between counts as changed, unless it is among `same`."""
+    return [
+        Difference(path, _change(old, new), _size_of(old), _size_of(new))
+        for path in sorted(before.keys() | after.keys())
+        if (old := before.get(path)) != (new := after.get(path)) and path not in same
+    ]
+
+
+def _change(before: Entry | None, after: Entry | None) -> FileChange:
+    if before is None:
+        return "added"
+    return "removed" if after is None else "changed"
+
+
+def _size_of(entry: Entry | None) -> int | None:
+    return None if entry is None else entry.size
+
+
+def readable(versions: Sequence[Version], current: int) -> Sequence[Version]:
+    """Those of which every file is known, newest first: a server of 0.2.0 makes versions without
+    keeping what it replaces."""
+    ordered = sorted(versions, key=lambda each: -each.version)
+    return [each for n, each in enumerate(ordered) if each.version == current - n]
 
 
 def check_changes(changes: ChangeSet, there: Mapping[str, int], limits: FileLimits) -> None:
@@ -104,10 +207,6 @@ def check_path(path: str) -> None:
         or any(0xD800 <= ord(letter) <= 0xDFFF for letter in path)
     ):
         raise UnsafeFilePathError(path)
-
-
-def _total(files: Mapping[str, bytes]) -> int:
-    return sum(map(len, files.values()))
 
 
 def _size(text: str) -> int:

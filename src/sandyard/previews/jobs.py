@@ -21,7 +21,7 @@ from sandyard.previews.ports import (
     PreviewStore,
     ProjectLookup,
 )
-from sandyard.previews.service import erase_files
+from sandyard.previews.project_files import erase_files
 
 logger = logging.getLogger(__name__)
 

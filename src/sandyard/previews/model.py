@@ -211,8 +211,9 @@ def record_files(
 
 @dataclass(frozen=True, slots=True)
 class FileQuota:
-    """A fact: whether the files of an account would exceed the limit if this project's had this
-    size. Changes of other projects keep it true as long as they leave enough space."""
+    """A fact: whether the files of an account, with those of earlier versions, would exceed the
+    limit if this project's took this size. Changes of other projects keep it true as long as they
+    leave enough space."""
 
     account_id: str
     project_id: str
@@ -221,8 +222,8 @@ class FileQuota:
     is_exceeded: bool = False
 
     def beside(self, others: int) -> "FileQuota":
-        """The fact for this size of all other projects' files; deleted projects count until they
-        are removed."""
+        """The fact for this size of all else that is stored; deleted projects count until they are
+        removed."""
         return replace(self, is_exceeded=self.size + others > self.limit)
 
     def require(self) -> None:
@@ -243,6 +244,11 @@ def change_files(
     [event] = transition.events
     counts = {"written": len(files.written), "deleted": len(files.deleted)}
     return replace(transition, events=(replace(event, data={**event.data, **counts}),))
+
+
+def forget_versions(preview: Preview, *, cause: Cause) -> Transition[Preview]:
+    """The files stay as they are, and what earlier versions had is removed."""
+    return _changed(preview, preview, "versions.removed", cause)
 
 
 def require_version(preview: Preview, expected: int | None) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from sandyard.kit.changes.transitions import Transition
-from sandyard.previews.files import FileChanges, ProjectFile
+from sandyard.previews.files import Entry, FileChanges, ProjectFile, Version
 from sandyard.previews.model import FileQuota, Preview, RunningPreviews
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class PreviewStore(Protocol):
         """The current fact."""
 
     async def with_files(self, account_id: str) -> Sequence[Preview]:
-        """The account's previews whose projects have files."""
+        """The account's previews whose projects have files, in any version."""
 
     async def apply(
         self, transition: Transition[Preview], *, files: FileChanges | None = None
@@ -102,8 +102,21 @@ class PreviewStore(Protocol):
 
     async def count_files(self, project_id: str) -> int: ...
 
-    async def files(self, project_id: str) -> Sequence[ProjectFile]:
-        """Ordered by path."""
+    async def files(
+        self,
+        project_id: str,
+        *,
+        version: int | None = None,
+        paths: Collection[str] | None = None,
+    ) -> Sequence[ProjectFile]:
+        """Those of a version that is kept, or the current ones; all, or those at these paths.
+        Ordered by path."""
+
+    async def entries(self, project_id: str, *, version: int | None = None) -> Mapping[str, Entry]:
+        """The same by path, without contents."""
+
+    async def versions(self, project_id: str) -> Sequence[Version]:
+        """Those that can be read, newest first."""
 
     async def changes_since(
         self, project_id: str, version: int

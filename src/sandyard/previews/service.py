@@ -6,29 +6,21 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
+from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock, utc_time
-from sandyard.kit.concurrency.tasks import KeyedLocks, SingleFlight
+from sandyard.kit.concurrency.tasks import SingleFlight
 from sandyard.kit.errors import SandyardError, UnavailableError
 from sandyard.previews import errors, model
 from sandyard.previews.attempts import Attempts, AttemptWait, info_of
-from sandyard.previews.files import (
-    ChangeSet,
-    FileChanges,
-    FileLimits,
-    ProjectFile,
-    different_files,
-    erased_files,
-)
-from sandyard.previews.model import Attempt, FileQuota, Preview, Quota, SandboxInfo, SyncOutcome
+from sandyard.previews.model import Attempt, Preview, Quota, SandboxInfo, SyncOutcome
 from sandyard.previews.ports import (
     AccountLookup,
     Application,
     PreviewProvider,
     PreviewStore,
-    Project,
     ProjectLookup,
 )
+from sandyard.previews.projects import ProjectPreviews
 from sandyard.previews.status_checks import StatusChecks
 from sandyard.previews.status_model import PreviewStatus, StatusReport
 
@@ -41,8 +33,6 @@ _SYSTEM = "system"
 class PreviewPolicy:
     ttl: timedelta
     per_account: int
-    files: FileLimits
-    file_bytes_per_account: int = 2**30
     attempt_for: timedelta = timedelta(seconds=180)
     wait_sec: float = 45
 
@@ -76,11 +66,11 @@ class Previews:
         self._store = store
         self._provider = provider
         self._projects = projects
+        self._known = ProjectPreviews(store, projects)
         self._clock = clock
         self._policy = policy
         self._require_storage = require_storage
         self._attempts = Attempts(store, provider, accounts, clock, policy.ttl)
-        self._locks = KeyedLocks()
         self._checks = StatusChecks(store, provider, clock=clock)
         self._syncs: SingleFlight[Synced] = SingleFlight()
 
@@ -88,7 +78,7 @@ class Previews:
         """The status of the project's sandbox, which is never `expired` because the provider is
         unavailable. If the provider is slow, a recent last response is returned within a second."""
         async for _ in ConflictRetries():
-            preview = await self._get(project_id, account_id)
+            preview = await self._known.get(project_id, account_id)
             report, recorded = await self._checks.check_in_time(preview)
             if recorded is not None:
                 return report
@@ -128,7 +118,7 @@ class Previews:
 
     async def running_sandbox(self, project_id: str, *, account_id: str) -> SandboxInfo | None:
         """The sandbox that runs by what is known; the provider is not asked."""
-        info = (await self._get(project_id, account_id)).info
+        info = (await self._known.get(project_id, account_id)).info
         return info if model.may_be_running(info, now=self._now()) else None
 
     async def sync(self, project_id: str, *, account_id: str, actor: str) -> Synced:
@@ -145,7 +135,7 @@ class Previews:
         one is being created."""
         cause = self._cause(actor)
         async for _ in ConflictRetries():
-            preview = await self._get(project_id, account_id)
+            preview = await self._known.get(project_id, account_id)
             if not await self._attempts.end_sandboxes(preview):
                 raise errors.PreviewBusyError
             transition = model.end(preview, at=cause.at, cause=cause)
@@ -153,70 +143,8 @@ class Previews:
                 return await self.status(project_id, account_id=account_id)
         raise errors.PreviewBusyError
 
-    async def list_files(
-        self, project_id: str, *, account_id: str
-    ) -> tuple[int, Sequence[ProjectFile]]:
-        preview = await self._get(project_id, account_id)
-        return preview.files_version, await self._store.files(project_id)
-
-    async def change_files(
-        self,
-        project_id: str,
-        changes: ChangeSet,
-        *,
-        account_id: str,
-        actor: str,
-        expected_version: int | None = None,
-    ) -> int:
-        """The version of the files after the change set; unchanged if it changes nothing. Raises
-        FileBytesLimitError, and FilesVersionError if the files do not have the expected version."""
-        async with self._locks.of(project_id):
-            async for _ in ConflictRetries():
-                preview = await self._get(project_id, account_id, writable=True)
-                model.require_version(preview, expected_version)
-                there = {file.path: file.content for file in await self._store.files(project_id)}
-                files = different_files(there, changes, limits=self._policy.files, now=self._now())
-                if files is None:
-                    if await self._has_version(preview):
-                        return preview.files_version
-                    continue  # the files read belong to a later version
-                quota = await self._file_quota(preview, files)
-                transition = model.change_files(
-                    preview, files, quota=quota, cause=self._cause(actor)
-                )
-                if await self._write(transition, files):
-                    return transition.result.files_version
-        raise errors.PreviewBusyError
-
-    async def _file_quota(self, preview: Preview, files: FileChanges) -> FileQuota | None:
-        """The quota for this change; None if the files do not grow. If it would be exceeded, the
-        files of deleted projects are erased first."""
-        if not files.adds:
-            return None
-        limit = self._policy.file_bytes_per_account
-        about = FileQuota(preview.account_id, preview.project_id, files.size_after, limit)
-        quota = await self._store.read_file_quota(about)
-        if not quota.is_exceeded:
-            return quota
-        of_account = await self._store.with_files(preview.account_id)
-        kept = {each.project_id: each for each in of_account}
-        cause = self._cause(_SYSTEM, "the project is deleted")
-        for project_id in await self._projects.deleted(kept):
-            await erase_files(self._store, kept[project_id], cause=cause)
-        return await self._store.read_file_quota(about)
-
-    async def _write(self, transition: Transition[Preview], files: FileChanges) -> bool:
-        """Only while the project is writable: it can't be archived until the files are written."""
-        after = transition.result
-
-        async def write(project: Project | None) -> bool:
-            _require_project(project, writable=True)
-            return await self._store.apply(transition, files=files)
-
-        return await self._projects.hold(after.account_id, after.project_id, write)
-
     async def require_project(self, project_id: str, *, account_id: str) -> None:
-        await self._get_project(project_id, account_id)
+        await self._known.get_project(project_id, account_id)
 
     async def close(self) -> None:
         await self._checks.stop()
@@ -226,7 +154,7 @@ class Previews:
     async def _sync(self, project_id: str, account_id: str, actor: str) -> Synced:
         wait = AttemptWait(self._policy.wait_sec)
         while True:
-            preview = await self._get(project_id, account_id, writable=True)
+            preview = await self._known.get(project_id, account_id, writable=True)
             report, recorded = await self._checks.check(preview)
             synced = None if recorded is None else await self._act_on(report, recorded, wait, actor)
             if synced is not None:
@@ -247,7 +175,7 @@ class Previews:
         if attempt is not None and await self._is_pending(preview, attempt, wait, actor):
             return None
         if attempt is not None or preview.info is not None:  # asking about it may have taken long
-            await self._get_project(preview.project_id, preview.account_id, writable=True)
+            await self._known.get_project(preview.project_id, preview.account_id, writable=True)
         return await self._make(preview, actor)
 
     async def _is_pending(
@@ -351,40 +279,8 @@ class Previews:
         outcome = model.sync_outcome([*written, *deleted])
         return Synced(project_id, info, count, version, outcome)
 
-    async def _get(self, project_id: str, account_id: str, *, writable: bool = False) -> Preview:
-        project = await self._get_project(project_id, account_id, writable=writable)
-        preview = await self._store.find(project_id)
-        return preview or Preview(project_id, account_id, project.created_at)
-
-    async def _has_version(self, seen: Preview) -> bool:
-        current = await self._store.find(seen.project_id)
-        return current is None or current.files_version == seen.files_version
-
-    async def _get_project(
-        self, project_id: str, account_id: str, *, writable: bool = False
-    ) -> Project:
-        project = await self._projects.find(account_id, project_id)
-        return _require_project(project, writable=writable)
-
     def _cause(self, actor: str, reason: str | None = None) -> Cause:
         return Cause.by(actor, self._clock, reason=reason)
 
     def _now(self) -> datetime:
         return utc_time(self._clock.now())
-
-
-def _require_project(project: Project | None, *, writable: bool) -> Project:
-    if project is None:
-        raise errors.PreviewProjectNotFoundError
-    if writable and project.is_archived:
-        raise errors.PreviewProjectArchivedError
-    return project
-
-
-async def erase_files(store: PreviewStore, preview: Preview, *, cause: Cause) -> bool:
-    """Returns whether nothing is left; False if the preview was changed meanwhile."""
-    there = {file.path: file.content for file in await store.files(preview.project_id)}
-    files = erased_files(there, now=cause.at)
-    if files is None:
-        return True
-    return await store.apply(model.change_files(preview, files, cause=cause), files=files)

@@ -16,12 +16,14 @@ class PreviewSettings(Section):
     """Lifetime of a preview."""
     previews_per_account: Positive = 5
     """Quota of running previews per account."""
-    preview_max_files: Positive = 500
+    preview_max_files: Positive = 5000
     """Maximum number of files in a project."""
-    preview_max_bytes: Positive = 5_242_880
+    preview_max_bytes: Positive = 52_428_800
     """Maximum total size of a project's files."""
+    preview_keep_versions: Positive = Field(100, le=1000)
+    """How many of the last versions of a project's files are kept."""
     file_bytes_per_account: Positive = 1_073_741_824
-    """Quota of the total size of an account's project files."""
+    """Quota of the total size of an account's project files, with their earlier versions."""
     preview_attempt_sec: Seconds = 180
     """Timeout of one attempt to create a preview."""
     preview_network: Literal["none", "packages", "internet"] = "packages"

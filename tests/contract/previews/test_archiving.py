@@ -1,7 +1,7 @@
 """Files are written before their project is archived, or not at all."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,14 +12,12 @@ from sandyard.platform.events.entities import platform_transitions
 from sandyard.platform.projects.service import Projects
 from sandyard.platform.projects.sql import SqlProjectStore
 from sandyard.previews.errors import PreviewProjectArchivedError, PreviewProjectNotFoundError
-from sandyard.previews.files import ChangeSet, ProjectFile
+from sandyard.previews.files import ChangeSet, Entry
 from sandyard.previews.model import Preview
-from sandyard.previews.service import Previews
+from sandyard.previews.project_files import ProjectFiles
 from sandyard.previews.stores.sql import SqlPreviewStore
-from tests.support.e2b.double import E2bDouble
 from tests.support.platform.in_process import Caller
-from tests.support.previews.in_process import PreviewApi, another_replica
-from tests.support.previews.providers import connect_to
+from tests.support.previews.in_process import PreviewApi, files_over
 
 
 class GatedStore(SqlPreviewStore):
@@ -31,9 +29,9 @@ class GatedStore(SqlPreviewStore):
         self.reached = asyncio.Event()
         self.opened = asyncio.Event()
 
-    async def files(self, project_id: str) -> Sequence[ProjectFile]:
+    async def entries(self, project_id: str, **of: Any) -> Mapping[str, Entry]:
         await self._pass("files")
-        return await super().files(project_id)
+        return await super().entries(project_id, **of)
 
     async def apply(self, transition: Transition[Preview], **more: Any) -> bool:
         await self._pass("apply")
@@ -58,41 +56,34 @@ def principal(caller: Caller) -> Principal:
     return Principal(caller.account_id, Role.USER, key_id=None)
 
 
-def writing(previews: Previews, caller: Caller, project: str) -> "asyncio.Task[int]":
+def writing(files: ProjectFiles, caller: Caller, project: str) -> "asyncio.Task[int]":
     return asyncio.create_task(
-        previews.change_files(
+        files.change(
             project, ChangeSet({"a": b"late"}), account_id=caller.account_id, actor="system"
         )
     )
 
 
 @pytest.mark.parametrize("end", ["archive", "delete"])
-async def test_what_ends_a_project_before_the_write_refuses_it(
-    api: PreviewApi, double: E2bDouble, end: str
-) -> None:
+async def test_what_ends_a_project_before_the_write_refuses_it(api: PreviewApi, end: str) -> None:
     caller = await api.account()
     project = await api.project(caller, a="first")
     store = GatedStore(api, "files")
-    previews = another_replica(api, connect_to(double), store=store)
-    write = writing(previews, caller, project)
+    write = writing(files_over(api, store), caller, project)
     await asyncio.wait_for(store.reached.wait(), 30)
     await getattr(another_process(api), end)(principal(caller), project)
     store.opened.set()
     with pytest.raises((PreviewProjectArchivedError, PreviewProjectNotFoundError)):
         await write
     assert [file.content for file in await store.files(project)] == [b"first"]
-    await previews.close()
 
 
 @pytest.mark.parametrize("end", ["archive", "delete"])
-async def test_what_comes_during_the_write_waits_for_it(
-    api: PreviewApi, double: E2bDouble, end: str
-) -> None:
+async def test_what_comes_during_the_write_waits_for_it(api: PreviewApi, end: str) -> None:
     caller = await api.account()
     project = await api.project(caller, a="first")
     store = GatedStore(api, "apply")
-    previews = another_replica(api, connect_to(double), store=store)
-    write = writing(previews, caller, project)
+    write = writing(files_over(api, store), caller, project)
     await asyncio.wait_for(store.reached.wait(), 30)
     ending = asyncio.create_task(getattr(another_process(api), end)(principal(caller), project))
     done, _ = await asyncio.wait({ending}, timeout=0.3)
@@ -100,4 +91,3 @@ async def test_what_comes_during_the_write_waits_for_it(
     store.opened.set()
     assert await write == 2
     await ending
-    await previews.close()

@@ -83,7 +83,7 @@ async def test_files_of_any_bytes_come_back(api: PreviewApi) -> None:
             "FILE_CONFLICT",
         ),
         (
-            {"files": [{"path": f"f{n}", "content": ""} for n in range(501)]},
+            {"files": [{"path": f"f{n}", "content": ""} for n in range(5001)]},
             "FILES_LIMIT_EXCEEDED",
         ),
         ({"files": [{"path": "a", "content": 5}]}, "INVALID_REQUEST"),

@@ -1,19 +1,26 @@
 """What happens between two steps of a use case does not get lost."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from sandyard.kit.changes.transitions import Cause
 from sandyard.previews.errors import PreviewBusyError, PreviewProjectArchivedError
-from sandyard.previews.files import ChangeSet, ProjectFile
+from sandyard.previews.files import ChangeSet, Entry
 from sandyard.previews.model import abandon_attempt
 from sandyard.previews.ports import PreviewSandbox
 from sandyard.previews.providers.remote import RemotePreviewProvider
 from sandyard.previews.stores.sql import SqlPreviewStore
 from tests.support.e2b.double import E2bDouble
-from tests.support.previews.in_process import QUICK, PreviewApi, another_replica, minutes
+from tests.support.previews.in_process import (
+    QUICK,
+    PreviewApi,
+    another_replica,
+    files_over,
+    minutes,
+)
 from tests.support.previews.providers import connect_to
 
 Meanwhile = Callable[[], Awaitable[object]]
@@ -47,11 +54,11 @@ class SlowStore(SqlPreviewStore):
 
     meanwhile: Meanwhile | None = None
 
-    async def files(self, project_id: str) -> Sequence[ProjectFile]:
+    async def entries(self, project_id: str, **of: Any) -> Mapping[str, Entry]:
         if (meanwhile := self.meanwhile) is not None:
             self.meanwhile = None
             await meanwhile()
-        return await super().files(project_id)
+        return await super().entries(project_id, **of)
 
 
 @pytest.fixture
@@ -135,16 +142,14 @@ async def test_a_sandbox_that_runs_but_takes_no_files_is_asked_with_pauses_and_n
 
 
 async def test_where_nothing_is_different_the_version_is_that_of_the_files(
-    api: PreviewApi, provider: SlowProvider
+    api: PreviewApi,
 ) -> None:
     caller = await api.account()
     project = await api.project(caller)
     store = SlowStore(api.previews.database)
     store.meanwhile = lambda: api.put_files(caller, project, {"a.txt": "same"})
-    previews = another_replica(api, provider, store=store)
     same = ChangeSet({"a.txt": b"same"})
-    version = await previews.change_files(
+    version = await files_over(api, store).change(
         project, same, account_id=caller.account_id, actor="system"
     )
     assert version == 1
-    await previews.close()

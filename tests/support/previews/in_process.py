@@ -19,6 +19,7 @@ from sandyard.platform.accounts.passwords import Argon2Passwords
 from sandyard.platform.wiring.part import PlatformPart
 from sandyard.previews.files import FileLimits
 from sandyard.previews.ports import PreviewProvider
+from sandyard.previews.project_files import FilePolicy, ProjectFiles
 from sandyard.previews.service import PreviewPolicy, Previews
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.runtime.e2b.control import E2bTimeouts
@@ -117,10 +118,13 @@ def another_replica(
         api.part.projects,
         api.part.administration,
         clock=api.clock,
-        policy=PreviewPolicy(
-            ttl=timedelta(minutes=30), per_account=3, files=FileLimits(100, 10**6), wait_sec=0.5
-        ),
+        policy=PreviewPolicy(ttl=timedelta(minutes=30), per_account=3, wait_sec=0.5),
     )
+
+
+def files_over(api: PreviewApi, store: SqlPreviewStore) -> ProjectFiles:
+    policy = FilePolicy(FileLimits(100, 10**6))
+    return ProjectFiles(store, api.part.projects, clock=api.clock, policy=policy)
 
 
 def minutes(number: float) -> float:

@@ -163,6 +163,13 @@ async def fill_previews(database: Database) -> None:
         connection.execute(row.values(project_id="prj-1", sequence=1, **preview))
         row = previews_tables.project_files.insert()
         connection.execute(row.values(project_id="prj-1", version=1, updated_at=at, **file))
+        made = {"author": "system", "created_at": at, "message": "é", "files": 1, "size_bytes": 4}
+        row = previews_tables.file_versions.insert()
+        connection.execute(row.values(project_id="prj-1", version=1, **made))
+        past = {"project_id": "prj-1", "hash": "ab", "size": 1}
+        row = previews_tables.past_files.insert()
+        connection.execute(row.values(path="index.html", version=0, until=1, **past))
+        connection.execute(previews_tables.past_contents.insert().values(content=b"\x00", **past))
 
     await database.write(insert)
     await _write_event(database, previews_tables.events, "preview.created", "prj-1")

@@ -7,12 +7,19 @@ import pytest
 from sandyard.previews.errors import FileConflictError, FilesLimitError, UnsafeFilePathError
 from sandyard.previews.files import (
     ChangeSet,
+    Difference,
+    Entry,
     FileChanges,
     FileLimits,
+    ProjectFile,
+    Version,
     check_changes,
     check_path,
+    differences,
     different_files,
     erased_files,
+    readable,
+    touched_paths,
 )
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -101,34 +108,66 @@ class TestChanges:
             check_changes(changes, THERE, LIMITS)
 
 
+THERE_WITH_CONTENT = {
+    "a": ProjectFile("a", b"1", 1),
+    "b": ProjectFile("b", b"23", 1),
+    "c": ProjectFile("c", b"4", 2),
+}
+THERE_ALL = THERE_WITH_CONTENT.items()
+
+
+def changed(changes: ChangeSet, *, versions: int = 9) -> FileChanges | None:
+    there = {path: Entry(len(each.content), each.version) for path, each in THERE_ALL}
+    touched = {path: THERE_WITH_CONTENT[path] for path in touched_paths(there, changes)}
+    limits = FileLimits(files=3, total_bytes=10, versions=versions)
+    return different_files(there, touched, changes, limits=limits, now=NOW, message="why")
+
+
 def test_a_change_set_is_what_it_makes_different() -> None:
-    there = {"a": b"1", "b": b"2"}
-    changes = ChangeSet({"a": b"1", "c": b"3"}, frozenset({"b", "never-there"}))
-    files = different_files(there, changes, limits=FileLimits(files=2, total_bytes=10), now=NOW)
+    files = changed(ChangeSet({"a": b"1", "d": b"3"}, frozenset({"b", "never-there"})))
     assert files is not None
-    assert (files.written, set(files.deleted)) == ({"c": b"3"}, {"b"})
-    same = ChangeSet(there, is_whole=True)
-    assert different_files(there, same, limits=FileLimits(files=2, total_bytes=10), now=NOW) is None
+    assert (files.written, set(files.deleted)) == ({"d": b"3"}, {"b"})
+    same = ChangeSet({path: each.content for path, each in THERE_ALL}, is_whole=True)
+    assert changed(same) is None
 
 
-@pytest.mark.parametrize(("before", "after", "adds"), [(4, 5, True), (4, 4, False), (4, 3, False)])
-def test_only_files_that_take_more_than_before_add_something(
-    before: int, after: int, adds: bool
-) -> None:
-    files = FileChanges({}, (), NOW, size_before=before, size_after=after)
-    assert files.adds is adds
-
-
-def test_a_change_set_knows_the_sizes_before_and_after() -> None:
-    changes = ChangeSet({"a": b"123"}, frozenset({"b"}))
-    files = different_files({"a": b"1", "b": b"23", "c": b"4"}, changes, limits=LIMITS, now=NOW)
+def test_a_change_set_knows_what_it_replaces_and_the_sizes() -> None:
+    files = changed(ChangeSet({"a": b"123", "c": b"4"}, frozenset({"b"})))
     assert files is not None
-    assert (files.size_before, files.size_after) == (4, 4)
+    assert (files.size_before, files.size_after, files.count_after) == (4, 4, 2)
+    assert [each.path for each in files.replaced] == ["a", "b"]
+    assert files.added_bytes == 3, "what is replaced stays stored"
+    assert (files.message, files.keeps) == ("why", 9)
 
 
-def test_all_files_are_erased_if_there_are_any() -> None:
-    files = erased_files({"a": b"12", "b": b"3"}, now=NOW)
+def test_what_is_replaced_is_not_kept_without_earlier_versions() -> None:
+    files = changed(ChangeSet({"a": b"123"}, is_whole=True), versions=1)
     assert files is not None
+    assert (files.replaced, files.added_bytes) == ((), -1)
+
+
+def test_all_files_are_erased_in_all_versions() -> None:
+    files = erased_files({"a", "b"}, now=NOW)
     assert (dict(files.written), set(files.deleted), files.at) == ({}, {"a", "b"}, NOW)
-    assert (files.size_before, files.size_after, files.adds) == (3, 0, False)
-    assert erased_files({}, now=NOW) is None
+    assert (files.message, files.keeps) == (None, 0)
+
+
+def test_versions_differ_by_what_was_written_in_between() -> None:
+    before = {"a": Entry(1, 1), "b": Entry(2, 1), "c": Entry(3, 1), "d": Entry(4, 1)}
+    after = {"a": Entry(1, 1), "b": Entry(5, 2), "d": Entry(4, 3), "e": Entry(6, 2)}
+    assert differences(before, after, {"d"}) == [
+        Difference("b", "changed", 2, 5),
+        Difference("c", "removed", 3, None),
+        Difference("e", "added", None, 6),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stored", "current", "found"),
+    [([3, 1, 2], 3, [3, 2, 1]), ([1, 2, 4], 4, [4]), ([1, 2], 3, []), ([], 0, [])],
+)
+def test_versions_before_one_that_was_not_recorded_can_not_be_read(
+    stored: list[int], current: int, found: list[int]
+) -> None:
+    versions = [Version(each, "system", NOW, "", 1, 1) for each in stored]
+    assert [each.version for each in readable(versions, current)] == found

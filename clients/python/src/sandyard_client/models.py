@@ -185,6 +185,14 @@ class CommandAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonAnswer:
+    since: int
+    version: int
+    changes: list[DifferenceAnswer]
+    """By path"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleMessageAnswer:
     level: str
     """`log`, `info`, `warning`, `error`, …"""
@@ -201,6 +209,16 @@ class DeviceAnswer:
     first_registered_at: str
     last_seen_at: str
     last_boot_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceAnswer:
+    path: str
+    change: Literal["added", "changed", "removed"]
+    size_before: int | None
+    """Bytes; null if it was added"""
+    size_after: int | None
+    """Bytes; null if it was removed"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -738,3 +756,22 @@ class VariableAnswer:
     updated_at: datetime
     binding: BindingAnswer | None
     budget_reached_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionAnswer:
+    version: int
+    author: str
+    """Who made it, as in events"""
+    created_at: datetime
+    message: str
+    files: int
+    """How many it has"""
+    size_bytes: int
+    """Of all of them"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionsAnswer:
+    versions: list[VersionAnswer]
+    """Newest first"""

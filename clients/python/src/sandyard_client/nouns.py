@@ -48,17 +48,33 @@ class Projects(Noun):
         """Delete a project."""
         self._send("delete_project", {"project_id": project_id})
 
-    def files(self, project_id: str) -> models.ProjectFilesAnswer:
+    def files(self, project_id: str, *, version: int | None = OMIT, path: str | None = OMIT) -> models.ProjectFilesAnswer:
         """List a project's files."""
-        return self._call(models.ProjectFilesAnswer, "list_project_files", {"project_id": project_id})
+        return self._call(models.ProjectFilesAnswer, "list_project_files", {"project_id": project_id, "version": version, "path": path})
 
-    def change_files(self, project_id: str, *, files: Sequence[Mapping[str, Any]] = OMIT, deleted: Sequence[str] = OMIT, replace: bool = OMIT, expected_version: int | None = OMIT) -> models.ProjectVersionAnswer:
+    def change_files(self, project_id: str, *, files: Sequence[Mapping[str, Any]] = OMIT, deleted: Sequence[str] = OMIT, replace: bool = OMIT, expected_version: int | None = OMIT, message: str = OMIT) -> models.ProjectVersionAnswer:
         """Change a project's files."""
-        return self._call(models.ProjectVersionAnswer, "change_project_files", {"project_id": project_id, "files": files, "deleted": deleted, "replace": replace, "expected_version": expected_version})
+        return self._call(models.ProjectVersionAnswer, "change_project_files", {"project_id": project_id, "files": files, "deleted": deleted, "replace": replace, "expected_version": expected_version, "message": message})
 
     def link(self, project_id: str, *, minutes: int = OMIT, scopes: Sequence[Literal["view", "status", "sync"]] = OMIT) -> models.AccessTokenAnswer:
         """Create a token for a web page."""
         return self._call(models.AccessTokenAnswer, "create_project_token", {"project_id": project_id, "minutes": minutes, "scopes": scopes})
+
+    def versions(self, project_id: str) -> models.VersionsAnswer:
+        """List the versions of a project's files."""
+        return self._call(models.VersionsAnswer, "list_project_versions", {"project_id": project_id})
+
+    def compare(self, project_id: str, version: str, *, since: int | None = OMIT) -> models.ComparisonAnswer:
+        """Compare two versions of a project's files."""
+        return self._call(models.ComparisonAnswer, "compare_project_versions", {"project_id": project_id, "version": version, "since": since})
+
+    def restore(self, project_id: str, version: str, *, message: str = OMIT) -> models.ProjectVersionAnswer:
+        """Restore a version of a project's files."""
+        return self._call(models.ProjectVersionAnswer, "restore_project_version", {"project_id": project_id, "version": version, "message": message})
+
+    def remove_versions(self, project_id: str, *, keep: int = OMIT) -> None:
+        """Remove earlier versions of a project's files."""
+        self._send("remove_project_versions", {"project_id": project_id, "keep": keep})
 
 class Previews(Noun):
     """Previews of projects: a project's files, served."""
@@ -412,17 +428,33 @@ class AsyncProjects(AsyncNoun):
         """Delete a project."""
         await self._send("delete_project", {"project_id": project_id})
 
-    async def files(self, project_id: str) -> models.ProjectFilesAnswer:
+    async def files(self, project_id: str, *, version: int | None = OMIT, path: str | None = OMIT) -> models.ProjectFilesAnswer:
         """List a project's files."""
-        return await self._call(models.ProjectFilesAnswer, "list_project_files", {"project_id": project_id})
+        return await self._call(models.ProjectFilesAnswer, "list_project_files", {"project_id": project_id, "version": version, "path": path})
 
-    async def change_files(self, project_id: str, *, files: Sequence[Mapping[str, Any]] = OMIT, deleted: Sequence[str] = OMIT, replace: bool = OMIT, expected_version: int | None = OMIT) -> models.ProjectVersionAnswer:
+    async def change_files(self, project_id: str, *, files: Sequence[Mapping[str, Any]] = OMIT, deleted: Sequence[str] = OMIT, replace: bool = OMIT, expected_version: int | None = OMIT, message: str = OMIT) -> models.ProjectVersionAnswer:
         """Change a project's files."""
-        return await self._call(models.ProjectVersionAnswer, "change_project_files", {"project_id": project_id, "files": files, "deleted": deleted, "replace": replace, "expected_version": expected_version})
+        return await self._call(models.ProjectVersionAnswer, "change_project_files", {"project_id": project_id, "files": files, "deleted": deleted, "replace": replace, "expected_version": expected_version, "message": message})
 
     async def link(self, project_id: str, *, minutes: int = OMIT, scopes: Sequence[Literal["view", "status", "sync"]] = OMIT) -> models.AccessTokenAnswer:
         """Create a token for a web page."""
         return await self._call(models.AccessTokenAnswer, "create_project_token", {"project_id": project_id, "minutes": minutes, "scopes": scopes})
+
+    async def versions(self, project_id: str) -> models.VersionsAnswer:
+        """List the versions of a project's files."""
+        return await self._call(models.VersionsAnswer, "list_project_versions", {"project_id": project_id})
+
+    async def compare(self, project_id: str, version: str, *, since: int | None = OMIT) -> models.ComparisonAnswer:
+        """Compare two versions of a project's files."""
+        return await self._call(models.ComparisonAnswer, "compare_project_versions", {"project_id": project_id, "version": version, "since": since})
+
+    async def restore(self, project_id: str, version: str, *, message: str = OMIT) -> models.ProjectVersionAnswer:
+        """Restore a version of a project's files."""
+        return await self._call(models.ProjectVersionAnswer, "restore_project_version", {"project_id": project_id, "version": version, "message": message})
+
+    async def remove_versions(self, project_id: str, *, keep: int = OMIT) -> None:
+        """Remove earlier versions of a project's files."""
+        await self._send("remove_project_versions", {"project_id": project_id, "keep": keep})
 
 class AsyncPreviews(AsyncNoun):
     """Previews of projects: a project's files, served."""

@@ -1,30 +1,26 @@
 """Calls of accounts for the previews of their projects."""
 
-import asyncio
-import base64
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, Protocol, Self
 
-import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
+from pydantic import BaseModel, Field
 
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.streams import StreamLimit
-from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.kit.http.events import EventPage, history_of
 from sandyard.kit.http.routes import GuardedRoutes, JsonResponse, caller_of, joined
-from sandyard.kit.http.schemas import Documented, Paging, eg, example, inline
-from sandyard.previews.errors import FileConflictError, WrongEncodingError
-from sandyard.previews.files import ChangeSet, ProjectFile
+from sandyard.kit.http.schemas import Documented, Paging, eg, inline
+from sandyard.previews.http.files import add_files
 from sandyard.previews.http.logs import add_log
 from sandyard.previews.http.look import add_look
 from sandyard.previews.look.service import Looks
 from sandyard.previews.model import SandboxInfo, SyncOutcome, iso, remaining_minutes
 from sandyard.previews.ports import PHASES, Application
+from sandyard.previews.project_files import ProjectFiles
 from sandyard.previews.service import Previews, Synced
 from sandyard.previews.status_model import ActionRequired, PreviewStatus, StatusReport
 
@@ -36,9 +32,6 @@ _PREVIEW = {
     "start_time": "2026-10-30T09:00:00Z",
     "end_time": "2026-10-30T10:00:00Z",
 }
-_FILE = {"path": "public/index.html", "content": "<h1>Hello</h1>", "encoding": "utf-8"}
-
-FilePath = Annotated[StrictStr, Field(min_length=1, max_length=512)]
 
 
 class PreviewAnswer(BaseModel):
@@ -143,88 +136,6 @@ class PreviewSyncAnswer(Documented):
         )
 
 
-class ProjectFileBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    path: FilePath
-    content: StrictStr
-    encoding: Literal["utf-8", "base64"] = "utf-8"
-
-    def bytes(self) -> bytes:
-        try:
-            if self.encoding == "utf-8":
-                return self.content.encode()
-            return base64.b64decode(self.content, validate=True)
-        except ValueError as error:
-            raise WrongEncodingError(details={"path": self.path}) from error
-
-
-class ProjectFilesBody(BaseModel):
-    """A change set: what is written, what is deleted; with `replace` all other files go too."""
-
-    model_config = ConfigDict(extra="forbid", **example(files=[_FILE], deleted=["old.html"]))
-
-    files: list[ProjectFileBody] = Field(default_factory=list, max_length=10_000)
-    deleted: list[FilePath] = Field(default_factory=list, max_length=10_000)
-    replace: StrictBool = False
-    expected_version: Annotated[StrictInt, Field(ge=0)] | None = Field(
-        None, description="The version that the change is based on; 409 if the current one differs"
-    )
-
-    def changes(self) -> ChangeSet:
-        written = {file.path: file.bytes() for file in self.files}
-        if len(written) != len(self.files):
-            raise FileConflictError("A path is written twice.")
-        return ChangeSet(written, frozenset(self.deleted), is_whole=self.replace)
-
-
-class ProjectVersionAnswer(BaseModel):
-    model_config = example(projectId=_EXAMPLE_ID, version=3)
-
-    projectId: str  # noqa: N815
-    version: int = Field(description="A new version if anything changed")
-
-
-class ProjectFileAnswer(BaseModel):
-    path: str
-    size: int = Field(description="Bytes")
-    version: int = Field(description="Version of the change set that last wrote it")
-    encoding: Literal["utf-8", "base64"]
-    content: str
-
-
-class ProjectFilesAnswer(BaseModel):
-    model_config = example(
-        projectId=_EXAMPLE_ID, version=3, files=[_FILE | {"size": 14, "version": 3}]
-    )
-
-    projectId: str  # noqa: N815
-    version: int
-    files: Sequence[ProjectFileAnswer]
-
-
-def encode_files(project_id: str, version: int, files: Sequence[ProjectFile]) -> bytes:
-    """A `ProjectFilesAnswer` of megabytes, as JSON."""
-    shown = [_shown(file) for file in files]
-    return orjson.dumps({"projectId": project_id, "version": version, "files": shown})
-
-
-def _shown(file: ProjectFile) -> dict[str, Any]:
-    encoding = "utf-8"
-    try:
-        content = file.content.decode()
-    except UnicodeDecodeError:
-        encoding, content = "base64", base64.b64encode(file.content).decode()
-    size = len(file.content)
-    return {
-        "path": file.path,
-        "size": size,
-        "version": file.version,
-        "encoding": encoding,
-        "content": content,
-    }
-
-
 _DESCRIPTION = "The id of one of your projects"
 ProjectId = Annotated[str, Path(description=_DESCRIPTION)]
 _PROJECT_ID = {
@@ -261,6 +172,7 @@ class PreviewChecks:
 
 def create_previews_router(
     previews: Previews,
+    files: ProjectFiles,
     log: EventLog,
     checks: PreviewChecks,
     looks: Looks,
@@ -288,7 +200,7 @@ def create_previews_router(
     _add_stop(routes, previews, clock)
     add_look(routes, looks)
     _add_history(routes, previews, log)
-    _add_files(routes, previews)
+    add_files(routes, files)
     return joined(watching.router, syncing.router, routes.router)
 
 
@@ -349,36 +261,3 @@ def _add_history(routes: GuardedRoutes, previews: Previews, log: EventLog) -> No
         if not page.events:
             await previews.require_project(project_id, account_id=owner)
         return page
-
-
-def _add_files(routes: GuardedRoutes, previews: Previews) -> None:
-    listings = KeyedLocks()
-
-    @routes.get(
-        "/files",
-        "List a project's files",
-        response_class=Response,
-        answers={200: {"model": ProjectFilesAnswer, "description": "Every file"}},
-    )
-    async def list_project_files(caller: Caller, project_id: ProjectId) -> Response:
-        """All files with their contents; files that are not UTF-8 are base64. One listing at a
-        time."""
-        async with listings.of(caller.account_id):  # megabytes each: one at a time per account
-            version, files = await previews.list_files(project_id, account_id=caller.account_id)
-            body = await asyncio.to_thread(encode_files, project_id, version, files)
-        return JsonResponse(body)
-
-    @routes.put("/files", "Change a project's files", 409)
-    async def change_project_files(
-        caller: Caller, project_id: ProjectId, body: ProjectFilesBody
-    ) -> ProjectVersionAnswer:
-        """The change set is applied completely or not at all. A running preview gets it with the
-        next sync. With `expected_version` it is refused if the files have another version."""
-        version = await previews.change_files(
-            project_id,
-            body.changes(),
-            expected_version=body.expected_version,
-            account_id=caller.account_id,
-            actor=caller.actor,
-        )
-        return ProjectVersionAnswer(projectId=project_id, version=version)

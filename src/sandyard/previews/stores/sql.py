@@ -12,17 +12,23 @@ from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.concurrency.batching import BatchedLookup, Batcher
 from sandyard.kit.errors import UnavailableError
 from sandyard.kit.sql.column_types import UtcTime
-from sandyard.kit.sql.database import Database, Work, upsert
+from sandyard.kit.sql.database import Database, Work
 from sandyard.kit.sql.events import EventWriter
 from sandyard.kit.sql.transitions import FactReader, SqlTransitions, StaleTransitionError
-from sandyard.previews.files import FileChanges, ProjectFile
+from sandyard.previews.files import FileChanges
 from sandyard.previews.model import FileQuota, Preview, RunningPreviews
 from sandyard.previews.ports import PageKey
 from sandyard.previews.stores import tables
+from sandyard.previews.stores.sql_files import (
+    SqlFiles,
+    has_files,
+    remove_files,
+    stored_bytes,
+    write_files,
+)
 from sandyard.previews.stores.tables import previews
 
 _preview = previews.c
-_file = tables.project_files.c
 _at = sa.bindparam("at", type_=UtcTime)
 _touch = (
     previews.update()
@@ -40,9 +46,9 @@ _Check = dict[str, Any]
 _MOST_CHECKS = 200
 
 
-class SqlPreviewStore:
+class SqlPreviewStore(SqlFiles):
     def __init__(self, database: Database, *, reads: tables.Reads = "new") -> None:
-        self._database = database
+        super().__init__(database)
         self._reads = reads
         self._events = EventWriter(tables.events)
         self._columns: _Columns | None = None
@@ -100,14 +106,11 @@ class SqlPreviewStore:
         return await self._database.read(lambda c: _read_file_quota(c, about))
 
     async def file_bytes(self, account_id: str) -> int:
-        return await self._database.read(lambda c: _file_bytes(c, account_id, besides=None))
+        return await self._database.read(lambda c: stored_bytes(c, account_id, besides=None))
 
     async def with_files(self, account_id: str) -> Sequence[Preview]:
-        has_files = sa.exists().where(
-            _file.project_id == _preview.project_id, _file.is_deleted.is_(False)
-        )
         is_own = _preview.account_id == account_id
-        return await self._read(lambda columns: columns.select.where(is_own, has_files))
+        return await self._read(lambda columns: columns.select.where(is_own, has_files()))
 
     async def apply(
         self, transition: Transition[Preview], *, files: FileChanges | None = None
@@ -117,7 +120,7 @@ class SqlPreviewStore:
                 _remove_files(connection, transition.before)
             columns.transitions.write(connection, [transition])
             if files is not None:
-                _write_files(connection, transition.result, files)
+                write_files(connection, transition, files)
 
         try:
             await self._with_columns(self._database.write, work)
@@ -139,39 +142,6 @@ class SqlPreviewStore:
         values = sorted(checks, key=itemgetter("of_project"))
         await self._database.write(lambda connection: connection.execute(_touch, values))
         return [None] * len(checks)
-
-    async def count_files(self, project_id: str) -> int:
-        statement = sa.select(sa.func.count()).where(
-            _file.project_id == project_id, _file.is_deleted.is_(False)
-        )
-        return await self._database.read(
-            lambda connection: int(connection.execute(statement).scalar_one())
-        )
-
-    async def files(self, project_id: str) -> Sequence[ProjectFile]:
-        statement = (
-            sa.select(tables.project_files)
-            .where(_file.project_id == project_id, _file.is_deleted.is_(False))
-            .order_by(_file.path)
-        )
-        rows = await self._database.read(lambda connection: connection.execute(statement).all())
-        return [ProjectFile(row.path, bytes(row.content), row.version) for row in rows]
-
-    async def changes_since(
-        self, project_id: str, version: int
-    ) -> tuple[Mapping[str, bytes], Sequence[str], int]:
-        version_now = sa.select(_preview.files_version).where(_preview.project_id == project_id)
-        newer = sa.select(tables.project_files).where(
-            _file.project_id == project_id, _file.version > version
-        )
-
-        def work(connection: sa.Connection) -> tuple[Mapping[str, bytes], Sequence[str], int]:
-            current = connection.execute(version_now).scalar() or 0
-            rows = connection.execute(newer).all()
-            written = {row.path: bytes(row.content) for row in rows if not row.is_deleted}
-            return written, [row.path for row in rows if row.is_deleted], current
-
-        return await self._database.read(work)
 
     async def known_attempts(self, attempts: Sequence[str], *, now: datetime) -> set[str]:
         def work(connection: sa.Connection) -> set[str]:
@@ -253,16 +223,7 @@ def _read_again(connection: sa.Connection, fact: RunningPreviews) -> RunningPrev
 
 
 def _read_file_quota(connection: sa.Connection, about: FileQuota) -> FileQuota:
-    return about.beside(_file_bytes(connection, about.account_id, besides=about.project_id))
-
-
-def _file_bytes(connection: sa.Connection, account_id: str, *, besides: str | None) -> int:
-    statement = (
-        sa.select(sa.func.coalesce(sa.func.sum(_file.size), 0))
-        .join_from(previews, tables.project_files, _preview.project_id == _file.project_id)
-        .where(_preview.account_id == account_id, _preview.project_id != (besides or ""))
-    )
-    return int(connection.execute(statement).scalar_one())
+    return about.beside(stored_bytes(connection, about.account_id, besides=about.project_id))
 
 
 _FACTS: Mapping[type, FactReader] = {
@@ -282,32 +243,7 @@ def _remove_files(connection: sa.Connection, before: Preview) -> None:
     )
     if connection.execute(as_seen.with_for_update()).first() is None:
         raise StaleTransitionError
-    connection.execute(tables.project_files.delete().where(_file.project_id == before.project_id))
-
-
-def _write_files(connection: sa.Connection, after: Preview, files: FileChanges) -> None:
-    contents = dict(files.written) | dict.fromkeys(files.deleted, b"")
-    statement = upsert(connection, tables.project_files)
-    columns = ("content", "size", "is_deleted", "version", "updated_at")
-    statement = statement.on_conflict_do_update(
-        index_elements=[_file.project_id, _file.path],
-        set_={column: statement.excluded[column] for column in columns},
-    )
-    connection.execute(
-        statement,
-        [
-            {
-                "project_id": after.project_id,
-                "path": path,
-                "content": content,
-                "size": len(content),
-                "is_deleted": path in files.deleted,
-                "version": after.files_version,
-                "updated_at": files.at,
-            }
-            for path, content in sorted(contents.items())
-        ],
-    )
+    remove_files(connection, before.project_id)
 
 
 def _made_by(connection: sa.Connection) -> sa.ColumnElement[str]:

@@ -46,7 +46,39 @@ project_files = sa.Table(
     sa.Column("version", sa.Integer, nullable=False),
     sa.Column("updated_at", UtcTime, nullable=False),
 )
-"""One row per path; `version` is that of the last change set that wrote or deleted it."""
+"""The current files, one row per path; `version` is that of the last change set that wrote or
+deleted it."""
+file_versions = sa.Table(
+    "file_versions",
+    metadata,
+    sa.Column("project_id", sa.String(25), primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("author", sa.String(200), nullable=False),
+    sa.Column("created_at", UtcTime, nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("files", sa.Integer, nullable=False),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+)
+past_files = sa.Table(
+    "past_files",
+    metadata,
+    sa.Column("project_id", sa.String(25), primary_key=True),
+    sa.Column("path", sa.String(512), primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("until", sa.Integer, nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False),
+    sa.Column("size", sa.Integer, nullable=False),
+)
+"""What was at a path from `version` on and was replaced by `until`."""
+past_contents = sa.Table(
+    "past_contents",
+    metadata,
+    sa.Column("project_id", sa.String(25), primary_key=True),
+    sa.Column("hash", sa.String(64), primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+    sa.Column("size", sa.Integer, nullable=False),
+)
+"""The contents of `past_files`, each once, by SHA-256."""
 jobs = job_table(metadata)
 events = event_table(metadata)
 SUBJECTS = (previews.c.project_id,)

@@ -2,6 +2,13 @@
 
 from sandyard.entrypoints.cli.calls.row import ALL, EVENT_COLUMNS, Row, Rows
 
+_VERSIONS = (
+    Row("ls", "list_project_versions", "shop", items="versions",
+        columns="version created_at author files size=size_bytes message"),
+    Row("diff", "compare_project_versions", "shop 3 --since 1", items="changes", columns=ALL),
+    Row("restore", "restore_project_version", "shop 3 --message 'As on Monday'", columns=ALL),
+    Row("rm", "remove_project_versions", "shop --keep 10"),
+)  # fmt: skip
 _VARIABLES = "name value is_secret updated_at*"
 
 project = Rows(
@@ -30,6 +37,14 @@ project.add_command(
         ),
         columns=_VARIABLES,
         help="Variables and secrets of a project's sandboxes.",
+    )
+)
+
+project.add_command(
+    Rows(
+        "project versions",
+        _VERSIONS,
+        help="Versions of a project's files.",
     )
 )
 
