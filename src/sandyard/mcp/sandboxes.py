@@ -11,6 +11,7 @@ from pydantic import Field
 
 from sandyard.mcp.api import Calls, Query, segment
 
+_MOST_EDITED_BYTES = 1_000_000
 OUTPUT_BYTES = 30_000
 """What a tool returns of an output or a file; the rest by offset."""
 
@@ -188,8 +189,11 @@ async def edit_file(
     old: Annotated[str, Field(min_length=1, description="Text that the file has exactly once")],
     new: Annotated[str, Field(description="What takes its place")],
 ) -> dict[str, Any]:
-    """Replace one piece of a text file."""
-    answer = await calls.send("GET", _files(sandbox_id), query={"path": path})
+    """Replace one piece of a text file of at most 1 MB."""
+    span = {"range": f"bytes=0-{_MOST_EDITED_BYTES}"}
+    answer = await calls.send("GET", _files(sandbox_id), query={"path": path}, headers=span)
+    if len(answer.body) > _MOST_EDITED_BYTES:
+        raise ToolError(f"{path} has more than 1 MB: change it with a command.")
     try:
         text = answer.body.decode()
     except UnicodeDecodeError:

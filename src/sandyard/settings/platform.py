@@ -125,7 +125,8 @@ class SandboxSettings(fields.Section):
     gateway_timeout_sec: fields.Seconds = 120
     """Timeout for a program in a sandbox to begin its response."""
     gateway_connections: fields.Positive = 500
-    """Maximum number of concurrent requests and WebSockets to one sandbox, per process."""
+    """Maximum number of concurrent requests and WebSockets to one sandbox, and of an account's SSH
+    channels and files open by SFTP, per process."""
     ssh_port: int | None = Field(None, ge=1, le=65535)
     """Port of the SSH server, on every replica. Unset: no SSH."""
     ssh_host: str = "127.0.0.1"

@@ -92,6 +92,12 @@ async def test_an_edit_needs_a_piece_that_is_there_once(content: bytes) -> None:
         await edit_file(calls(files=content), "s", "f", "old", "new")
 
 
+async def test_a_large_file_is_not_edited() -> None:
+    """The server would hold all of it."""
+    with pytest.raises(ToolError, match="more than 1 MB"):
+        await edit_file(calls(files=b"old" + bytes(1_000_000)), "s", "f", "old", "new")
+
+
 async def test_an_error_has_its_code_its_reason_and_what_to_do() -> None:
     error = {"code": "SANDBOX_ELSEWHERE", "message": "Another node runs it.", "retry_after": 3}
     with pytest.raises(ToolError) as raised:

@@ -14,7 +14,7 @@ from tests.integration.sessions.ssh.clients import SshClient, make_key
 from tests.support.clocks import ManualClock
 from tests.support.platform.in_process import PlatformApi, platform_api
 
-CONNECTIONS = 100
+CONNECTIONS, CHANNELS = 100, 120
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ async def api(
         "ssh_port": ssh_port,
         "ssh_host": "127.0.0.1",
         "ssh_connections_per_account": CONNECTIONS,
+        "gateway_connections": CHANNELS,
         "ssh_host_key_days": 100,
     }
     async with platform_api(None, tmp_path, clock, runtime=runtime, sandboxes=chosen) as api:

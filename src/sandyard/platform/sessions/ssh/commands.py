@@ -25,8 +25,8 @@ SshProcess = asyncssh.SSHServerProcess[bytes]
 async def run_command(access: SandboxAccess, process: SshProcess) -> None:
     """Its process is hung up when the channel is closed; one without a terminal only loses its
     input and output. Raises the errors of opening a session."""
-    async with access.prepared(_command_of(process)) as (processes, command):
-        process.exit(await _Running(process, processes).serve(command))
+    processes, command = await access.prepared(_command_of(process))
+    process.exit(await _Running(process, processes, access.may_write).serve(command))
 
 
 def _command_of(process: SshProcess) -> Command:
@@ -47,8 +47,9 @@ def _size(columns: int, rows: int) -> TerminalSize:
 
 
 class _Running:
-    def __init__(self, channel: SshProcess, processes: Processes) -> None:
+    def __init__(self, channel: SshProcess, processes: Processes, may_write: asyncio.Event) -> None:
         self._channel = channel
+        self._may_write = may_write
         self._processes = processes
         self._has_terminal = channel.term_type is not None
 
@@ -77,6 +78,7 @@ class _Running:
             to = self._channel.stderr if each.stream == "stderr" else self._channel.stdout
             to.write(each.data)
             await to.drain()
+            await self._may_write.wait()
         return FAILED
 
     async def _type(self, process_id: str) -> None:

@@ -3,8 +3,9 @@
 import posixpath
 import shlex
 import stat
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, aclosing
+from dataclasses import replace
 from typing import Any
 
 import asyncssh
@@ -20,11 +21,22 @@ from sandyard.platform.sessions.ssh.transfers import (
     text_of,
 )
 from sandyard.runtime.errors import FileMissingError, FileRefusedError
-from sandyard.runtime.sessions.model import Command, FileInfo, Output, Process
+from sandyard.runtime.sessions.model import Command, FileInfo, FileSelection, Output, Process
 from sandyard.runtime.sessions.ports import Files, Session
 
 _FILE_MODE = 0o644
 _MOST_LINKS = 40
+_READ_BYTES = 256 * 1024
+_PAGE = 1000
+_ERROR_BYTES = 300
+
+
+def _opened(access: SandboxAccess) -> ExitStack:
+    """Raises SFTPFailure."""
+    try:
+        return access.opened()
+    except asyncssh.ChannelOpenError as error:
+        raise asyncssh.SFTPFailure(error.reason) from error
 
 
 class SandboxSftp(asyncssh.SFTPServer):
@@ -32,32 +44,49 @@ class SandboxSftp(asyncssh.SFTPServer):
     what is written is there once the file is closed."""
 
     def __init__(
-        self, channel: asyncssh.SSHServerChannel[bytes], is_gone: Callable[[], bool]
+        self,
+        channel: asyncssh.SSHServerChannel[bytes],
+        is_gone: Callable[[], bool],
+        drain: Callable[[], Awaitable[None]],
     ) -> None:
-        """`is_gone` tells whether the client has ended its side."""
+        """`is_gone` tells whether the client has ended its side; `drain` waits until it has read
+        what was written."""
         super().__init__(channel)
         self._is_gone = is_gone
+        self._drain = drain
         self._access: SandboxAccess = channel.get_extra_info("access")
-        self._held = AsyncExitStack()
         self._entered: Session | None = None
+        self._counted: dict[Reading | Writing, ExitStack] = {}
+        """The open files."""
+
+    def release(self) -> None:
+        """With the channel."""
+        for each in self._counted.values():
+            each.close()
 
     async def exit(self) -> None:
         """With a status: without one, scp reports a failure."""
-        await self._held.aclose()
         if not self.channel.is_closing():
             self.channel.exit(0)
 
     async def _session(self) -> Session:
-        """One for the whole channel."""
+        """One for the whole channel, once the client has read the last answer."""
+        await self._drain()
+        await self._access.may_write.wait()
         if self._entered is None:
-            self._entered = await self._held.enter_async_context(self._access.session())
+            self._entered = await self._access.session()
         return self._entered
 
     async def _files(self) -> Files:
         return (await self._session()).files
 
     async def open(self, path: bytes, pflags: int, attrs: asyncssh.SFTPAttrs) -> Reading | Writing:
-        name = text_of(path)
+        with _opened(self._access) as counted:
+            file = await self._open(text_of(path), pflags, attrs)
+            self._counted[file] = counted.pop_all()
+            return file
+
+    async def _open(self, name: str, pflags: int, attrs: asyncssh.SFTPAttrs) -> Reading | Writing:
         with as_sftp():
             files = await self._files()
             if not pflags & (FXF_WRITE | FXF_APPEND):
@@ -77,7 +106,8 @@ class SandboxSftp(asyncssh.SFTPServer):
 
     async def read(self, file_obj: Any, offset: int, size: int) -> bytes:
         with as_sftp():
-            data: bytes = await file_obj.read(offset, size)
+            await self._session()
+            data: bytes = await file_obj.read(offset, min(size, _READ_BYTES))
             return data
 
     async def write(self, file_obj: Any, offset: int, data: bytes) -> int:
@@ -87,7 +117,7 @@ class SandboxSftp(asyncssh.SFTPServer):
 
     async def close(self, file_obj: Any) -> None:
         """If the client has gone, what it wrote is dropped."""
-        with as_sftp():
+        with as_sftp(), self._counted.pop(file_obj):
             await file_obj.close(is_complete=not self._is_gone())
         if isinstance(file_obj, Writing) and file_obj.attributes is not None:
             await self.setstat(file_obj.path.encode(), file_obj.attributes)
@@ -122,13 +152,19 @@ class SandboxSftp(asyncssh.SFTPServer):
             await self.setstat(file_obj.path.encode(), attrs)
 
     async def scandir(self, path: bytes) -> AsyncIterator[asyncssh.SFTPName]:
-        with as_sftp():
-            found = await (await self._files()).list(text_of(path))
         here = asyncssh.SFTPAttrs(permissions=stat.S_IFDIR | 0o755)
-        for name in (b".", b".."):
-            yield asyncssh.SFTPName(name, attrs=here)
-        for each in found:
-            yield asyncssh.SFTPName(each.name.encode(), attrs=attributes_of(each))
+        with _opened(self._access):
+            page = FileSelection(limit=_PAGE)
+            while True:
+                with as_sftp():
+                    found = await (await self._files()).list(text_of(path), selection=page)
+                for name in (b".", b"..") if page.after is None else ():
+                    yield asyncssh.SFTPName(name, attrs=here)
+                for each in found:
+                    yield asyncssh.SFTPName(each.name.encode(), attrs=attributes_of(each))
+                if len(found) < _PAGE:
+                    return
+                page = replace(page, after=found[-1].path)
 
     async def remove(self, path: bytes) -> None:
         await self._run("unlink", path=path)
@@ -188,7 +224,7 @@ class SandboxSftp(asyncssh.SFTPServer):
             async with aclosing((await self._session()).processes.run(command)) as messages:
                 async for each in messages:
                     if isinstance(each, Output):
-                        errors += each.data
+                        errors = (errors + each.data)[-_ERROR_BYTES:]
                     elif isinstance(each, Process) and each.exit_code:
-                        reason = errors.decode(errors="replace").strip()[-300:]
+                        reason = errors.decode(errors="replace").strip()
                         raise asyncssh.SFTPFailure(reason or shlex.join(words))

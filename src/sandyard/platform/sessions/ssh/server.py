@@ -17,7 +17,7 @@ from sandyard.kit.http.client_address import network_of
 from sandyard.platform.sessions.commands.service import Commands
 from sandyard.platform.sessions.service import Sessions
 from sandyard.platform.sessions.ssh.access import SandboxAccess, in_background
-from sandyard.platform.sessions.ssh.channels import Channel
+from sandyard.platform.sessions.ssh.channels import Channel, paced_by_client
 from sandyard.platform.sessions.ssh.host_keys import HostKeys
 from sandyard.platform.sessions.ssh.logins import SshLogins
 from sandyard.platform.sessions.ssh.model import SshLogin
@@ -36,6 +36,8 @@ _LOGINS_AT_ONCE = 100
 _KEYS_TRIED = 20
 _ALIVE_SEC = 30
 _HOST_KEYS_SEC = 60
+WINDOW_BYTES = 256 * 1024
+"""What a client may send on a channel before it is read."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -50,7 +52,7 @@ class SshServer:
     connections: StreamLimit
     """Those of each account."""
     channels: StreamLimit
-    """Those into each sandbox."""
+    """Those of each account, and the files that it has open by SFTP."""
     waiting: dict["_Connection", str] = field(default_factory=dict)
     """Connections that have not logged in yet, the oldest first, with their networks."""
     _acceptor: asyncssh.SSHAcceptor | None = None
@@ -73,6 +75,7 @@ class SshServer:
             server_version="Sandyard",
             login_timeout=_LOGIN_SEC,
             keepalive_interval=_ALIVE_SEC,
+            window=WINDOW_BYTES,
             config=None,
             **_ALGORITHMS,
         )
@@ -116,9 +119,11 @@ class _Connection(asyncssh.SSHServer):
         self._watch: asyncio.Task[None] | None = None
         self._access: SandboxAccess
         self._connection: asyncssh.SSHServerConnection
+        self._may_write: asyncio.Event
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
+        self._may_write = paced_by_client(conn)
         self._server.admit(self, network_of(conn.get_extra_info("peername")[0]))
 
     def abort(self) -> None:
@@ -127,6 +132,7 @@ class _Connection(asyncssh.SSHServer):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._server.waiting.pop(self, None)
+        self._may_write.set()
         if self._watch is not None:
             self._watch.cancel()
 
@@ -147,8 +153,9 @@ class _Connection(asyncssh.SSHServer):
             ) from error
         if login is None:
             return False
+        server = self._server
         self._access = SandboxAccess(
-            login, self._server.sessions, self._server.commands, self._server.channels
+            login, server.sessions, server.commands, server.channels, self._may_write
         )
         self._connection.set_extra_info(access=self._access)
         return True
@@ -173,15 +180,16 @@ class _Connection(asyncssh.SSHServer):
             self._connection.disconnect(asyncssh.DISC_BY_APPLICATION, error.message)
 
     def session_requested(self) -> asyncssh.SSHServerSession[bytes]:
-        return Channel()
+        return Channel(self._access.opened())
 
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
-    ) -> Awaitable[asyncssh.SSHTCPSession[bytes]]:
+    ) -> tuple[asyncssh.SSHTCPChannel[bytes], Awaitable[asyncssh.SSHTCPSession[bytes]]]:
         """Only to ports of the sandbox itself."""
         del orig_host, orig_port
         if dest_host not in _LOOPBACK:
             raise asyncssh.ChannelOpenError(
                 asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "Only to localhost, in the sandbox."
             )
-        return self._access.open_port(dest_port)
+        opening = self._access.open_port(dest_port)
+        return self._connection.create_tcp_channel(window=WINDOW_BYTES), opening

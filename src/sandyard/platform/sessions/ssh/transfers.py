@@ -19,7 +19,7 @@ _KINDS = {
     "link": (asyncssh.FILEXFER_TYPE_SYMLINK, stat.S_IFLNK),
     "other": (asyncssh.FILEXFER_TYPE_SPECIAL, 0),
 }
-_WAITING_BYTES = 4 << 20
+_WAITING_BYTES = 256 * 1024
 
 
 @contextmanager
