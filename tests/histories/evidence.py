@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from sandyard.broker.log_rules import PoolRules
 from sandyard.kit.changes.events import Event, LoggedEvent
 from sandyard.platform.events.log_rules import broken_runs
 from sandyard.previews.log_rules import broken_previews
@@ -66,7 +67,15 @@ class PoolEvidence:
             ),
             *judge(self.history, self.limits),
             *event_log_rules.broken_rules(self.log, self.sightings, limits),
+            *self._of_events(),
         ]
+
+    def _of_events(self) -> Iterator[str]:
+        """By the rules of `sandyard verify`."""
+        rules = PoolRules(0 if self.ticket_ttl_sec == inf else self.ticket_ttl_sec)
+        for subject, events in _by_subject(self.log).items():
+            yield from (f"{subject} {problem}" for problem in rules.add(events))
+        yield from (f"{each.subject} {each.message}" for each in rules.across())
 
 
 _OF_CALLS: Mapping[str, Callable[[LifeHistory], list[str]]] = {
@@ -95,12 +104,18 @@ class LifeEvidence:
 
     def _of_events(self) -> Iterator[str]:
         noun, rules = _OF_EVENTS[self.history.part]
-        by_subject: dict[str, list[Event]] = defaultdict(list)
-        for each in sorted(self.log, key=lambda logged: logged.event.sequence or 0):
-            if each.event.kind.startswith(f"{noun}.") and each.event.sequence is not None:
-                by_subject[each.event.subject].append(each.event)
-        for subject, events in by_subject.items():
-            yield from (f"{subject} {problem}" for problem in rules(events))
+        for subject, events in _by_subject(self.log).items():
+            if events[0].kind.startswith(f"{noun}."):
+                yield from (f"{subject} {problem}" for problem in rules(events))
+
+
+def _by_subject(log: Sequence[LoggedEvent]) -> Mapping[str, list[Event]]:
+    """The changes of each, in order."""
+    found: dict[str, list[Event]] = defaultdict(list)
+    for each in sorted(log, key=lambda logged: logged.event.sequence or 0):
+        if each.event.sequence is not None:
+            found[each.event.subject].append(each.event)
+    return found
 
 
 def save(evidence: Evidence, folder: Path) -> None:

@@ -4,12 +4,14 @@ Each scope covers its whole space, with one crash and one lost answer. `-s` prin
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
+from sandyard.broker.log_rules import PoolRules
 from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.lease_model import Extension, Replacement, decide_hold
 from sandyard.broker.pool.model import (
@@ -28,7 +30,16 @@ from sandyard.broker.queue.model import Ticket, decide_queued
 from sandyard.broker.reservations.model import Reservation
 from sandyard.kit.changes.transitions import Cause, created
 from tests.interleavings.explorer import Actor, Change, Explored, Scope, View, explore
-from tests.interleavings.pool import HOUR, Call, PoolWorld, claims, held_leases, program
+from tests.interleavings.pool import (
+    HOUR,
+    TICKET_TTL_SEC,
+    Call,
+    PoolWorld,
+    claims,
+    held_leases,
+    program,
+)
+from tests.interleavings.told import told
 
 NOW = 1_800_000_000
 LATER = NOW + 2 * HOUR
@@ -241,6 +252,24 @@ CLASS = reservation(1)
 
 
 def scopes(*, is_large: bool) -> list[Scope[PoolWorld]]:
+    """Judged by the rules of `sandyard verify` too."""
+    return [
+        replace(each, invariant=partial(verified, each.world, each.invariant))
+        for each in _scopes(is_large=is_large)
+    ]
+
+
+def verified(
+    first: PoolWorld, invariant: Callable[[View[PoolWorld]], list[str]], view: View[PoolWorld]
+) -> list[str]:
+    margin_ms = 3 * HOUR * 1000  # so long may a process stand still between its clock and its write
+    rules, problems = PoolRules(TICKET_TTL_SEC, margin_ms), invariant(view)
+    for subject, events in told(first.entries, view.world.log).items():
+        problems += [f"{subject} {each}" for each in rules.add(events)]
+    return problems + [f"{each.subject} {each.message}" for each in rules.across()]
+
+
+def _scopes(*, is_large: bool) -> list[Scope[PoolWorld]]:
     third = (Actor("c", program(claims("c"))),) if is_large else ()
     spare = (THREE,) if is_large else ()
     return [

@@ -19,6 +19,7 @@ FIXED: list[tuple[Schedule, InMemory]] = [
     (Schedule(2, 600), "memory"),
     (Schedule(5, 600), "memory"),
     (Schedule(8, 600), "memory"),
+    (Schedule(3006, 1000), "memory"),
     (Schedule(1795053965, 1000), "memory"),
 ]
 """A seed that failed joins them."""

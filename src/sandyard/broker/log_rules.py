@@ -61,10 +61,13 @@ class PoolRules:
             for one, other in pairwise(
                 sorted(spans, key=lambda each: (each.begin_ms, each.end_ms))
             ):
-                if one.end_ms > other.begin_ms + self.margin_ms:
+                if not (self._may_precede(one, other) or self._may_precede(other, one)):
                     message = f"{track} had {other.subject} for the same key {key} before its end"
                     yield Problem(one.subject, message)
         yield from self._overtaken()
+
+    def _may_precede(self, one: _Span, other: _Span) -> bool:
+        return one.end_ms <= other.begin_ms + self.margin_ms
 
     def _add_sandbox(self, steps: Sequence[Step]) -> Iterator[str]:
         has_been_leased = False

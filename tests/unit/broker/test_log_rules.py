@@ -57,6 +57,13 @@ SERVED = ((2 * MINUTE, "ready"), (3 * MINUTE, "served"))
             [sandbox("a", LEASED, ENDED), sandbox("b", (MINUTE - 900, "lease.created", MINE))],
             id="the next one by a clock that is behind",
         ),
+        pytest.param(
+            [
+                sandbox("a", LEASED, (8, "lease.replaced", {"status": "held"})),
+                sandbox("b", (9, "lease.created", MINE), ENDED),
+            ],
+            id="one that was replaced at once, by a clock that is behind",
+        ),
         pytest.param([ticket(1, 0, *SERVED), ticket(2, 9)], id="the first is served first"),
         pytest.param([ticket(1, 0), ticket(2, 9, *SERVED, urgency=1)], id="a more urgent one"),
         pytest.param([ticket(1, 0, name_prefix="x"), ticket(2, 9, *SERVED)], id="wants another"),
