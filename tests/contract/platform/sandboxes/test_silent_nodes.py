@@ -151,6 +151,16 @@ async def test_a_node_that_gives_signs_of_life_records_the_end_itself(
     assert (sandbox.status, sandbox.stopped_at) == ("timeout", sandbox.timeout_at)
 
 
+async def test_a_node_gives_signs_of_life_of_any_number_of_sandboxes(
+    nodes: Sequence[PlatformApi], box: Life
+) -> None:
+    api = nodes[0]
+    others = [f"sbx-{number}" for number in range(40_000)]
+    api.clock.advance(HOUR + 60)
+    await box.store.note_seen([*others, box.sandbox_id], at=now_of(api))
+    assert (await collect_ends(api)).overdue == 0
+
+
 async def test_an_admin_ends_it_at_once(
     nodes: Sequence[PlatformApi], ann: Caller, box: Life
 ) -> None:

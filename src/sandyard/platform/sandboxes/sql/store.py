@@ -41,6 +41,9 @@ _LISTING = SqlListing(
     special={"is_recycled": lambda value: sa.not_(_is_kept) if value else _is_kept},
 )
 
+_MOST_IDS = 5_000
+"""In one statement: the engines take about 32,000 parameters."""
+
 
 class SqlSandboxStore(SqlEntityStore):
     async def apply(
@@ -133,11 +136,10 @@ class SqlSandboxStore(SqlEntityStore):
         return ActiveCounts(by_status, silent=sum(int(each) for *_, each in rows))
 
     async def note_seen(self, sandbox_ids: Sequence[str], *, at: datetime) -> None:
-        if sandbox_ids:
-            is_later = sa.or_(_column.last_seen_at.is_(None), _column.last_seen_at < at)
-            await self._note(
-                sa.and_(_column.sandbox_id.in_(sandbox_ids), is_later), last_seen_at=at
-            )
+        is_later = sa.or_(_column.last_seen_at.is_(None), _column.last_seen_at < at)
+        for begin in range(0, len(sandbox_ids), _MOST_IDS):
+            some = _column.sandbox_id.in_(sandbox_ids[begin : begin + _MOST_IDS])
+            await self._note(sa.and_(some, is_later), last_seen_at=at)
 
     async def note_used(self, sandbox_id: str, *, at: datetime) -> None:
         await self._note(_column.sandbox_id == sandbox_id, last_used_at=at)
