@@ -116,6 +116,12 @@ SANDBOXES: list[Panel] = [
     ("Sandboxes", "short", {"{{status}}": "sum by (status) (sandyard_sandboxes_active)"}),
     ("Previews", "short", {"active": "max(sandyard_previews_active)"}),
     ("On silent nodes", "short", {"silent": "max(sandyard_sandboxes_silent)"}),
+    ("Pods by state", "short", {"{{state}}": "max by (state) (sandyard_pods)"}),
+    (
+        "Longest in a state, Pods",
+        "s",
+        {"{{state}}": 'max by (state) (sandyard_pods_oldest_seconds{state!="running"})'},
+    ),
     (
         "Calls of the Platform",
         "reqps",

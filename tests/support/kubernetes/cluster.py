@@ -38,7 +38,7 @@ class Cluster:
         self.api = ApiServer()
         names = [f"node-{number}" for number in range(1, nodes + 1)]
         self.nodes = Nodes(self.api, agent_folder(), names, has_networks=has_networks)
-        self._folder = folder
+        self.folder = folder
         self._servers = 0
         self._clients: list[KubernetesApi] = []
         self.opened: list[KubernetesMachines] = []
@@ -57,7 +57,7 @@ class Cluster:
 
     @property
     def token_file(self) -> Path:
-        file = self._folder / "token"
+        file = self.folder / "token"
         file.write_text(TOKEN)
         return file
 
@@ -76,10 +76,10 @@ class Cluster:
     ) -> tuple[KubernetesMachines, ArchiveFolder]:
         """Those of a server of its own, with a disk of its own."""
         self._servers += 1
-        disk = self._folder / f"server-{self._servers}"
+        disk = self.folder / f"server-{self._servers}"
         disk.mkdir(parents=True)
         folders = {"snapshots": disk / "snapshots", "archives": disk / "archives"}
-        store = FolderObjects(self._folder / "store")
+        store = FolderObjects(self.folder / "store")
         layers = Layers(store, remembered=disk / "store", caches=folders)  # type: ignore[arg-type]
         machines = KubernetesMachines(
             self.client(url),

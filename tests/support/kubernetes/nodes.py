@@ -103,6 +103,7 @@ class Nodes:
         for pod in self.pods.values():
             if pod.node.name == node:
                 condition = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
+                condition["lastTransitionTime"] = _now()
                 self._api.set_status(pod.name, conditions=[condition])
 
     def connect(self, node: str) -> None:

@@ -5,10 +5,13 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import get_args
 
 from sandyard.kit.clock import Clock, SystemClock
+from sandyard.kit.observability.metrics import Gauges, Labelled
 from sandyard.platform.wiring.local_runtime import local_options
 from sandyard.platform.wiring.runtimes import disk_reserve, named, program_timeouts
+from sandyard.runtime.errors import RuntimeUnavailableError
 from sandyard.runtime.kubernetes.api import ApiAddress, KubernetesApi
 from sandyard.runtime.kubernetes.egress import ProxyAddress
 from sandyard.runtime.kubernetes.egress_policy import ProxySettings
@@ -16,6 +19,7 @@ from sandyard.runtime.kubernetes.egress_proxy import PodsEgressProxy
 from sandyard.runtime.kubernetes.informer import Informer
 from sandyard.runtime.kubernetes.machines import KubernetesMachines
 from sandyard.runtime.kubernetes.manifest import PodOptions
+from sandyard.runtime.kubernetes.model import PodState
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.store.archives import ArchiveFolder
@@ -59,6 +63,26 @@ def open_runtime(
     folder, reserve = data_dir / "runtime-kubernetes", disk_reserve(settings, data_dir)
     archives = ArchiveFolder(folder / "archives", reserve, layers)
     return ProgramRunner(machines, machines.records, archives, program_timeouts(settings), clock)
+
+
+async def pod_gauges(machines: KubernetesMachines) -> Gauges:
+    now = machines.clock.now()
+    counts: dict[tuple[str, ...], float] = {(state,): 0 for state in get_args(PodState)}
+    ages = dict(counts)
+    try:
+        states = await machines.pod_states()
+    except RuntimeUnavailableError:
+        return {}
+    for state, since in states:
+        counts[state,] += 1
+        ages[state,] = max(ages[state,], now - since)
+    return {
+        "sandyard_pods": ("Pods by state", Labelled(("state",), counts)),
+        "sandyard_pods_oldest_seconds": (
+            "How long a Pod has been in this state, at most",
+            Labelled(("state",), ages),
+        ),
+    }
 
 
 def _api_address(settings: KubernetesSettings) -> ApiAddress:

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 
 from sandyard.kit.jobs import Job
 from sandyard.kit.node import node_name
-from sandyard.kit.observability.metrics import Gauges, Labelled
+from sandyard.kit.observability.metrics import Gauges, Labelled, merged
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.platform.billing.http import create_billing_router
 from sandyard.platform.billing.jobs import MakeBills
@@ -81,6 +81,7 @@ class SandboxesWired:
         self.e2b_pool = HttpPool(Backoff())
         """Shared by all callers of E2B with the same key."""
         self.closers: list[Callable[[], Awaitable[None]]] = []
+        self._gauges: list[Callable[[], Awaitable[Gauges]]] = []
         self.node = node_name(data_dir)
         layers = runtimes.open_layers(settings, data_dir)
         image_roots = runtimes.open_image_roots(settings, data_dir, clock, layers)
@@ -97,6 +98,7 @@ class SandboxesWired:
             cluster = platform.settings.kubernetes
             machines = kubernetes.open_machines(settings, cluster, data_dir, clock, layers)
             self.closers.append(machines.close)
+            self._gauges.append(partial(kubernetes.pod_gauges, machines))
             self.runtime = self.local_runtime = kubernetes.open_runtime(
                 machines, settings, data_dir, clock, layers
             )
@@ -157,7 +159,10 @@ class SandboxesWired:
             node, self.sandboxes, self.activity, program_port=program_port
         )
         """For the gateway."""
-        self.gauges = partial(sandbox_gauges, node)
+        self._gauges.append(partial(sandbox_gauges, node))
+
+    async def gauges(self) -> Gauges:
+        return merged([await read() for read in self._gauges])
 
     def _node_jobs(
         self,

@@ -105,12 +105,13 @@ class KubernetesApi:
             await self._call("DELETE", f"{kind}/{name}", json={"preconditions": {"uid": uid}})
 
     async def list(self, kind: Kind, *, selector: str) -> tuple[list[Object], str]:
-        """The objects, and the version from which a watch continues. Raises ExpiredError."""
+        """What is needed of the objects, and the version from which a watch continues. Raises
+        ExpiredError."""
         found: list[Object] = []
         query = {"labelSelector": selector, "limit": str(_LIST_PAGE)}
         while True:
             page = await self._call("GET", kind, params=query)
-            found += page["items"]
+            found += map(needed, page["items"])
             if not (query | {"continue": page["metadata"].get("continue", "")})["continue"]:
                 return found, page["metadata"]["resourceVersion"]
             query["continue"] = page["metadata"]["continue"]
@@ -159,6 +160,12 @@ class KubernetesApi:
             return {"Authorization": f"Bearer {file.read_text().strip()}"}
         except OSError as error:
             raise ApiUnavailableError(reason=str(error)) from error
+
+
+def needed(found: Object) -> Object:
+    """Without what was ordered, and who wrote which field: most of its memory."""
+    metadata = {key: each for key, each in found["metadata"].items() if key != "managedFields"}
+    return {key: each for key, each in found.items() if key != "spec"} | {"metadata": metadata}
 
 
 def _failure(status: int, content: bytes) -> Exception:

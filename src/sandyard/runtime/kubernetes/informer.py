@@ -12,6 +12,7 @@ from sandyard.runtime.kubernetes.api import (
     Kind,
     KubernetesApi,
     Object,
+    needed,
 )
 from sandyard.runtime.kubernetes.manifest import SELECTOR
 
@@ -63,7 +64,7 @@ class Informer:
         name = found["metadata"]["name"]
         known = self.objects.get(name)
         if known is None or _version(known) < _version(found):
-            self.objects[name] = found
+            self.objects[name] = needed(found)
             self._tell()
 
     async def until(

@@ -69,7 +69,7 @@ class KubernetesMachines:
         self._api = api
         self._options = options
         self._snapshots = snapshots
-        self._clock = clock
+        self.clock = clock
         self._pods, self._secrets = Informer(api, "pods"), Informer(api, "secrets")
         self.records = KubernetesRecords(api, self._secrets)
         self._agents = Agents(self._pods)
@@ -102,7 +102,7 @@ class KubernetesMachines:
         async with record.lock() as is_ours:
             if not is_ours or record.machine() is not None:
                 raise errors.AttemptEndedError
-            created_at = self._clock.now()
+            created_at = self.clock.now()
             machine = MachineRecord(created_at, created_at + spec.lifetime_sec, spec.network)
             await record.put_machine(machine, durable=False)
             keys, egress = asdict(make_keys()), None
@@ -154,6 +154,16 @@ class KubernetesMachines:
         found = map(manifest.run_id_of, self._secrets.objects.values())
         return sorted((each for each in found if each.kind == kind), key=str)
 
+    async def pod_states(self) -> Sequence[tuple[model.PodState, float]]:
+        """The state of each Pod that has not ended, and since when."""
+        await self._synced()
+        found, now = [], self.clock.now()
+        for name, pod in self._pods.objects.items():
+            if (state := model.state_of(pod, now=now)) is not None:
+                ending_at = self.records.ending_at(name)
+                found.append(state if ending_at is None else ("ending", ending_at))
+        return found
+
     async def session(self, run_id: RunId) -> PodSession:
         record = self.records.of(run_id)
         if not record.exists():
@@ -191,7 +201,7 @@ class KubernetesMachines:
         used = await self._agents.of(record).state()
         inside = await self._session(record).usage()
         return Sample(
-            self._clock.now(),
+            self.clock.now(),
             used.cpu_seconds,
             used.memory_bytes,
             inside.workspace_bytes,
@@ -292,7 +302,7 @@ class KubernetesMachines:
             raise errors.NotRunningError
 
         def has_ended(pod: Object | None) -> bool:
-            return pod is None or model.end_of(pod, now=self._clock.now()) is not None
+            return pod is None or model.end_of(pod, now=self.clock.now()) is not None
 
         async def is_running() -> bool:
             """Only the cluster says that it is gone: what does not respond may still run."""
@@ -312,7 +322,7 @@ class KubernetesMachines:
 
     async def _has_work(self, record: KubernetesRunRecord, up: Up) -> bool:
         """Whether something has ended it, or should."""
-        now = self._clock.now()
+        now = self.clock.now()
         pod = self._pods.objects.get(record.name)
         if (
             pod is None
@@ -330,7 +340,7 @@ class KubernetesMachines:
             program = await self._session(record).program()
         except (UnavailableError, errors.NotRunningError):
             return None
-        self._seen_at[record.run_id] = self._clock.now()
+        self._seen_at[record.run_id] = self.clock.now()
         if program is None:
             return None
         if program.policy == "ends_machine" and program.is_over:
@@ -341,7 +351,7 @@ class KubernetesMachines:
 
     async def _refresh(self, record: KubernetesRunRecord) -> MachineState | None:
         """Under the lock: completes interrupted steps."""
-        state, now = await self.find(record.run_id), self._clock.now()
+        state, now = await self.find(record.run_id), self.clock.now()
         pod = await self._pods.fresh(record.name)
         match state:
             case Stopping():

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from sandyard.runtime.kubernetes.manifest import CONTAINER
 from sandyard.runtime.model import EndReason
@@ -18,6 +18,9 @@ _CONFIG_TROUBLES = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 )
 _STORAGE = ("ephemeral", "emptydir", "exceeded its local")
+
+PodState = Literal["pending", "running", "unreachable", "ending"]
+"""`unreachable`: its node is cut off. `ending`: its files are being stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,22 @@ def end_of(pod: Pod, *, now: float) -> PodEnd | None:
     if terminated is not None and terminated.get("reason") == "OOMKilled":
         return PodEnd("out_of_memory", at, end_message("out_of_memory"))
     return _recorded_end(terminated or {}, at) or PodEnd("killed", at, _words(why, message))
+
+
+def state_of(pod: Pod, *, now: float) -> tuple[PodState, float] | None:
+    """Its state, as far as the cluster knows, and since when; None if it has ended."""
+    if end_of(pod, now=now) is not None:
+        return None
+    metadata = pod["metadata"]
+    if is_deleted(pod):
+        return "ending", _time(metadata["deletionTimestamp"]) or now
+    created_at = _time(metadata.get("creationTimestamp")) or now
+    if not is_up(pod):
+        return "pending", created_at
+    for condition in pod["status"].get("conditions", ()):
+        if condition["type"] == "Ready" and condition["status"] != "True":
+            return "unreachable", _time(condition.get("lastTransitionTime")) or now
+    return "running", created_at
 
 
 def start_trouble(pod: Pod) -> str | None:

@@ -46,6 +46,13 @@ class KubernetesRecords:
         self.pending: dict[str, dict[str, str]] = {}
         """By name: records that are written with the next durable one."""
 
+    def ending_at(self, name: str) -> float | None:
+        """When the run of this name has ended, whose files are not yet stored."""
+        if "ending" not in (self.secrets.objects.get(name, {}).get("data") or {}):
+            return None
+        ended = self.of(manifest.run_id_of(self.secrets.objects[name])).ended(final=False)
+        return None if ended is None else ended.ended_at
+
     def of(self, run_id: RunId) -> "KubernetesRunRecord":
         return KubernetesRunRecord(self, run_id)
 

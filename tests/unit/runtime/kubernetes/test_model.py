@@ -9,6 +9,7 @@ from sandyard.runtime.kubernetes.model import (
     end_of,
     is_up,
     start_trouble,
+    state_of,
     unscheduled_reason,
 )
 
@@ -90,3 +91,16 @@ def test_it_is_up_with_an_address_and_a_running_container() -> None:
     assert is_up(pod(podIP="10.0.0.1", containerStatuses=running))
     assert not is_up(pod(podIP="10.0.0.1"))
     assert not is_up(pod(containerStatuses=running))
+
+
+def test_a_pod_is_in_a_state_since_a_moment() -> None:
+    running = [{"name": "sandbox", "state": {"running": {}}}]
+    up = {"podIP": "10.0.0.1", "containerStatuses": running}
+    since = {"lastTransitionTime": FINISHED}
+    cut_off = [{"type": "Ready", "status": "False", **since}]
+    assert state_of(pod(), now=NOW) == ("pending", NOW)
+    assert state_of(pod(**up), now=NOW) == ("running", NOW)
+    assert state_of(pod(**up, conditions=cut_off), now=NOW) == ("unreachable", FINISHED_AT)
+    deleted = {**pod(**up), "metadata": {"deletionTimestamp": FINISHED}}
+    assert state_of(deleted, now=NOW) == ("ending", FINISHED_AT)
+    assert state_of(pod(containerStatuses=terminated(exitCode=0)), now=NOW) is None
