@@ -43,6 +43,7 @@ BENCHMARKS: Mapping[str, str] = {
     "hop": "bulkhead:measure",
     "e2b": "e2b:measure",
     "kubernetes": "kubernetes:measure",
+    "fleet": "fleet:measure",
     "console": "console:measure",
     "mcp": "mcp:measure",
     "ssh": "ssh:measure",

@@ -29,9 +29,9 @@ _LISTED = 50
 _WARM_UPS = 20
 _SAMPLES = 200
 _MOST = 1.3
-_FIRST_AT = 1_700_000_000
+FIRST_AT = 1_700_000_000
 
-_MADE: Mapping[str, str] = {
+MADE: Mapping[str, str] = {
     "sqlite": """WITH RECURSIVE
         number(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM number WHERE n + 1 < :rows),
         made AS (SELECT n, strftime('%Y-%m-%dT%H:%M:%S.000000Z', :first + n, 'unixepoch') AS at
@@ -136,11 +136,11 @@ async def _lists(title: str, folder: Path, postgres_url: str | None, say: Say) -
             say(f"sandboxes: {title}, storing {rows:,} sandboxes")
             data_dir = folder / f"{title}-{rows}"
             data_dir.mkdir()
-            url = await _migrated(postgres_url) if postgres_url else None
+            url = await migrated(postgres_url) if postgres_url else None
             api = await stack.enter_async_context(platform_api(url, data_dir, RunningClock()))
             filled.append(await _fill(api, rows))
             if url:
-                await _settle(url)
+                await settle(url)
         say(f"sandboxes: {title}, {_SAMPLES} lists of {_LISTED}, in turn")
         few, many = await _compare(filled)
     of = f"list of {_LISTED} sandboxes"
@@ -166,12 +166,12 @@ async def _fill(api: PlatformApi, rows: int) -> _Filled:
     caller, other = await api.account(), await api.account()
     values = {
         "rows": rows,
-        "first": _FIRST_AT,
+        "first": FIRST_AT,
         "account": caller.account_id,
         "other": other.account_id,
     }
     template_id = await add_template(api)
-    made = _MADE[api.part.database.name]
+    made = MADE[api.part.database.name]
 
     def work(connection: sa.Connection) -> None:
         boxes = sa.text(_FILL_SANDBOXES.format(made=made))
@@ -182,7 +182,7 @@ async def _fill(api: PlatformApi, rows: int) -> _Filled:
     return _Filled(rows, api, caller)
 
 
-async def _migrated(server_url: str) -> str:
+async def migrated(server_url: str) -> str:
     """A database of its own at the newest schema; its URL."""
     url = await create_database(server_url)
     database: Database = PostgresDatabase(sa.make_url(url), pool_size=1)
@@ -191,7 +191,7 @@ async def _migrated(server_url: str) -> str:
     return url
 
 
-async def _settle(url: str) -> None:
+async def settle(url: str) -> None:
     """What autovacuum and the next checkpoint would do in time."""
     connection = await asyncpg.connect(url)
     try:
