@@ -83,13 +83,17 @@ def main(names: Sequence[str], limit_sec: int, total_sec: int) -> None:
     sandboxes      from the start call to a page, and a list among 100,000 beside among 1,000
     sessions       commands in a sandbox, and files up and down, over HTTP
     starts         warm and cold starts of sandboxes, and what 40 idle ones take
+    isolations     starts, commands, files, CPU, memory kept and forks: bubblewrap beside gVisor
     store          100 MB into the store of files and back, beside plain copies
+    images         the pull of an image of 300 MB and its first start, beside curl and tar
     gateway        10 MB through the gateway beside nginx as a proxy (needs wrk and nginx)
     network        100 MB into a sandbox, directly beside through the port of its proxy
     kubernetes     commands in a Pod and files of it over TLS, and what a start adds
+    hop            requests through the main process beside a port of their own
     e2b            sandboxes, commands and files by E2B's API beside the Platform's own
     previews       status of 200 previews asked at once, with a double of E2B behind
     console        every screen of a large site, and what 200 open consoles cost
+    ssh            a command by SSH and scp beside those of sshd
     mcp            a command by the tool of an agent beside the same by the API
 
     All servers are its own, listen on 127.0.0.1 and are stopped at the end. Files go to a

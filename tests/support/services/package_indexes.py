@@ -1,10 +1,12 @@
 """A package index and an npm registry of the tests' own, on an address of this machine."""
 
 import base64
+import fcntl
 import hashlib
 import io
 import json
 import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -192,24 +194,21 @@ def small_package(name: str, code: str) -> dict[str, bytes]:
 def downloaded_wheels(*names: str) -> dict[str, bytes]:
     """These packages and what they need, for the system's Python; fetched once and kept."""
     folder = _TOOLS / ("wheels-" + "-".join(names))
-    if not folder.exists():
-        draft = folder.with_suffix(".draft")
+    with _made_once(folder) as draft:
         command = ["/usr/bin/python3", "-m", "pip", "download", "--quiet", "--only-binary=:all:"]
-        subprocess.run([*command, "--dest", str(draft), *names], check=True)
-        draft.rename(folder)
+        if draft is not None:
+            subprocess.run([*command, "--dest", str(draft), *names], check=True)
     return {path.name: path.read_bytes() for path in folder.glob("*.whl")}
 
 
 def installed_packages(*names: str) -> dict[str, bytes]:
     """These npm packages and what they need, as archives; fetched once and kept."""
     folder = _TOOLS / ("npm-" + "-".join(re.sub(r"\W", "_", name) for name in names))
-    if not folder.exists():
-        draft = folder.with_suffix(".draft")
-        draft.mkdir(exist_ok=True)
-        (draft / "package.json").write_text("{}")
+    with _made_once(folder) as draft:
         command = ["npm", "install", "--silent", "--no-fund", "--no-audit", "--ignore-scripts"]
-        subprocess.run([*command, "--prefix", str(draft), *names], check=True, cwd=draft)
-        draft.rename(folder)
+        if draft is not None:
+            (draft / "package.json").write_text("{}")
+            subprocess.run([*command, "--prefix", str(draft), *names], check=True, cwd=draft)
     found = {}
     for path in (folder / "node_modules").rglob("package.json"):
         if path.parent.parent.name == "node_modules" or path.parent.parent.name.startswith("@"):
@@ -217,6 +216,21 @@ def installed_packages(*names: str) -> dict[str, bytes]:
             if "version" in manifest and "name" in manifest:
                 found[f"{manifest['name']}@{manifest['version']}"] = _packed(path.parent)
     return found
+
+
+@contextmanager
+def _made_once(folder: Path) -> Iterator[Path | None]:
+    """A draft to be filled, which becomes the folder; None if it is there. Workers take turns."""
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            yield None
+            return
+        draft = folder.with_suffix(".draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        yield draft
+        draft.rename(folder)
 
 
 def _packed(folder: Path) -> bytes:
