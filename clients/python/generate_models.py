@@ -48,6 +48,7 @@ WANTED = (
     "SshAddressAnswer",
     "SshKeyAnswer",
     "VariableAnswer",
+    "VolumeAnswer",
 )
 """What the face of the client answers; what these refer to is written too."""
 

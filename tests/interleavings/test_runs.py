@@ -48,7 +48,7 @@ CREATED = created(
 
 
 def running() -> tuple[Sandbox, Usage]:
-    approved = ApprovedStart(CREATED, (PROJECT, None))  # type: ignore[arg-type]
+    approved = ApprovedStart(CREATED, (PROJECT, None))
     starting = approved.begin(node="one", cause=CAUSE).result
     run = Started(1, "", utc_time(NOW), utc_time(DEADLINE))
     ids = NewIds("usg-0", "not-0", "usg-storage")

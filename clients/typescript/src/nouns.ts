@@ -13,6 +13,7 @@ export const KEYED: ReadonlySet<string> = new Set([
   "/api/v1/sandboxes",
   "/api/v1/sandboxes/{sandbox_id}/commands",
   "/api/v1/templates",
+  "/api/v1/volumes",
   "/v1/admin/reservations",
   "/v1/admin/sandboxes/{sandbox_id}/extend",
   "/v1/sandboxes/{sandbox_id}/extend",
@@ -163,6 +164,30 @@ export class Images extends Noun {
   /** Delete an image. */
   delete(imageId: string): Promise<Answer<"delete_image">> {
     return this.call("delete_image", "DELETE", "/api/v1/images/{image_id}", [imageId], {}, "body");
+  }
+}
+
+/** Volumes, which outlive the sandboxes that mount them. */
+export class Volumes extends Noun {
+  /** List your volumes. */
+  list(fields: Fields<"list_volumes"> = {}, limit = Infinity): AsyncIterable<Item<"list_volumes", "volumes">> {
+    return this.items("list_volumes", "GET", "/api/v1/volumes", [], fields, "volumes", limit);
+  }
+  /** Create a volume. */
+  create(fields: Fields<"create_volume">, options: Options = {}): Promise<Answer<"create_volume">> {
+    return this.call("create_volume", "POST", "/api/v1/volumes", [], fields, "body", options);
+  }
+  /** Get a volume. */
+  get(volumeId: string): Promise<Answer<"get_volume">> {
+    return this.call("get_volume", "GET", "/api/v1/volumes/{volume_id}", [volumeId], {}, "body");
+  }
+  /** Resize a volume. */
+  resize(volumeId: string, fields: Fields<"resize_volume">): Promise<Answer<"resize_volume">> {
+    return this.call("resize_volume", "PATCH", "/api/v1/volumes/{volume_id}", [volumeId], fields, "body");
+  }
+  /** Delete a volume. */
+  delete(volumeId: string): Promise<Answer<"delete_volume">> {
+    return this.call("delete_volume", "DELETE", "/api/v1/volumes/{volume_id}", [volumeId], {}, "body");
   }
 }
 
@@ -353,6 +378,7 @@ export class Platform extends Noun {
   readonly projectVariables = new ProjectVariables(this.api);
   readonly templates = new Templates(this.api);
   readonly images = new Images(this.api);
+  readonly volumes = new Volumes(this.api);
   readonly keys = new Keys(this.api);
   readonly sshKeys = new SshKeys(this.api);
   readonly sandboxes = new Sandboxes(this.api);

@@ -11,6 +11,7 @@ from sandyard.kit.errors import (
     NotFoundError,
     SandyardError,
     UnavailableError,
+    UnsupportedError,
 )
 
 
@@ -197,6 +198,24 @@ class SecretsTooLargeError(StartFailedError):
     code = "BOUND_SECRETS_TOO_LARGE"
 
 
+class VolumesUnsupportedError(UnsupportedError):
+    """Volumes need isolated sandboxes on this server's machine, with their own file systems and
+    root if the server is root. At E2B and in Kubernetes there are none."""
+
+
+class VolumeBusyError(StartFailedError):
+    """Another sandbox still has a volume mounted, in a way that excludes this. Try again when it
+    has ended."""
+
+
+class VolumeFilesMissingError(StartFailedError):
+    """The files of a volume are not on this node. Restore them from a backup."""
+
+
+class VolumeTooSmallError(ConflictError):
+    """The volume stores more than that. Remove files first, or choose a larger size."""
+
+
 class CloneFailedError(StartFailedError):
     """The repository could not be cloned. Check that its address is right and public."""
 
@@ -266,6 +285,8 @@ START_FAILURES: dict[str, type[StartFailedError]] = {
         SecretsUnsupportedError,
         StoppedWhileStartingError,
         SupervisorLostError,
+        VolumeBusyError,
+        VolumeFilesMissingError,
     )
 }
 

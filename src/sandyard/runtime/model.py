@@ -109,6 +109,15 @@ class EntryPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """A volume, and the folder inside where a machine has it."""
+
+    volume_id: str
+    path: str
+    is_read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Where the code comes from; a snapshot, if there is one, is restored instead. Without a
     source there is nothing to run: the machine waits for commands."""
@@ -132,6 +141,7 @@ class Program:
     isolation: IsolationMode | None = None
     """The weakest that it may have; None is the runtime's own."""
     secrets: MachineSecrets = NO_SECRETS
+    mounts: tuple[Mount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +258,7 @@ class MachineSpec:
     """Whether its processes go on, if what it starts from has them."""
     authority: str = ""
     """The certificate by which its programs trust its egress proxy, if that ends TLS."""
+    mounts: tuple[Mount, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

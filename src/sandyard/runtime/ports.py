@@ -1,6 +1,6 @@
 """The interface through which the Platform and Previews run programs."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from sandyard.runtime.model import (
@@ -19,6 +19,25 @@ from sandyard.runtime.model import (
 from sandyard.runtime.network_model import NO_RULES, EgressReport, EgressRules, Network
 from sandyard.runtime.secrets_model import MachineSecrets
 from sandyard.runtime.sessions.ports import Session
+
+
+class VolumeFiles(Protocol):
+    """The files of volumes on this node, which machines mount. Every method raises UnavailableError
+    if they can't be reached."""
+
+    async def create(self, volume_id: str, size_bytes: int, *, copy_of: str | None = None) -> None:
+        """Empty, or with what another has now; nothing if it exists. Raises
+        VolumesUnsupportedError, DiskFullError, VolumeBusyError while a machine may write to the
+        other."""
+
+    async def resize(self, volume_id: str, size_bytes: int) -> None:
+        """Raises VolumeTooSmallError, VolumeBusyError while a machine has it."""
+
+    async def delete(self, volume_id: str) -> None:
+        """Nothing if it does not exist. Raises VolumeBusyError."""
+
+    async def written_at(self) -> Mapping[str, float]:
+        """When each was last written, by its id."""
 
 
 class Runtime(Protocol):

@@ -216,8 +216,8 @@ class SandboxSettings(fields.Section):
     """Quota of memory per account, for all its running sandboxes."""
     quota_storage_gb: float | None = Field(None, gt=0)
     """Quota of stored files per account: workspaces of running sandboxes and previews, by their
-    limit, snapshots, builds, images and uploads. Unset: twice what its running sandboxes may store:
-    QUOTA_SANDBOXES times SANDBOX_STORAGE_GB."""
+    limit, snapshots, builds, images and uploads, and volumes by their size. Unset: twice what its
+    running sandboxes may store: QUOTA_SANDBOXES times SANDBOX_STORAGE_GB."""
     snapshot_store: str | None = Field(
         None,
         pattern=pattern(
@@ -237,7 +237,9 @@ class SandboxSettings(fields.Section):
     images_per_account: fields.Positive = 100
     """Quota of images per account."""
     images_interval_sec: fields.Seconds = 600
-    """Interval of the job `images`."""
+    """Interval of the jobs `images` and `volumes`."""
+    volumes_per_account: fields.Positive = 100
+    """Quota of volumes per account."""
     snapshot_days: float = Field(30, gt=0, le=3650)
     """Retention of a stopped sandbox's files."""
     snapshot_warning_hours: fields.Hours = 24

@@ -50,6 +50,11 @@ class PlatformJobSpecs(JobSpecs):
     MEASURE = JobSpec("measure", "sample the sandboxes of this node")
     SNAPSHOTS = JobSpec("snapshots", "remove the files of stopped sandboxes that have expired")
     IMAGES = JobSpec("images", "remove the parts of images that nothing needs any more")
+    VOLUMES = JobSpec(
+        "volumes",
+        "remove the files of deleted volumes of this node",
+        absent="only sandboxes of this machine have volumes",
+    )
     BILLING = JobSpec("billing", "create bills from the usage")
     DELETED_ACCOUNTS = JobSpec("deleted-accounts", "remove the data of deleted accounts")
     EVENTS = JobSpec("platform-events", "remove events after their retention")

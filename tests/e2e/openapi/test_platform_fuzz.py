@@ -34,7 +34,7 @@ ENVIRONMENT = {
     "AUTH_RATE_LIMIT_PER_ADDRESS": "100000/minute",
     "WRITES_PER_ACCOUNT": "100000/minute",
 }
-NAMED_IN_BODIES = {"/api/v1/admin/billing/charges", "/api/v1/images"}
+NAMED_IN_BODIES = {"/api/v1/admin/billing/charges", "/api/v1/images", "/api/v1/volumes"}
 """Calls whose body names what may not exist; in the others, the path does."""
 NOT_FOLLOWED = {"query.follow": "false"}
 """The answer to one that follows ends with the program; it has tests of its own."""
@@ -42,7 +42,12 @@ INSIDE = ("/commands", "/files", "/ports")
 """Calls into sandboxes, which take one that runs; they have tests of their own."""
 REFUSED_BY_RULES = (
     *(b'"INVALID_CURSOR"', b'"INVALID_VERIFICATION_TOKEN"', b'"INVALID_RESET_TOKEN"'),
-    *(b'"TEMPLATE_NOT_USABLE"', b'"PROJECT_NOT_USABLE"', b'"RESOURCES_TOO_SMALL"'),
+    *(
+        b'"TEMPLATE_NOT_USABLE"',
+        b'"PROJECT_NOT_USABLE"',
+        b'"RESOURCES_TOO_SMALL"',
+        b'"VOLUME_NOT_USABLE"',
+    ),
     *(b'"INVALID_SPAN"', b"builtin:", b'"EXPIRY_PASSED"'),
     *(b'"INVALID_PATH"', b'"INVALID_ARCHIVE"', b'"UNKNOWN_EVENT_KIND"'),
     b"a bound variable is a secret",

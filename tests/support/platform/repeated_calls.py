@@ -57,6 +57,7 @@ def platform_calls(template_id: str) -> list[RepeatedCall]:
         ),
         RepeatedCall("create_api_key", f"{api}/api-keys", {"name": "mine", "format": "e2b"}),
         RepeatedCall("create_sandbox", f"{api}/sandboxes", sandbox),
+        RepeatedCall("create_volume", f"{api}/volumes", {"name": "mine", "size_gb": 0.01}),
         RepeatedCall(
             "pull_image",
             f"{api}/images",

@@ -56,12 +56,13 @@ EXCEPTIONS = {
     "for agents; the page shows the preview itself": "look_at_preview",
     "has no page yet": """
         add_client_token change_client change_webhook charge_account create_template
+        create_volume list_volumes get_volume resize_volume delete_volume
         delete_image delete_notification delete_template end_sandbox invite_user list_images
         pull_image revoke_client_token rotate_webhook_secret update_api_key update_template""",
 }
 """The reason, and the operations that no page calls."""
 FIELDS = {
-    "labels are for programs": {"create_sandbox": "metadata"},
+    "labels and volumes are for programs": {"create_sandbox": "metadata volumes"},
     "whole trees are sent by programs": {"change_project_files": "replace"},
     "the page has filters; single ones are changed on their own pages": {
         "bulk_hold_pool_sandboxes": "names",

@@ -623,6 +623,8 @@ class SandboxAnswer:
     """Its root file system, if not the machine's own"""
     isolation: Literal["none", "bubblewrap", "gvisor"] | None
     """What its last machine was isolated by; null before its first start"""
+    volumes: list[VolumeMount]
+    """Mounted while it runs"""
     idle_stop_minutes: int | None
     """Stopped after this many minutes without use"""
     status: Literal[
@@ -775,3 +777,35 @@ class VersionAnswer:
 class VersionsAnswer:
     versions: list[VersionAnswer]
     """Newest first"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeAnswer:
+    volume_id: str
+    name: str
+    project_id: str | None
+    size_gb: float
+    read_only: bool
+    """Whether it can only be read"""
+    copied_from: str | None
+    """The id of the volume that it is a copy of"""
+    status: Literal["available", "mounted"]
+    mounted_by: list[VolumeHolder]
+    """Sandboxes that start or run with it"""
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeHolder:
+    sandbox_id: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeMount:
+    name: str
+    path: str
+    """Where the sandbox has it; made if it does not exist"""
+    read_only: bool = False
+    """One sandbox can mount it to write, or any number read-only"""

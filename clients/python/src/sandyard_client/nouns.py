@@ -156,6 +156,29 @@ class Images(Noun):
         """Delete an image."""
         self._send("delete_image", {"image_id": image_id})
 
+class Volumes(Noun):
+    """Volumes, which outlive the sandboxes that mount them."""
+
+    def list(self, *, project_id: str | None = OMIT, name: str | None = OMIT, limit: int | None = None) -> Iterator[models.VolumeAnswer]:
+        """List your volumes."""
+        return self._items(models.VolumeAnswer, "list_volumes", {"project_id": project_id, "name": name}, limit)
+
+    def create(self, *, name: str, size_gb: float = OMIT, project_id: str | None = OMIT, copy_of: str | None = OMIT, read_only: bool = OMIT, key: str | None = None) -> models.VolumeAnswer:
+        """Create a volume."""
+        return self._call(models.VolumeAnswer, "create_volume", {"name": name, "size_gb": size_gb, "project_id": project_id, "copy_of": copy_of, "read_only": read_only}, key)
+
+    def get(self, volume_id: str) -> models.VolumeAnswer:
+        """Get a volume."""
+        return self._call(models.VolumeAnswer, "get_volume", {"volume_id": volume_id})
+
+    def resize(self, volume_id: str, *, size_gb: float) -> models.VolumeAnswer:
+        """Resize a volume."""
+        return self._call(models.VolumeAnswer, "resize_volume", {"volume_id": volume_id, "size_gb": size_gb})
+
+    def delete(self, volume_id: str) -> None:
+        """Delete a volume."""
+        self._send("delete_volume", {"volume_id": volume_id})
+
 class Keys(Noun):
     """API keys of the account."""
 
@@ -227,9 +250,9 @@ class Sandboxes(Noun):
         """List sandboxes."""
         return self._items(models.SandboxAnswer, "list_sandboxes", {"status": status, "project_id": project_id, "template_id": template_id, "q": q, "sort": sort}, limit)
 
-    def create(self, *, name: str, template_id: str, project_id: str | None = OMIT, description: str | None = OMIT, cpu_spec: float = OMIT, memory_spec: float = OMIT, max_running_seconds: int = OMIT, metadata: Mapping[str, str] = OMIT, recycle_on_timeout: bool = OMIT, keeps_memory: bool = OMIT, public_ports: Sequence[int] = OMIT, program_policy: Literal["on_failure", "never"] = OMIT, network: Literal["none", "packages", "internet"] | None = OMIT, idle_stop_minutes: int | None = OMIT, key: str | None = None) -> models.SandboxAnswer:
+    def create(self, *, name: str, template_id: str, project_id: str | None = OMIT, description: str | None = OMIT, cpu_spec: float = OMIT, memory_spec: float = OMIT, max_running_seconds: int = OMIT, metadata: Mapping[str, str] = OMIT, recycle_on_timeout: bool = OMIT, keeps_memory: bool = OMIT, public_ports: Sequence[int] = OMIT, program_policy: Literal["on_failure", "never"] = OMIT, network: Literal["none", "packages", "internet"] | None = OMIT, idle_stop_minutes: int | None = OMIT, volumes: Sequence[Mapping[str, Any]] = OMIT, key: str | None = None) -> models.SandboxAnswer:
         """Create a sandbox."""
-        return self._call(models.SandboxAnswer, "create_sandbox", {"name": name, "template_id": template_id, "project_id": project_id, "description": description, "cpu_spec": cpu_spec, "memory_spec": memory_spec, "max_running_seconds": max_running_seconds, "metadata": metadata, "recycle_on_timeout": recycle_on_timeout, "keeps_memory": keeps_memory, "public_ports": public_ports, "program_policy": program_policy, "network": network, "idle_stop_minutes": idle_stop_minutes}, key)
+        return self._call(models.SandboxAnswer, "create_sandbox", {"name": name, "template_id": template_id, "project_id": project_id, "description": description, "cpu_spec": cpu_spec, "memory_spec": memory_spec, "max_running_seconds": max_running_seconds, "metadata": metadata, "recycle_on_timeout": recycle_on_timeout, "keeps_memory": keeps_memory, "public_ports": public_ports, "program_policy": program_policy, "network": network, "idle_stop_minutes": idle_stop_minutes, "volumes": volumes}, key)
 
     def get(self, sandbox_id: str) -> models.SandboxAnswer:
         """Get a sandbox."""
@@ -376,6 +399,10 @@ class Platform(Noun):
     @property
     def images(self) -> Images:
         return Images(self._client)
+
+    @property
+    def volumes(self) -> Volumes:
+        return Volumes(self._client)
 
     @property
     def keys(self) -> Keys:
@@ -536,6 +563,29 @@ class AsyncImages(AsyncNoun):
         """Delete an image."""
         await self._send("delete_image", {"image_id": image_id})
 
+class AsyncVolumes(AsyncNoun):
+    """Volumes, which outlive the sandboxes that mount them."""
+
+    def list(self, *, project_id: str | None = OMIT, name: str | None = OMIT, limit: int | None = None) -> AsyncIterator[models.VolumeAnswer]:
+        """List your volumes."""
+        return self._items(models.VolumeAnswer, "list_volumes", {"project_id": project_id, "name": name}, limit)
+
+    async def create(self, *, name: str, size_gb: float = OMIT, project_id: str | None = OMIT, copy_of: str | None = OMIT, read_only: bool = OMIT, key: str | None = None) -> models.VolumeAnswer:
+        """Create a volume."""
+        return await self._call(models.VolumeAnswer, "create_volume", {"name": name, "size_gb": size_gb, "project_id": project_id, "copy_of": copy_of, "read_only": read_only}, key)
+
+    async def get(self, volume_id: str) -> models.VolumeAnswer:
+        """Get a volume."""
+        return await self._call(models.VolumeAnswer, "get_volume", {"volume_id": volume_id})
+
+    async def resize(self, volume_id: str, *, size_gb: float) -> models.VolumeAnswer:
+        """Resize a volume."""
+        return await self._call(models.VolumeAnswer, "resize_volume", {"volume_id": volume_id, "size_gb": size_gb})
+
+    async def delete(self, volume_id: str) -> None:
+        """Delete a volume."""
+        await self._send("delete_volume", {"volume_id": volume_id})
+
 class AsyncKeys(AsyncNoun):
     """API keys of the account."""
 
@@ -607,9 +657,9 @@ class AsyncSandboxes(AsyncNoun):
         """List sandboxes."""
         return self._items(models.SandboxAnswer, "list_sandboxes", {"status": status, "project_id": project_id, "template_id": template_id, "q": q, "sort": sort}, limit)
 
-    async def create(self, *, name: str, template_id: str, project_id: str | None = OMIT, description: str | None = OMIT, cpu_spec: float = OMIT, memory_spec: float = OMIT, max_running_seconds: int = OMIT, metadata: Mapping[str, str] = OMIT, recycle_on_timeout: bool = OMIT, keeps_memory: bool = OMIT, public_ports: Sequence[int] = OMIT, program_policy: Literal["on_failure", "never"] = OMIT, network: Literal["none", "packages", "internet"] | None = OMIT, idle_stop_minutes: int | None = OMIT, key: str | None = None) -> models.SandboxAnswer:
+    async def create(self, *, name: str, template_id: str, project_id: str | None = OMIT, description: str | None = OMIT, cpu_spec: float = OMIT, memory_spec: float = OMIT, max_running_seconds: int = OMIT, metadata: Mapping[str, str] = OMIT, recycle_on_timeout: bool = OMIT, keeps_memory: bool = OMIT, public_ports: Sequence[int] = OMIT, program_policy: Literal["on_failure", "never"] = OMIT, network: Literal["none", "packages", "internet"] | None = OMIT, idle_stop_minutes: int | None = OMIT, volumes: Sequence[Mapping[str, Any]] = OMIT, key: str | None = None) -> models.SandboxAnswer:
         """Create a sandbox."""
-        return await self._call(models.SandboxAnswer, "create_sandbox", {"name": name, "template_id": template_id, "project_id": project_id, "description": description, "cpu_spec": cpu_spec, "memory_spec": memory_spec, "max_running_seconds": max_running_seconds, "metadata": metadata, "recycle_on_timeout": recycle_on_timeout, "keeps_memory": keeps_memory, "public_ports": public_ports, "program_policy": program_policy, "network": network, "idle_stop_minutes": idle_stop_minutes}, key)
+        return await self._call(models.SandboxAnswer, "create_sandbox", {"name": name, "template_id": template_id, "project_id": project_id, "description": description, "cpu_spec": cpu_spec, "memory_spec": memory_spec, "max_running_seconds": max_running_seconds, "metadata": metadata, "recycle_on_timeout": recycle_on_timeout, "keeps_memory": keeps_memory, "public_ports": public_ports, "program_policy": program_policy, "network": network, "idle_stop_minutes": idle_stop_minutes, "volumes": volumes}, key)
 
     async def get(self, sandbox_id: str) -> models.SandboxAnswer:
         """Get a sandbox."""
@@ -756,6 +806,10 @@ class AsyncPlatform(AsyncNoun):
     @property
     def images(self) -> AsyncImages:
         return AsyncImages(self._client)
+
+    @property
+    def volumes(self) -> AsyncVolumes:
+        return AsyncVolumes(self._client)
 
     @property
     def keys(self) -> AsyncKeys:

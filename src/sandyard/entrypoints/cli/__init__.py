@@ -44,6 +44,7 @@ class _Commands(click.Group):
         "sandbox": "sandboxes.sandbox",
         "image": "sandboxes.image",
         "template": "sandboxes.template",
+        "volume": "sandboxes.rows:volumes",
         "ssh-key": "sandboxes.ssh:keys",
         "ssh-config": "sandboxes.ssh:config",
         "device": "telemetry.device",

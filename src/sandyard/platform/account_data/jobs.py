@@ -29,7 +29,7 @@ class ErasureReport:
 
 class EraseDeletedAccounts:
     """Recycles sandboxes with their files and snapshots, and removes keys, templates, images,
-    variables, notifications and projects with their files. Usage and bills stay."""
+    volumes, variables, notifications and projects with their files. Usage and bills stay."""
 
     def __init__(self, store: AccountDataStore, sandboxes: Recycling, *, clock: Clock) -> None:
         self._store = store

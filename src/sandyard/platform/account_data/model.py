@@ -12,6 +12,8 @@ from sandyard.platform.projects.model import Project, close_project
 from sandyard.platform.ssh_keys.model import SshKey, remove_key
 from sandyard.platform.templates.model import Template, delete_template
 from sandyard.platform.variables.model import Variable, remove_variable
+from sandyard.platform.volumes import model as volumes
+from sandyard.platform.volumes.model import Volume
 
 
 def remove_with_account(entity: Entity, owner: Principal, cause: Cause) -> Transition[Any]:
@@ -24,6 +26,8 @@ def remove_with_account(entity: Entity, owner: Principal, cause: Cause) -> Trans
             return delete_template(entity, by=owner, cause=cause)
         case Image():
             return images.remove_with_account(entity, cause)
+        case Volume():
+            return volumes.remove_with_account(entity, cause)
         case Variable():
             return remove_variable(entity, cause)
         case Notification():

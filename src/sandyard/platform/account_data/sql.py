@@ -21,6 +21,7 @@ from sandyard.platform.schema import tables
 from sandyard.platform.ssh_keys.sql import SSH_KEYS
 from sandyard.platform.templates.sql import TEMPLATES
 from sandyard.platform.variables.sql import VARIABLES
+from sandyard.platform.volumes.sql import VOLUMES
 
 _BATCH = 500
 _HIDDEN = frozenset(
@@ -41,6 +42,7 @@ _SECTIONS: Mapping[str, sa.Table] = {
     "projects": tables.projects,
     "templates": tables.templates,
     "images": tables.images,
+    "volumes": tables.volumes,
     "api_keys": tables.api_keys,
     "ssh_keys": tables.ssh_keys,
     "variables": tables.variables,
@@ -58,6 +60,7 @@ _REMOVED: Sequence[EntityTable[Any]] = (
     SSH_KEYS,
     TEMPLATES,
     IMAGES,
+    VOLUMES,
     VARIABLES,
     NOTIFICATIONS,
     PROJECTS,

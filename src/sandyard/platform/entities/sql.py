@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from typing import Any, ClassVar, Generic
 
 import sqlalchemy as sa
@@ -9,7 +10,7 @@ import sqlalchemy as sa
 from sandyard.kit.changes.transitions import E
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import contains, find_entity, page_of_entities
+from sandyard.kit.sql.entities import contains, find_entities, find_entity, page_of_entities
 from sandyard.kit.sql.transitions import EntityTable, SqlEntityStore
 from sandyard.platform.entities.model import Listing
 
@@ -76,3 +77,17 @@ class SqlOwnedStore(SqlEntityStore, Generic[E]):
     async def page(self, account_id: str, listing: Listing[Any]) -> Page[E]:
         visible, name = self.visible_to(account_id), f"{self.cursor_name} {account_id}"
         return await self.listing.page(self._database, listing, *visible, name=name)
+
+
+class SqlStoredThings(SqlOwnedStore[E]):
+    """Of entities whose storage becomes usage, deleted ones too until all of it has."""
+
+    async def find_any(self, subject: str) -> E | None:
+        entities = self.listing.entities
+        return await find_entity(self._database, entities, entities.subject == subject)
+
+    async def uncounted(self, until: datetime, *, limit: int, after: str) -> Sequence[E]:
+        entities = self.listing.entities
+        wanted = (entities.column("storage_counted_until") < until, entities.subject > after)
+        order = entities.subject
+        return await find_entities(self._database, entities, *wanted, limit=limit, order=order)

@@ -26,6 +26,8 @@ from sandyard.platform.ssh_keys.sql import SSH_KEYS
 from sandyard.platform.templates.sql import TEMPLATES
 from sandyard.platform.usage.sql import USAGES
 from sandyard.platform.variables.sql import VARIABLES
+from sandyard.platform.volumes.model import VolumeUse
+from sandyard.platform.volumes.sql import VOLUME_USE, VOLUMES
 
 ENTITY_TABLES: Sequence[EntityTable[Any]] = (
     ACCOUNTS,
@@ -35,6 +37,7 @@ ENTITY_TABLES: Sequence[EntityTable[Any]] = (
     PROJECTS,
     TEMPLATES,
     IMAGES,
+    VOLUMES,
     NOTIFICATIONS,
     SANDBOXES,
     USAGES,
@@ -46,6 +49,7 @@ FACTS: Mapping[type, FactReader] = {
     ImageUse: IMAGE_USE,
     OtherAdmins: FactReader(lambda _: "platform admins", read_other_admins),
     ProjectUse: FactReader(lambda fact: project_lock(fact.project_id), lambda _, fact: fact),
+    VolumeUse: VOLUME_USE,
     **SANDBOX_FACTS,
     **BILLING_FACTS,
 }

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from sandyard.kit.changes.transitions import DATA, Cause, Transition, changed, created
 from sandyard.platform.images import errors
 from sandyard.platform.quotas.model import CountQuota
-from sandyard.platform.usage.model import Consumer, PriceList, record_storage, storage_usage
+from sandyard.platform.usage.model import Consumer, PriceList, count_stored
 from sandyard.runtime.images.library import StoredImage
 
 Transitions = tuple[Transition[Any], ...]
@@ -149,21 +149,13 @@ def count_image(
 ) -> Transitions | None:
     """Its storage up to then, or until it was deleted, becomes a usage; None if it is already
     counted."""
-    since, deleted_at = image.storage_counted_until, image.deleted_at
-    if since is None:
-        return None
-    end = until if deleted_at is None else min(until, deleted_at)
-    usage = storage_usage(
+    return count_stored(
+        image,
         Consumer(None, image.owner_account_id, None),
-        usage_id=usage_id,
+        "image.storage_counted",
         size_bytes=image.size_bytes or 0,
+        until=until,
+        usage_id=usage_id,
         prices=prices,
-        since=since,
-        until=end,
+        cause=cause,
     )
-    is_over = deleted_at is not None and end >= deleted_at
-    if usage is None and not is_over:
-        return None
-    counted = replace(image, storage_counted_until=None if is_over else end)
-    change = changed(image, counted, "image.storage_counted", cause)
-    return (change,) if usage is None else (change, record_storage(usage, cause=cause))

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from sandyard.kit.sql.entities import find_entities, find_entity
 from sandyard.kit.sql.transitions import EntityTable, FactReader
-from sandyard.platform.entities.sql import SqlListing, SqlOwnedStore
+from sandyard.platform.entities.sql import SqlListing, SqlStoredThings
 from sandyard.platform.images.model import Image, ImageStatus, ImageUse
 from sandyard.platform.schema.tables import images, sandboxes, templates
 
@@ -17,12 +17,9 @@ _image = images.c
 _is_there = _image.deleted_at.is_(None)
 
 
-class SqlImageStore(SqlOwnedStore[Image]):
+class SqlImageStore(SqlStoredThings[Image]):
     cursor_name = "images"
     listing = SqlListing(IMAGES, searched=(_image.reference,))
-
-    async def find_any(self, image_id: str) -> Image | None:
-        return await find_entity(self._database, IMAGES, _image.image_id == image_id)
 
     async def is_usable(self, account_id: str, image_id: str) -> bool:
         template = templates.c
@@ -46,11 +43,6 @@ class SqlImageStore(SqlOwnedStore[Image]):
 
     async def living(self, *, limit: int, after: str) -> Sequence[Image]:
         wanted = (_is_there, _image.status != ImageStatus.FAILED, _image.image_id > after)
-        order = _image.image_id
-        return await find_entities(self._database, IMAGES, *wanted, limit=limit, order=order)
-
-    async def uncounted(self, until: datetime, *, limit: int, after: str) -> Sequence[Image]:
-        wanted = (_image.storage_counted_until < until, _image.image_id > after)
         order = _image.image_id
         return await find_entities(self._database, IMAGES, *wanted, limit=limit, order=order)
 

@@ -28,4 +28,5 @@ class DefaultProjectError(ConflictError):
 
 
 class ProjectInUseError(ConflictError):
-    """The project has sandboxes. Recycle them, or archive the project instead."""
+    """The project has sandboxes or volumes. Recycle and delete them, or archive the project
+    instead."""

@@ -67,7 +67,7 @@ class ProjectFilter:
 
 @dataclass(frozen=True, slots=True)
 class ProjectContents:
-    """A fact: whether the project has sandboxes that are not recycled."""
+    """A fact: whether the project has sandboxes that are not recycled, or volumes."""
 
     project_id: str
     has_sandboxes: bool = False
@@ -137,7 +137,7 @@ def make_default(
 def delete_project(
     project: Project, contents: ProjectContents, cause: Cause
 ) -> Transition[Project]:
-    """DefaultProjectError; ProjectInUseError while it has sandboxes."""
+    """DefaultProjectError; ProjectInUseError while it has sandboxes or volumes."""
     project.require_dispensable()
     if contents.has_sandboxes:
         raise errors.ProjectInUseError

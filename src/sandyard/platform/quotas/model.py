@@ -22,6 +22,7 @@ class ResourceKind(StrEnum):
     SANDBOXES = "sandboxes"
     TEMPLATES = "templates"
     VARIABLES = "variables"
+    VOLUMES = "volumes"
 
 
 @dataclass(frozen=True, slots=True)

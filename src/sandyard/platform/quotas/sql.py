@@ -8,7 +8,14 @@ from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.transitions import FactReader
 from sandyard.platform.quotas.model import CountQuota, ResourceKind, ResourceQuota
 from sandyard.platform.sandboxes.model import Status
-from sandyard.platform.schema.tables import images, projects, sandboxes, templates, variables
+from sandyard.platform.schema.tables import (
+    images,
+    projects,
+    sandboxes,
+    templates,
+    variables,
+    volumes,
+)
 
 _recycled = sa.select(sandboxes.c.sandbox_id).where(sandboxes.c.status == Status.RECYCLED)
 _COUNTED = {
@@ -17,6 +24,7 @@ _COUNTED = {
     ResourceKind.SANDBOXES: (sandboxes, sandboxes.c.status != Status.RECYCLED),
     ResourceKind.TEMPLATES: (templates, templates.c.deleted_at.is_(None)),
     ResourceKind.VARIABLES: (variables, variables.c.holder_id.not_in(_recycled)),
+    ResourceKind.VOLUMES: (volumes, volumes.c.deleted_at.is_(None)),
 }
 
 

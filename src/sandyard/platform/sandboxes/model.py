@@ -93,6 +93,8 @@ class Sandbox:
     """After how long without use it is stopped; None is never."""
     program_policy: ProgramPolicy | None = None
     """What follows when its program ends; None is `on_failure`."""
+    volumes: Sequence[Mapping[str, Any]] | None = None
+    """The `name`, `path` and `read_only` of each, which are mounted while it starts and runs."""
     program: Mapping[str, Any] | None = None
     """The state of its program while it runs, see `program_record`."""
     status: Status = Status.CREATED
@@ -205,6 +207,7 @@ class NewSandbox:
     """The archive to start with; None is the template's."""
     isolation: IsolationMode | None = None
     """What made that archive."""
+    volumes: Sequence[Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +327,7 @@ class ApprovedStart:
     """A sandbox that may be started, as long as the preconditions hold."""
 
     sandbox: Sandbox
-    preconditions: tuple[ProjectState, QuotaCheck]
+    preconditions: tuple[Any, ...]
 
     def begin(self, *, node: str, cause: Cause) -> Transition[Sandbox]:
         """A new attempt. Its node counts as alive at the time of `cause`."""

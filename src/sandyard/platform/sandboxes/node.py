@@ -1,7 +1,7 @@
 """This server's node: what the use cases and jobs of its sandboxes work with."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -12,11 +12,18 @@ from sandyard.kit.ids import IdMaker, is_resource_id, resource_id
 from sandyard.kit.node import require_here
 from sandyard.platform.quotas.model import Resources
 from sandyard.platform.sandboxes import errors
-from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.platform.sandboxes.model import (
+    ApprovedStart,
+    NewSandbox,
+    ProjectState,
+    Sandbox,
+    Status,
+)
 from sandyard.platform.sandboxes.ports import SandboxStore
 from sandyard.platform.sandboxes.runs.model import Accounting, NewIds
 from sandyard.platform.usage.model import PriceList
-from sandyard.runtime.model import RunId, Running
+from sandyard.platform.volumes.model import VolumeUse, Wanted, mounts_of, names_of
+from sandyard.runtime.model import Mount, RunId, Running
 from sandyard.runtime.ports import Runtime
 
 _sandbox_id = partial(new_id, "sbx")
@@ -55,6 +62,40 @@ class SandboxNode:
     ids: SandboxIds = SandboxIds()
     start_wait_sec: float = 60
     """How long a call waits for a start."""
+
+    async def require_volumes(
+        self, new: NewSandbox, project: ProjectState | None, account_id: str
+    ) -> None:
+        """Raises the errors of `mounts_of`, unless they are mounted now."""
+        project_id = None if project is None else project.project_id
+        await self._mounts(new.volumes, account_id, project_id)
+
+    async def mounts_of(self, sandbox: Sandbox) -> tuple[Mount, ...]:
+        """What it has mounted while it starts and runs."""
+        owner, project_id = sandbox.owner_account_id, sandbox.project_id
+        return (await self._mounts(sandbox.volumes, owner, project_id))[0]
+
+    async def with_volumes(self, approved: ApprovedStart) -> ApprovedStart:
+        """The start that mounts its volumes too. Raises the errors of `mounts_of`."""
+        sandbox = approved.sandbox
+        if not sandbox.volumes:
+            return approved
+        owner, project_id = sandbox.owner_account_id, sandbox.project_id
+        _, use = await self._mounts(
+            sandbox.volumes, owner, project_id, sandbox_id=sandbox.sandbox_id
+        )
+        return replace(approved, preconditions=(*approved.preconditions, use))
+
+    async def _mounts(
+        self, wanted: Wanted | None, account_id: str, project_id: str | None, sandbox_id: str = ""
+    ) -> tuple[tuple[Mount, ...], VolumeUse]:
+        use = VolumeUse(account_id, names_of(wanted or ()))
+        if wanted:
+            use = await self.store.read_fact(use)
+        mounts = mounts_of(
+            wanted or (), use, project_id=project_id, node=self.name, sandbox_id=sandbox_id
+        )
+        return mounts, use
 
     async def new_id(self) -> tuple[str, Sandbox | None]:
         """With what an interrupted call with the same key has made by it, and not given up."""

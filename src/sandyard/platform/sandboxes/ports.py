@@ -4,18 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.entities.model import Listing
-from sandyard.platform.quotas.model import CountQuota, QuotaCheck, QuotaRequest
+from sandyard.platform.quotas.model import QuotaCheck, QuotaRequest
 from sandyard.platform.sandboxes.model import ProjectState, Sandbox, SandboxFilter, Status
 from sandyard.platform.sandboxes.secrets_model import Binding
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import Usage
 from sandyard.runtime.secrets_model import MachineSecrets
+
+Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class SandboxStore(Protocol):
     async def find_project(self, account_id: str, project_id: str | None) -> ProjectState | None:
         """The account's project; its default one if none is named."""
 
-    async def read_fact(self, about: CountQuota) -> CountQuota: ...
+    async def read_fact(self, about: Fact, /) -> Fact: ...
 
     async def check_quota(self, request: QuotaRequest) -> QuotaCheck: ...
 

@@ -87,6 +87,7 @@ class Sandboxes:
 
         async def decide() -> tuple[ProjectState | None, Transition[Sandbox]]:
             project = await self._store.find_project(by.account_id, new.project_id)
+            await self._node.require_volumes(new, project, by.account_id)
             return project, model.create_sandbox(
                 new,
                 sandbox_id=sandbox_id,
@@ -265,7 +266,9 @@ class Sandboxes:
                 sandbox = await self.get(sandbox_id, account_id=by.account_id)
             return recycle_sandbox(sandbox, self._node.accounting(self._node.cause(by.actor)))
 
-        made = await apply_decision(decide, self._apply_all, busy=SandboxChangedError)
+        made = await apply_decision(
+            decide, lambda made: self._store.apply(*made), busy=SandboxChangedError
+        )
         if made is None:
             return await self.get(sandbox_id, account_id=by.account_id)
         recycled: Transition[Sandbox] = made[0]
@@ -328,6 +331,7 @@ class Sandboxes:
             if approved is None:
                 self._node.require_here(sandbox)
                 return facts, None
+            approved = await self._node.with_volumes(approved)
             if await self._files.recover(sandbox, actor=by.actor):
                 return await decide()
             await self._files.require(sandbox)
@@ -371,9 +375,6 @@ class Sandboxes:
         """The last is the transition, or None."""
         transition = decided[-1]
         return transition is None or await self._store.apply(transition)
-
-    async def _apply_all(self, transitions: Transitions) -> bool:
-        return await self._store.apply(*transitions)
 
     async def _until_started(self, sandbox: Sandbox) -> Sandbox:
         task = self._starts.find(sandbox.sandbox_id)

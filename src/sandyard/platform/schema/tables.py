@@ -106,6 +106,14 @@ api_keys = _table(
 )
 """`api_key` is the beginning of the key, for people; the credential is looked up by `key_hash`."""
 
+volumes = _table(
+    "volumes",
+    text="volume_id owner_account_id project_id name node copied_from",
+    boolean="is_read_only",
+    big="sequence size_bytes",
+    time="storage_counted_until created_at updated_at deleted_at",
+)
+
 ssh_keys = _table(
     "ssh_keys",
     text="ssh_key_id user_account_id name public_key fingerprint api_key_id",
@@ -133,7 +141,7 @@ sandboxes = _table(
     integer="max_running_seconds idle_stop_minutes attempt access_version",
     big="sequence snapshot_bytes",
     double="cpu_spec memory_spec",
-    json="metadata traffic_rules program public_ports",
+    json="metadata traffic_rules program public_ports volumes",
     time="snapshot_taken_at snapshot_expires_at storage_counted_until expiry_told_at created_at "
     "updated_at started_at stopped_at timeout_at recycled_at last_seen_at last_used_at",
 )

@@ -6,9 +6,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from operator import add, sub
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
-from sandyard.kit.changes.transitions import Cause, Transition, changed, created
+from sandyard.kit.changes.transitions import Cause, Entity, Transition, changed, created
 from sandyard.kit.sizes import GIGABYTE
 
 NOTHING = Decimal("0.000000")
@@ -26,6 +26,16 @@ class ServiceType(StrEnum):
     STORAGE = "storage"
     CHARGE = "charge"
     CREDIT = "credit"
+
+
+class Stored(Entity, Protocol):
+    """What is billed until it is deleted."""
+
+    @property
+    def storage_counted_until(self) -> datetime | None: ...
+
+    @property
+    def deleted_at(self) -> datetime | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +279,34 @@ def storage_usage(
 
 def record_storage(usage: Usage, *, cause: Cause) -> Transition[Usage]:
     return created(usage, "usage.recorded", cause)
+
+
+def count_stored(
+    stored: Stored,
+    consumer: Consumer,
+    kind: str,
+    *,
+    size_bytes: int,
+    until: datetime,
+    usage_id: str,
+    prices: PriceList,
+    cause: Cause,
+) -> tuple[Transition[Any], ...] | None:
+    """The storage of something up to then, or until it was deleted, becomes a usage; the event of
+    its own is of this kind. None if it is already counted."""
+    since, deleted_at = stored.storage_counted_until, stored.deleted_at
+    if since is None:
+        return None
+    end = until if deleted_at is None else min(until, deleted_at)
+    usage = storage_usage(
+        consumer, usage_id=usage_id, size_bytes=size_bytes, prices=prices, since=since, until=end
+    )
+    is_over = deleted_at is not None and end >= deleted_at
+    if usage is None and not is_over:
+        return None
+    counted: Stored = replace(stored, storage_counted_until=None if is_over else end)  # type: ignore[type-var]
+    change = changed(stored, counted, kind, cause)
+    return (change,) if usage is None else (change, record_storage(usage, cause=cause))
 
 
 def mark_billed(usage: Usage, *, cause: Cause) -> Transition[Usage]:

@@ -194,6 +194,7 @@ def _count_quotas(database: Database, settings: Settings) -> CountQuotas:
         ResourceKind.PROJECTS: settings.platform.projects_per_account,
         ResourceKind.TEMPLATES: settings.platform.templates_per_account,
         ResourceKind.VARIABLES: settings.platform.variables_per_account,
+        ResourceKind.VOLUMES: settings.sandboxes.volumes_per_account,
         ResourceKind.SANDBOXES: settings.sandboxes.sandboxes_per_account,
     }
     return CountQuotas(database, limits)

@@ -11,6 +11,7 @@ from sandyard.runtime.e2b.errors import translation
 from sandyard.runtime.e2b.machines import E2bMachines, E2bOptions
 from sandyard.runtime.local.root_filesystems.images import IMAGES, ImageRoots
 from sandyard.runtime.local.server.machines import LocalMachines
+from sandyard.runtime.local.server.volumes import LocalVolumes
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramTimeouts
@@ -75,6 +76,12 @@ def open_local_runtime(
     machines = LocalMachines(folder, options, clock, layers, images)
     archives = ArchiveFolder(folder / "archives", disk_reserve(settings, data_dir), layers)
     return ProgramRunner(machines, machines.records, archives, program_timeouts(settings), clock)
+
+
+def open_local_volumes(settings: SandboxSettings, data_dir: Path, clock: Clock) -> LocalVolumes:
+    folder = local_runtime.runtime_folder(data_dir)
+    options = local_runtime.local_options(settings)
+    return LocalVolumes(folder, options, clock, disk_reserve(settings, data_dir))
 
 
 def disk_reserve(settings: SandboxSettings, data_dir: Path) -> DiskReserve:

@@ -53,10 +53,12 @@ from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.platform.variables.http import create_sandbox_env_router
 from sandyard.platform.variables.service import ParentSandboxes, Variables
 from sandyard.platform.variables.sync import SecretSync
+from sandyard.platform.volumes.http import create_volumes_router
 from sandyard.platform.wiring import kubernetes, runtimes
 from sandyard.platform.wiring.images import ImagesWired
 from sandyard.platform.wiring.local_runtime import runtime_folder
 from sandyard.platform.wiring.shared import Shared
+from sandyard.platform.wiring.volumes import VolumesWired
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.warm import WarmRuns
 from sandyard.runtime.records.run_folder import RunFolders
@@ -126,6 +128,7 @@ class SandboxesWired:
         self.measurements = SqlMeasurementStore(platform.database)
         images = ImagesWired(platform, node, image_roots, self.storage)
         self.images = images.images
+        volumes = VolumesWired(platform, node, self.storage)
         archive_usage = StorageUsage(
             templates, count_archives, prices=node.prices, make_usage_id=node.ids.usage
         )
@@ -136,12 +139,13 @@ class SandboxesWired:
             clock=clock,
             prices=node.prices,
             ids=node.ids,
-            stored=(archive_usage, images.usage),
+            stored=(archive_usage, images.usage, volumes.usage),
         )
         billing_job = Specs.BILLING.job(settings.billing_interval_sec, billing.run)
         self.schedule = (
             *self._node_jobs(settings, node, warm, layers, variables),
             images.job,
+            *volumes.jobs,
             billing_job,
         )
         files = SandboxFiles(node, self.sessions, self.recorder, self.storage)
@@ -151,6 +155,7 @@ class SandboxesWired:
             create_sandbox_env_router(variables, ParentSandboxes(node), guard),
             *_session_routers(platform, self.sessions, files, self.commands),
             create_metrics_router(self.measurements, self.sandboxes, guard, clock=clock),
+            create_volumes_router(volumes.volumes, guard),
             *_billing_routers(platform, node.prices, billing_store, billing_job),
         )
         self.quotas = SandboxQuotas(self.store, node.quota, self.storage)

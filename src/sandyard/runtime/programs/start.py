@@ -78,6 +78,7 @@ class ProgramStart:
             isolation=program.isolation,
             restores_memory=program.restores_memory and program.is_launched,
             authority=program.secrets.authority,
+            mounts=program.mounts,
         )
         up = await self._machines.create(run_id, spec)
         if program.secrets.bound:

@@ -55,7 +55,7 @@ class Life:
                     self.bills.append(bill)
 
     def start(self) -> None:
-        approved = ApprovedStart(self.sandbox, (None, None))  # type: ignore[arg-type]
+        approved = ApprovedStart(self.sandbox, (None, None))
         self.apply(approved.begin(node="n", cause=self.cause()))
 
     def run(self) -> None:

@@ -80,3 +80,16 @@ IMAGE_COLUMNS = "image_id reference status bytes=size_bytes unpacked_bytes* dige
 
 ssh_key = (Row("ls", "list_ssh_keys"), Row("rm", "remove_ssh_key", "ssk-7r2d9f0h3j5k8l1zq"))
 SSH_KEY_COLUMNS = "key=ssh_key_id name fingerprint added=created_at by_API_key=api_key_id*"
+
+volumes = Rows(
+    "volume",
+    (
+        Row("ls", "list_volumes"),
+        Row("create", "create_volume", "models --size-gb 10", arguments="name"),
+        Row("show", "get_volume", "models", columns=ALL),
+        Row("resize", "resize_volume", "models --size-gb 20"),
+        Row("rm", "delete_volume", "models"),
+    ),
+    columns="volume_id name GB=size_gb status mounted_by* project_id* created_at*",
+    help="Volumes, which outlive the sandboxes that mount them.",
+)  # fmt: skip

@@ -72,6 +72,13 @@ command.add_command(copy)
     type=int,
     help="Stop after this many minutes without use (60).",
 )
+@click.option(
+    "--volume",
+    "volumes",
+    multiple=True,
+    callback=lambda _context, _option, given: [_mount(each) for each in given] or None,
+    help="NAME:PATH, or NAME:PATH:ro to read it only: a volume to mount.",
+)
 def create(
     target: ServerChoice, view: View, name: str, template: str, no_start: bool, **options: Any
 ) -> None:
@@ -83,6 +90,14 @@ def create(
         made = client.run(make(client.calls, template, {"name": name, **options}))
         found = client.call(flows.about("GET", f"/sandboxes/{made.sandbox_id}"))
     _show(view, found)
+
+
+def _mount(text: str) -> dict[str, Any]:
+    name, _, place = text.partition(":")
+    path = place.removesuffix(":ro")
+    if not name or not path.startswith("/"):
+        raise click.BadParameter(f"{text} is not NAME:PATH or NAME:PATH:ro")
+    return {"name": name, "path": path, "read_only": path != place}
 
 
 @command.server_command("start")

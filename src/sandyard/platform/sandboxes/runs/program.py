@@ -10,6 +10,7 @@ from sandyard.runtime.model import (
     ImageProgram,
     IsolationMode,
     Limits,
+    Mount,
     Program,
     Repository,
     StartCommand,
@@ -25,6 +26,7 @@ def program_of(
     variables: Mapping[str, str],
     options: RunOptions = DEFAULT_OPTIONS,
     secrets: MachineSecrets = NO_SECRETS,
+    mounts: tuple[Mount, ...] = (),
 ) -> Program:
     """Its template may be deleted once it has its own files."""
     return Program(
@@ -41,6 +43,7 @@ def program_of(
         isolation=isolation_of(sandbox, template),
         keeps_memory=sandbox.keeps_memory,
         secrets=secrets,
+        mounts=mounts,
     )
 
 

@@ -69,7 +69,8 @@ class SandboxStarts:
         try:
             variables = await self.variables.of_sandbox(sandbox)
             secrets = await self.variables.secrets_of(sandbox, run=str(run_id))
-            program = program_of(sandbox, template, variables, options, secrets)
+            mounts = await self.node.mounts_of(sandbox)
+            program = program_of(sandbox, template, variables, options, secrets, mounts)
             limits = limits_of(sandbox, self.node.processes, self.node.storage_bytes)
             limits = replace(limits, max_running_sec=options.seconds or limits.max_running_sec)
             taken = self.warm and await self.warm.take(template, program, limits, to=run_id)

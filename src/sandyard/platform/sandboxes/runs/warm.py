@@ -39,7 +39,9 @@ class WarmSandboxes:
             return None
         pool = self._pool(template)
         wanted = WarmPool(pool.name, program, limits, count=0)
-        has_own = program.snapshot_id or program.environment or program.secrets.bound
+        has_own = (
+            program.snapshot_id or program.environment or program.secrets.bound or program.mounts
+        )
         if has_own or not program.is_launched or wanted.version != pool.version:
             return None
         return await self._runs.take(pool, to=to, limits=limits, program=program)

@@ -11,7 +11,7 @@ from sandyard.platform.projects.model import ProjectContents, ProjectStatus
 from sandyard.platform.projects.sql import project_lock
 from sandyard.platform.quotas.model import QuotaCheck, QuotaRequest, Resources, check_quota
 from sandyard.platform.sandboxes.model import ACTIVE, ProjectState, Status
-from sandyard.platform.schema.tables import projects, sandboxes, templates, users
+from sandyard.platform.schema.tables import projects, sandboxes, templates, users, volumes
 
 is_active = sandboxes.c.status.in_(sorted(ACTIVE))
 """A condition: it is starting or running."""
@@ -99,7 +99,11 @@ def _read_contents(connection: sa.Connection, about: ProjectContents) -> Project
     held = sa.exists().where(
         column.project_id == about.project_id, column.status != Status.RECYCLED
     )
-    return ProjectContents(about.project_id, bool(connection.scalar(sa.select(held))))
+    stored = sa.exists().where(
+        volumes.c.project_id == about.project_id, volumes.c.deleted_at.is_(None)
+    )
+    found = connection.scalar(sa.select(sa.or_(held, stored)))
+    return ProjectContents(about.project_id, bool(found))
 
 
 SANDBOX_FACTS = {

@@ -118,7 +118,8 @@ def _assemble(jail: Jail) -> Path:
     if jail.system is None or jail.mounts is None:
         raise OSError("gVisor needs a root of its own for each sandbox")
     [(_, root), *layers] = jail.system.mounted().items()
-    for path, source in (*layers, (WORKSPACE, jail.workspace), (HOME, jail.workspace)):
+    volumes = ((path, volume.source) for path, volume in jail.volumes.items())
+    for path, source in (*layers, (WORKSPACE, jail.workspace), (HOME, jail.workspace), *volumes):
         jail.mounts.mount(str(source), root / path.lstrip("/"), None, BIND)
     return root
 

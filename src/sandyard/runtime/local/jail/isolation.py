@@ -126,6 +126,7 @@ class Contents:
     """Writable folders, the root first; the persistent files are in them."""
     changes: Mapping[str, Path] = field(default_factory=dict)
     """The writable layer of those, where it is packed or restored."""
+    volumes: Mapping[str, "BoundVolume"] = field(default_factory=dict)
 
     def over(self, mounts: Mapping[str, Path]) -> "Contents":
         """The same in a writable root, which already has the persistent files."""
@@ -150,6 +151,17 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
+class BoundVolume:
+    """A volume that a machine has: where it is outside, and how much it may store."""
+
+    source: Path
+    limit_bytes: int
+    writes: bool
+    is_counted: bool = False
+    """Whether the kernel does not enforce that limit."""
+
+
+@dataclass(frozen=True, slots=True)
 class Jail:
     """bubblewrap. A command sees a few read-only system folders, the workspace, no network and
     no process but its own."""
@@ -166,6 +178,8 @@ class Jail:
     """What it may change outside its workspace, if it has a root of its own."""
     proc_files: Mapping[str, str] = field(default_factory=dict)
     """Files of `/proc` that a machine sees in place of the host's."""
+    volumes: Mapping[str, BoundVolume] = field(default_factory=dict)
+    """By the folders inside where the machine has them, which exist where its files are on disk."""
 
     @property
     def has_root(self) -> bool:
@@ -191,6 +205,7 @@ class Jail:
         contents = replace(contents, executables=executables)
         if self.system is not None:
             contents = contents.over(self.system.mounted())
+        contents = replace(contents, volumes=self.volumes)
         own = {**self.proc_files, _BOOT_ID: _new_id()}
         contents = replace(contents, files={**contents.files, **own})
         options = ["--info-fd", str(info)]
@@ -234,6 +249,9 @@ class Jail:
         writable = dict.fromkeys(filter(contents.has_place, (WORKSPACE, HOME)), self.workspace)
         for path, source in {**writable, **contents.changes}.items():
             arguments += ["--bind", str(self.reachable(source)), path]
+        for path, volume in contents.volumes.items():
+            how = "--bind" if volume.writes else "--ro-bind"
+            arguments += [how, str(self.reachable(volume.source)), path]
         arguments += ["--chdir", WORKSPACE]
         for path in contents.folders:
             arguments += ["--dir", path]

@@ -10,13 +10,13 @@ from pathlib import Path
 from sandyard.runtime.local.host.system_calls import call
 
 _CLONE_NEWNS = 0x00020000
-NO_SUID, NO_DEV, _NO_EXEC = 2, 4, 8
+READ_ONLY, NO_SUID, NO_DEV, _NO_EXEC = 1, 2, 4, 8
 BIND = 4096
 _DETACH = 2
 _SLAVE_ALL_BELOW = 0x80000 | 0x4000
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _HERE, _CLONE, _CLOSE_ON_EXEC, _EMPTY_PATH, _FROM_EMPTY_PATH = -100, 1, 0x80000, 0x1000, 4
-_SHIFTED_READ_ONLY = 0x100000 | 1
+_SHIFTED, _SHIFTED_READ_ONLY = 0x100000, 0x100000 | 1
 _MOUNT_POINTS = ("/media", "/mnt", "/srv", "/opt", "/home")
 
 
@@ -52,13 +52,14 @@ class MountNamespace:
         self.mount(str(source), bound, None, BIND)
         return bound
 
-    def shifted(self, source: Path, user_namespace: int) -> Path:
-        """The same folder, read-only, with the ids of its files mapped by that user namespace.
-        Raises OSError if the file system does not support that."""
+    def shifted(self, source: Path, user_namespace: int, *, is_read_only: bool = True) -> Path:
+        """The same folder with the ids of its files mapped by that user namespace. Raises OSError
+        if the file system does not support that."""
         at = self._place()
         clone = call("syscall", _OPEN_TREE, _HERE, bytes(source), _CLONE | _CLOSE_ON_EXEC)
         try:
-            attributes = struct.pack("QQQQ", _SHIFTED_READ_ONLY, 0, 0, user_namespace)
+            attribute = _SHIFTED_READ_ONLY if is_read_only else _SHIFTED
+            attributes = struct.pack("QQQQ", attribute, 0, 0, user_namespace)
             size = len(attributes)
             call("syscall", _MOUNT_SETATTR, clone, b"", _EMPTY_PATH, attributes, size)
             call("syscall", _MOVE_MOUNT, clone, b"", _HERE, bytes(at), _FROM_EMPTY_PATH)

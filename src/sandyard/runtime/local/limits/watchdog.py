@@ -3,12 +3,13 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from sandyard.kit.clock import Clock
 from sandyard.runtime.local.host import processes
+from sandyard.runtime.local.jail.isolation import BoundVolume
 from sandyard.runtime.local.jail.spawn import first_of
 from sandyard.runtime.local.limits.cgroups import Cgroup
 from sandyard.runtime.local.limits.memory import Memory, folder_bytes, memory, memory_folder
@@ -49,6 +50,9 @@ class Watchdog:
         self._clock = clock
         self.spared: set[int] = set()
         """Descendants of this process that are not the machine's."""
+        self.volumes: Collection[BoundVolume] = ()
+        """Those that it has beside its own files."""
+        self._in_volumes = 0
         self._stored = 0
         self._stored_before_reserve = 0
         self._folders: list[int] = []
@@ -103,8 +107,7 @@ class Watchdog:
         """What the volume stores; nothing before it is mounted."""
         if self._files.stat().st_dev == self._folder.stat().st_dev:
             return 0
-        found = os.statvfs(self._files)
-        return (found.f_blocks - found.f_bfree) * found.f_frsize
+        return _used_bytes(self._files)
 
     async def _watch(self, check: "_Check") -> EndReason:
         """Check repeatedly. A failed check is not taken for an empty result."""
@@ -163,9 +166,11 @@ class Watchdog:
             return None, 3600.0
         begun = time.monotonic()
         self._stored = await asyncio.to_thread(self._stored_bytes)
+        is_over = self._stored > self._limits.storage_bytes
+        is_over |= await asyncio.to_thread(self._count_volumes)
         # A large workspace takes long to measure: spend at most a tenth of the time on that.
         pause_sec = max(_STORAGE_SEC, 10 * (time.monotonic() - begun))
-        return ("out_of_storage" if self._stored > self._limits.storage_bytes else None), pause_sec
+        return ("out_of_storage" if is_over else None), pause_sec
 
     async def _over_reserve(self) -> tuple[EndReason | None, float]:
         """Whether its files have grown since the disk was used up to its reserve. The disk is
@@ -175,13 +180,31 @@ class Watchdog:
             return None, 3600.0
         left = available_bytes(self._folder) - self._spec.disk_reserve_bytes
         stored = self._bounded_bytes() if self._volume.is_bounded else self._stored
+        stored += self._in_volumes + sum(_used_bytes(each.source) for each in self._writable())
         if left > 0:
             self._stored_before_reserve = stored
             return None, min(_RARELY_SEC, max(_INTERVAL_SEC, left / _FASTEST_WRITES))
         is_growing = stored - self._stored_before_reserve > _SMALL_GROWTH
         return ("disk_full" if is_growing else None), _INTERVAL_SEC
 
+    def _count_volumes(self) -> bool:
+        """Whether one has more than it may."""
+        sizes = {
+            each: used_bytes(each.source, give_up_above=each.limit_bytes)
+            for each in self._writable(is_counted=True)
+        }
+        self._in_volumes = sum(sizes.values())
+        return any(size > each.limit_bytes for each, size in sizes.items())
+
+    def _writable(self, *, is_counted: bool = False) -> list[BoundVolume]:
+        return [each for each in self.volumes if each.writes and each.is_counted == is_counted]
+
     def _stored_bytes(self) -> int:
         pids = self._pids()
         linked_bytes = used_bytes(self._files, give_up_above=self._limits.storage_bytes)
         return linked_bytes + unlinked_bytes(self._files, pids)
+
+
+def _used_bytes(mounted: Path) -> int:
+    found = os.statvfs(mounted)
+    return (found.f_blocks - found.f_bfree) * found.f_frsize

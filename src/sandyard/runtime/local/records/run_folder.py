@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sandyard.runtime.local.host import processes
-from sandyard.runtime.model import GvisorPlatform, IsolationMode, Kind, Limits, RunId, Up
+from sandyard.runtime.model import GvisorPlatform, IsolationMode, Kind, Limits, Mount, RunId, Up
 from sandyard.runtime.network_model import (
     NO_RULES,
     EgressReport,
@@ -69,6 +69,9 @@ class Spec:
     gvisor_platform: GvisorPlatform = "systrap"
     disk_reserve_bytes: int = 0
     """The part of the disk that it must leave free."""
+    mounts: list[Mount] = field(default_factory=list)
+    volumes: str = ""
+    """The folder of all volumes."""
 
 
 class LocalRunFolder(RunFolder):
@@ -125,6 +128,7 @@ class LocalRunFolder(RunFolder):
 
 
 def _spec(record: dict[str, Any]) -> Spec:
+    record["mounts"] = [Mount(**each) for each in record.get("mounts", [])]
     record["limits"] = Limits(**record["limits"])
     record["rules"] = EgressRules.of(record.get("rules", {}))
     known = {each.name for each in fields(Spec)}

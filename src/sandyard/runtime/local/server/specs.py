@@ -37,6 +37,8 @@ from sandyard.runtime.secrets_model import MachineSecrets
 from sandyard.runtime.store.archives import ArchiveFolder
 
 _PORT_INSIDE = 8080
+VOLUMES = "volumes"
+"""The folder of volumes that outlive machines."""
 _JAVA = "JAVA_TOOL_OPTIONS"
 
 
@@ -105,6 +107,8 @@ class Specs:
             gvisor_platform=options.gvisor_platform,
             cgroup_root=str(options.cgroup_root) if options.cgroup_root else None,
             disk_reserve_bytes=self.reserve.size_bytes(),
+            mounts=list(spec.mounts),
+            volumes=str(self.folder / VOLUMES),
         )
 
     def _archive(self, spec: MachineSpec) -> str | None:

@@ -11,9 +11,16 @@ import struct
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from sandyard.runtime.local.jail.mount_namespace import BIND, NO_DEV, NO_SUID, MountNamespace
+from sandyard.runtime.local.jail.mount_namespace import (
+    BIND,
+    NO_DEV,
+    NO_SUID,
+    READ_ONLY,
+    MountNamespace,
+)
 from sandyard.runtime.local.records.run_folder import LocalRunFolder, Spec
 from sandyard.runtime.local.storage.shared_files import note_use
 from sandyard.runtime.records.run_folder import remove_folder
@@ -38,7 +45,7 @@ _FORMAT = (
 _CONTROL = "/dev/loop-control"
 _CTL_GET_FREE = 0x4C82
 _CONFIGURE = 0x4C0A
-_AUTOCLEAR = 4
+_READ_ONLY, _AUTOCLEAR = 1, 4
 _INFO = "QQQQQIIII64s64s32sQQ"
 _CONFIG_RESERVED = bytes(64)
 _ATTEMPTS = 64
@@ -80,25 +87,10 @@ class ImageVolume:
         return self._image.exists()
 
     def attach(self, *, is_new: bool) -> None:
-        image = os.open(self._image, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            _lock(image)
-            if not is_new:
-                _run("e2fsck", "-p", str(self._image), most=_CORRECTED)
-            self._mount(image)
-        finally:
-            os.close(image)
+        mount_image(self._image, self._workspace, self._mounts, is_new=is_new)
         if is_new:
             (self._workspace / "lost+found").rmdir()
             _hand_over(self._workspace, self._uid)
-
-    def _mount(self, image: int) -> None:
-        device, path = _attach_loop_device(image)
-        try:
-            options = "discard,noinit_itable"
-            self._mounts.mount(path, self._workspace, "ext4", NO_SUID | NO_DEV, options)
-        finally:
-            os.close(device)
 
     def remove(self) -> None:
         """Its space is freed when the supervisor has ended, and with it the mount."""
@@ -179,15 +171,15 @@ def make_image(image: Path, size_bytes: int, *, blanks: Path, now: float) -> Non
         draft = blanks / f".{size_bytes}.{os.getpid()}.{threading.get_ident()}"
         with draft.open("wb") as file:
             file.truncate(whole)
-        _run("mke2fs", *_FORMAT, "-N", str(file_count(size_bytes)), str(draft))
+        run_program("mke2fs", *_FORMAT, "-N", str(file_count(size_bytes)), str(draft))
         draft.replace(blank)
     note_use(blank, now=now)
     with blank.open("rb") as source, image.open("wb") as target:
         target.truncate(whole)
-        _copy_data(source.fileno(), target.fileno())
+        copy_data(source.fileno(), target.fileno())
 
 
-def _copy_data(source: int, target: int) -> None:
+def copy_data(source: int, target: int) -> None:
     """Skips the holes, which are nearly all of it."""
     begin = 0
     while True:
@@ -216,13 +208,45 @@ def image_bytes(size_bytes: int) -> int:
     return whole // 4096 * 4096
 
 
-def _lock(image: int) -> None:
-    """Wait until no other mount of it is left: two would corrupt it. The loop device shares the
-    lock, so it is held for exactly as long as the file system is mounted."""
-    until = time.monotonic() + _RELEASED_SEC
+def mount_image(
+    path: Path, at: Path, mounts: MountNamespace, *, is_new: bool = False, writes: bool = True
+) -> None:
+    """Checked before, unless it is new or others read it. Raises OSError."""
+    image = os.open(path, (os.O_RDWR if writes else os.O_RDONLY) | os.O_CLOEXEC)
+    try:
+        if writes:
+            lock(image)
+        is_alone = writes or _is_unlocked(image)
+        if is_alone and not is_new:
+            run_program("e2fsck", "-p", str(path), most=_CORRECTED)
+        if not writes:
+            lock(image, fcntl.LOCK_SH)
+        device, name = _attach_loop_device(image, writes=writes)
+        try:
+            flags = NO_SUID | NO_DEV | (0 if writes else READ_ONLY)
+            options = "discard,noinit_itable" if writes else ""
+            mounts.mount(name, at, "ext4", flags, options)
+        finally:
+            os.close(device)
+    finally:
+        os.close(image)
+
+
+def _is_unlocked(image: int) -> bool:
+    """Then it is locked by this."""
+    with suppress(BlockingIOError):
+        fcntl.flock(image, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def lock(image: int, kind: int = fcntl.LOCK_EX, *, within_sec: float = _RELEASED_SEC) -> None:
+    """Wait until no other mount of it is left that excludes this: two would corrupt it. The loop
+    device shares the lock, so it is held for exactly as long as the file system is mounted."""
+    until = time.monotonic() + within_sec
     while True:
         try:
-            fcntl.flock(image, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(image, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
                 raise
@@ -236,7 +260,7 @@ def _hand_over(workspace: Path, uid: int) -> None:
     workspace.chmod(0o700)
 
 
-def _run(program: str, *arguments: str, most: int = 0) -> None:
+def run_program(program: str, *arguments: str, most: int = 0) -> None:
     """Raises OSError if its exit code is above `most`."""
     done = subprocess.run(  # noqa: S603
         [program, *arguments],
@@ -267,16 +291,16 @@ def _bounded(
     return ImageVolume(folder.image, at, mounts, uid=uid)
 
 
-def _attach_loop_device(image: int) -> tuple[int, str]:
+def _attach_loop_device(image: int, *, writes: bool) -> tuple[int, str]:
     """A loop device over the open file: its descriptor, which keeps it alive until it is mounted,
     and its path. The device keeps the file open, and with it a lock on the file. Raises OSError."""
     control = os.open(_CONTROL, os.O_RDWR | os.O_CLOEXEC)
     try:
         for _ in range(_ATTEMPTS):
             path = f"/dev/loop{fcntl.ioctl(control, _CTL_GET_FREE)}"
-            device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            device = os.open(path, (os.O_RDWR if writes else os.O_RDONLY) | os.O_CLOEXEC)
             try:
-                fcntl.ioctl(device, _CONFIGURE, _loop_config(image))
+                fcntl.ioctl(device, _CONFIGURE, _loop_config(image, writes=writes))
             except OSError as error:
                 os.close(device)
                 if error.errno != errno.EBUSY:  # another process was faster
@@ -288,6 +312,7 @@ def _attach_loop_device(image: int) -> tuple[int, str]:
     raise OSError(errno.EBUSY, "no loop device is free")
 
 
-def _loop_config(image: int) -> bytes:
-    info = struct.pack(_INFO, 0, 0, 0, 0, 0, 0, 0, 0, _AUTOCLEAR, b"sandyard", b"", b"", 0, 0)
+def _loop_config(image: int, *, writes: bool) -> bytes:
+    flags = _AUTOCLEAR if writes else _AUTOCLEAR | _READ_ONLY
+    info = struct.pack(_INFO, 0, 0, 0, 0, 0, 0, 0, 0, flags, b"sandyard", b"", b"", 0, 0)
     return struct.pack("II", image, 0) + info + _CONFIG_RESERVED

@@ -334,6 +334,9 @@ def _setup(isolation: Isolation, spec: Spec) -> AgentSetup:
         "RLIMIT_DATA": limits.memory_bytes,
         "RLIMIT_FSIZE": limits.storage_bytes,
     }
+    if isinstance(isolation, Jail):
+        sizes = (each.limit_bytes for each in isolation.volumes.values())
+        rlimits["RLIMIT_FSIZE"] = max(limits.storage_bytes, *sizes, 0)
     # Without a user namespace all processes of the user would count.
     if isinstance(isolation, Jail):
         rlimits["RLIMIT_NPROC"] = limits.processes + _PROCESSES_OF_OURS

@@ -38,20 +38,15 @@ from sandyard.runtime.local.limits.watchdog import Watchdog
 from sandyard.runtime.local.records.run_folder import LOCK, START_PIPE, LocalRunFolder, Spec
 from sandyard.runtime.local.storage.snapshots import SnapshotFailedError
 from sandyard.runtime.local.storage.volumes import SYSTEM, volume_of
-from sandyard.runtime.local.supervisor.checkpoints import (
-    Checkpoints,
-    restore_processes,
-)
+from sandyard.runtime.local.supervisor.checkpoints import Checkpoints, restore_processes
 from sandyard.runtime.local.supervisor.commands import CommandTable
 from sandyard.runtime.local.supervisor.gvisor_agents import GvisorAgent
 from sandyard.runtime.local.supervisor.machine_egress import MachineEgress
 from sandyard.runtime.local.supervisor.machine_process import Image, MachineProcess
 from sandyard.runtime.local.supervisor.machine_snapshots import MachineSnapshots
+from sandyard.runtime.local.supervisor.machine_volumes import with_volumes
 from sandyard.runtime.local.supervisor.program import STOP_GRACE_SEC, SupervisedProgram
-from sandyard.runtime.local.supervisor.session_server import (
-    SessionServer,
-    listening_ports,
-)
+from sandyard.runtime.local.supervisor.session_server import SessionServer, listening_ports
 from sandyard.runtime.model import Ended, EndReason, Up
 from sandyard.runtime.programs.lifecycle import end_message
 
@@ -155,6 +150,10 @@ class Supervisor:
         if self._system is not None:
             self._system.prepare()
         is_restored = await self._snapshots.restore()
+        if self._spec.mounts:
+            attach = partial(with_volumes, self._isolation, self._spec, self._folder.path)
+            self._isolation = jail = await asyncio.to_thread(attach)
+            self._watchdog.volumes = set(jail.volumes.values())
         machine, memory = await self._start_machine(has_files=is_restored)
         if machine.kernel is not None:
             self._watchdog.watch_kernel(machine.kernel.memory_bytes)

@@ -1,0 +1,1 @@
+"""Volumes of accounts: files that outlive sandboxes."""
