@@ -24,6 +24,7 @@ from sandyard.console.screens import (
     overview,
     projects,
     sandboxes,
+    templates,
 )
 from sandyard.console.session import Cookies
 from sandyard.console.viewer import Viewers
@@ -37,7 +38,7 @@ from sandyard.wiring.part import Part
 SCREENS = tuple(
     screen
     for screens in (
-        *(overview, login, labs, sandboxes, projects, devices),
+        *(overview, login, labs, sandboxes, templates, projects, devices),
         *(account, admin),
     )
     for screen in screens.SCREENS

@@ -83,7 +83,7 @@ class ConsoleRequest:
         target = self.http.headers.get("hx-target")
         return "hx-request" not in self.http.headers or target in (None, view, "main")
 
-    def page(self, template: str, **values: Any) -> Response:
+    def page(self, template: str, /, **values: Any) -> Response:
         return self.console.pages.page(self.http, template, self.viewer, **values)
 
     def redirect(self, path: str) -> Response:

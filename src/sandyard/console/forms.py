@@ -67,12 +67,13 @@ def _words(form: Form, name: str) -> list[str]:
 
 TEXT = Field(_text)
 TEXT_OR_NONE = Field(_text, None)
+ANY_TEXT = Field(_text, "")
 NUMBER = Field(number)
 WHOLE = Field(whole_number)
 WHOLE_OR_NONE = Field(whole_number, None)
 INSTANT = Field(instant)
 WORDS = Field(_words)
-WORDS_OR_NONE = Field(_words, ())
+ANY_WORDS = Field(_words, ())
 FLAG = Field(lambda _form, _name: True, empty=False)
 """A checkbox."""
 
@@ -83,5 +84,5 @@ def _binding(form: Form, name: str) -> dict[str, Any]:
 
 _BINDING = dict.fromkeys(("methods", "paths", "headers", "query"), WORDS)
 _BINDING |= {"sets_header": TEXT, "most_requests": WHOLE, "most_bytes": WHOLE}
-VARIABLE = {"value": Field(_text, ""), "secret": FLAG, "binding": Field(_binding)}
+VARIABLE = {"value": ANY_TEXT, "secret": FLAG, "binding": Field(_binding)}
 """Of a sandbox or project; the field `binding` has the hosts."""

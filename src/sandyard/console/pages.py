@@ -87,6 +87,7 @@ class Pages:
         request: Request,
         template: str,
         viewer: Viewer | None,
+        /,
         *,
         status_code: int = 200,
         **values: Any,

@@ -28,6 +28,7 @@ class Marked:
     webhook: str
     device: str
     project: str
+    template: str
     sandbox: str
     """One that runs, with such names in its files, variables and log."""
 
@@ -36,7 +37,8 @@ def make_marked(console: ServerProcess, provider: str, ada: ConsoleSession) -> M
     leased, webhook = _pool(console, provider)
     _device(console)
     project = _project(ada)
-    return Marked(leased, webhook, DEVICE, project, _sandbox(ada, project))
+    template = _template(ada)
+    return Marked(leased, webhook, DEVICE, project, template, _sandbox(ada, project))
 
 
 def _pool(console: ServerProcess, provider: str) -> tuple[str, str]:
@@ -49,6 +51,8 @@ def _pool(console: ServerProcess, provider: str) -> tuple[str, str]:
         kept = {"count": 1, "track_prefix": "a", "note": NAME, "to": int(time.time()) + 3600}
         admin.post("/reservations", json=kept).raise_for_status()
         hook = admin.post("/webhooks", json={"url": URL, "note": NAME}).raise_for_status().json()
+        client = {"name": "marked", "scopes": ["read"]}
+        admin.post("/clients", json=client).raise_for_status()
         free = admin.get("/sandboxes", params={"status": "available", "name": "sandbox-"}).json()
         broken = free["sandboxes"][0]["sandbox_id"]
         admin.post(f"/sandboxes/{broken}/quarantine", json={"reason": NAME}).raise_for_status()
@@ -87,6 +91,12 @@ def _project(ada: ConsoleSession) -> str:
     page = {"path": "a&b.html", "content": f"</textarea>{NAME}", "encoding": "utf-8"}
     ada.call("PUT", f"/api/v1/projects/{made}/files", {"files": [page], "expected_version": 0})
     return str(made)
+
+
+def _template(ada: ConsoleSession) -> str:
+    body = {"name": NAME[:100], "description": NAME, "category": "web", "language": "any"}
+    made = ada.call("POST", "/api/v1/templates", body | {"repository_url": "builtin:static"})
+    return str(made.json()["template_id"])
 
 
 def _sandbox(ada: ConsoleSession, project: str) -> str:

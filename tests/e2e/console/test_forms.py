@@ -129,3 +129,113 @@ def test_a_project_has_variables_and_its_files_are_deleted(anns_session: Console
     link = posted(anns_session, f"{page}/share", {"minutes": "5"})
     assert "The link, valid until" in link
     anns_session.call("DELETE", path)
+
+
+def test_a_template_is_made_changed_and_deleted(anns_session: ConsoleSession) -> None:
+    form = {"name": "of forms", "category": "web", "language": "html", "tags": "a, b"}
+    form |= {"repository_url": "builtin:static", "min_memory_required": "1.5", "is_public": "on"}
+    page = posted(anns_session, "/console/templates", form | {"network": "none"})
+    path = f"/api/v1/templates/{page.rpartition('/')[2]}"
+    made = told(anns_session, path)
+    assert (made["tags"], made["min_memory_required"]) == (["a", "b"], 1.5)
+    assert (made["is_public"], made["network"], made["is_official"]) == (True, "none", False)
+    assert "of forms" in anns_session.get("/console/templates?visibility=public").text
+    assert posted(anns_session, page, {"name": "changed", "isolation": "gvisor"}) == page
+    found = told(anns_session, path)
+    assert (found["name"], found["isolation"], found["language"]) == ("changed", "gvisor", "html")
+    assert (found["tags"] or [], found["is_public"], found["network"]) == ([], False, None)
+    assert posted(anns_session, f"{page}/delete").endswith("/console/templates")
+    assert anns_session.get(page).status_code == 404
+
+
+def test_an_image_is_pulled_and_deleted(anns_session: ConsoleSession) -> None:
+    form = {"reference": "127.0.0.1:9/none:latest"}
+    posted(anns_session, "/console/templates/images", form)
+    [image] = told(anns_session, "/api/v1/images")["images"]
+    assert image["reference"] in anns_session.get("/console/templates").text
+    at = f"{anns_session.url}/console/templates/images/{image['image_id']}"
+    httpx.delete(at, headers=anns_session.headers, timeout=60).raise_for_status()
+    assert told(anns_session, "/api/v1/images")["images"] == []
+
+
+def test_an_account_has_keys_in_the_form_of_e2b(anns_session: ConsoleSession) -> None:
+    form = {"name": "sdk", "format": "e2b", "description": "for notebooks", "scope": "run"}
+    page = posted(anns_session, "/console/account/keys", form)
+    assert "<code>e2b_" in page
+    keys = told(anns_session, "/api/v1/api-keys")["api_keys"]
+    [key] = [each for each in keys if each["name"] == "sdk"]
+    assert key["description"] == "for notebooks"
+    renamed = posted(anns_session, f"/console/account/keys/{key['key_id']}", {"name": "notebook"})
+    assert "notebook" in renamed
+    assert told(anns_session, f"/api/v1/api-keys/{key['key_id']}")["description"] is None
+    [note, *_] = told(anns_session, "/api/v1/notifications")["notifications"]
+    path = f"/notifications/{note['notification_id']}"
+    posted(anns_session, f"/console/account{path}/delete")
+    assert anns_session.get(f"/console/api/api/v1{path}").status_code == 404
+    anns_session.call("DELETE", f"/api/v1/api-keys/{key['key_id']}")
+
+
+def test_an_admin_invites_bills_ends_and_notifies(
+    admins_session: ConsoleSession, anns_session: ConsoleSession, template_id: str
+) -> None:
+    page = posted(admins_session, "/console/admin/invite", {"email": "zoe@example.com"})
+    assert "The invitation is sent." in page
+    account = told(anns_session, "/api/v1/me")["account_id"]
+    form = {"account_id": account, "service_type": "credit", "amount": "2", "description": "sorry"}
+    assert "sorry: -2" in posted(admins_session, "/console/admin/charge", form)
+    assert "bills of" in posted(admins_session, "/console/admin/bill")
+    body = {"name": "to end", "template_id": template_id}
+    box = anns_session.call("POST", "/api/v1/sandboxes", body).json()["sandbox_id"]
+    anns_session.call("POST", f"/api/v1/sandboxes/{box}/start")
+    form = {"sandbox_id": box, "reason": "<b>it mines</b>"}
+    assert "to end is stopped" in posted(admins_session, "/console/admin/end", form)
+    form = {"title": "<b>Tonight</b>", "message": "we upgrade", "type": "warning"}
+    assert "Sent to" in posted(admins_session, "/console/admin/broadcast", form)
+    notes = told(anns_session, "/api/v1/notifications")["notifications"]
+    assert ("<b>Tonight</b>", "warning") in [(each["title"], each["type"]) for each in notes]
+    for action in ("invite", "charge", "bill", "end", "broadcast"):
+        assert anns_session.post(f"/console/admin/{action}", form).status_code == 403
+    anns_session.call("DELETE", f"/api/v1/sandboxes/{box}")
+
+
+def test_a_client_is_changed_and_its_tokens_replaced(admins_session: ConsoleSession) -> None:
+    base, path = "/console/admin/integrations/clients", "/v1/admin/clients/of-forms"
+    form = {"name": "of-forms", "scopes": "chosen", "scope_read": "on", "scope_allocate": "on"}
+    page = posted(admins_session, base, form | {"rate": "9/minute"})
+    assert "The token, shown only once" in page
+    found = told(admins_session, path)
+    assert (set(found["scopes"]), found["rate"]) == ({"read", "allocate"}, "9/minute")
+    [first] = found["tokens"]
+    form = {"scopes": "chosen", "scope_operate": "on", "track_prefix": "z-"}
+    posted(admins_session, f"{base}/of-forms", form)
+    found = told(admins_session, path)
+    assert (found["scopes"], found["rate"], found["track_prefix"]) == (["operate"], None, "z-")
+    page = posted(admins_session, f"{base}/of-forms/tokens")
+    assert "The token, shown only once" in page
+    posted(admins_session, f"{base}/of-forms/tokens/{first['token_id']}/revoke")
+    [second] = told(admins_session, path)["tokens"]
+    assert second["token_id"] != first["token_id"]
+    admins_session.call("DELETE", path)
+
+
+def test_a_webhook_is_changed_tested_disabled_and_gets_a_new_secret(
+    admins_session: ConsoleSession,
+) -> None:
+    base, path = "/console/admin/integrations/webhooks", "/v1/admin/webhooks"
+    form = {"url": "http://127.0.0.1:9/hook", "kinds": "lease.created", "note": "ours"}
+    assert "The secret, shown only once" in posted(admins_session, base, form)
+    hooks = told(admins_session, path)["webhooks"]
+    [hook] = [each["webhook_id"] for each in hooks if each["note"] == "ours"]
+    changed = {"url": "http://127.0.0.1:9/other"}
+    posted(admins_session, f"{base}/{hook}", changed)
+    found = told(admins_session, f"{path}/{hook}")
+    assert (found["url"], found["kinds"], found["note"]) == (changed["url"], [], "")
+    posted(admins_session, f"{base}/{hook}/newest")
+    [delivery, *_] = told(admins_session, f"{path}/{hook}/deliveries")["deliveries"]
+    assert delivery["status"] is None  # nobody listens there
+    posted(admins_session, f"{base}/{hook}/disable")
+    assert not told(admins_session, f"{path}/{hook}")["is_enabled"]
+    posted(admins_session, f"{base}/{hook}/enable")
+    assert told(admins_session, f"{path}/{hook}")["is_enabled"]
+    assert "The secret, shown only once" in posted(admins_session, f"{base}/{hook}/rotate")
+    admins_session.call("DELETE", f"{path}/{hook}")

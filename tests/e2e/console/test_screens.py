@@ -38,6 +38,8 @@ SCREENS = {
         f"{BOX}/files": FILE,
         f"{BOX}/terminal": NAME[:100],
         f"{BOX}/settings": NAME[:100],
+        "/console/templates": NAME[:100],
+        "/console/templates/{template}": NAME[:100],
     },
     "projects": {
         "/console/projects": NAME[:100],
@@ -51,6 +53,7 @@ SCREENS = {
         f"/console/admin/events?part=broker&subject={quote(NAME)}": "",
         "/console/admin/events?part=broker": NAME,
         "/console/admin/integrations": URL,
+        "/console/admin/integrations/clients/marked": "",
         "/console/admin/integrations/webhooks/{webhook}": URL,
     },
 }

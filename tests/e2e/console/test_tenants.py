@@ -56,8 +56,8 @@ def of_ann(ann: ConsoleSession) -> dict[str, str]:
 
 def paths(ids: dict[str, str]) -> list[str]:
     """Of every page, with Ann's ids in it."""
-    given = ids | {"name": MARK, "hardware_id": "AA:BB:CC:DD:EE:01", "chart": "pool"}
-    names = ("webhook_id", "reservation_id", "job", "action", "track")
+    given = ids | {"hardware_id": "AA:BB:CC:DD:EE:01", "chart": "pool"}
+    names = ("webhook_id", "reservation_id", "job", "action", "track", "name", "template_id")
     given |= dict.fromkeys(names, "none")
     return sorted({each.path.format_map(given) for each in SCREENS if each.method == "GET"})
 

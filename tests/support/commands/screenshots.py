@@ -34,6 +34,8 @@ SCREENS = {
     "jobs": "/console/labs/jobs",
     "sandboxes": "/console/sandboxes",
     "gallery": "/console/sandboxes/new",
+    "templates": "/console/templates",
+    "template": "/console/templates/{template}",
     "projects": "/console/projects",
     "devices": "/console/devices",
     "device": f"/console/devices/{HARDWARE_ID}?range=1h",
@@ -47,6 +49,7 @@ SCREENS = {
     "files": "/console/sandboxes/{sandbox}/files",
     "terminal": "/console/sandboxes/{sandbox}/terminal",
     "settings": "/console/sandboxes/{sandbox}/settings",
+    "client": "/console/admin/integrations/clients/acme",
     "deliveries": "/console/admin/integrations/webhooks/{webhook}",
     "pool-sandbox": "/console/labs/sandboxes/{leased}",
     "track": "/console/labs/tracks/intro-to-sql-1",
@@ -149,6 +152,7 @@ def take(browser: Browser, server: ServerProcess, folder: Path) -> None:
         "leased": find_sandbox(server, "allocated"),
         "free": find_sandbox(server, "available"),
         "project": make_project(page, server),
+        "template": make_template(page, server),
     }
     for name, path in SCREENS.items():
         page.goto(server.url + path.format_map(made))
@@ -206,8 +210,11 @@ LOCAL_WEBHOOKS = {"WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8"}
 
 
 def add_webhook(server: ServerProcess) -> str:
-    """Of a webhook whose address answers nothing."""
+    """Of a webhook whose address answers nothing; and a client."""
     about = {"url": "http://127.0.0.1:9/hook", "kinds": ["lease.created"]}
+    client = {"name": "acme", "scopes": ["allocate", "read"], "track_prefix": "acme-"}
+    path = f"{server.url}/v1/admin/clients"
+    httpx.post(path, json=client, headers=server.admin).raise_for_status()
     path = f"{server.url}/v1/admin/webhooks"
     made = httpx.post(path, json=about, headers=server.admin).raise_for_status().json()
     headers = server.track | {"X-Track-ID": "told-of-1"}
@@ -223,6 +230,15 @@ def make_project(page: Page, server: ServerProcess) -> str:
     page.get_by_label("Text").fill("<!doctype html>\n<h1>Open from nine to five</h1>\n")
     page.get_by_role("button", name="Save and show").click()
     page.frame_locator("iframe").locator("h1").wait_for(timeout=60_000)
+    return page.url.rpartition("/")[2]
+
+
+def make_template(page: Page, server: ServerProcess) -> str:
+    page.goto(f"{server.url}/console/templates")
+    page.locator("form.new").get_by_label("Name").fill("shop")
+    page.get_by_label("Repository").fill("builtin:static")
+    page.get_by_role("button", name="Make a template").click()
+    page.get_by_role("button", name="Delete this template").wait_for()
     return page.url.rpartition("/")[2]
 
 

@@ -37,12 +37,11 @@ EXCEPTIONS = {
     "monitoring reads it; the admin's page shows the health of each part": """
         get_health get_readiness get_metrics""",
     "is also a job, which the page of jobs runs": """
-        auto_delete_stale_pool_sandboxes clean_up_pool expire_leases sync_pool run_billing""",
+        auto_delete_stale_pool_sandboxes clean_up_pool expire_leases sync_pool""",
     "the pages of /account, which need no login, call it": """
         forgot_password reset_password verify_email resend_verification""",
     "its listing has all of it": """
-        get_api_key get_client get_image get_notification get_reservation get_template get_user
-        stat_file""",
+        get_api_key get_image get_notification get_reservation get_user stat_file""",
     "commands are typed in the terminal, which has the page's own credential": """
         run_command get_command get_command_output list_commands kill_command signal_command
         write_command_input create_terminal_token""",
@@ -55,10 +54,7 @@ EXCEPTIONS = {
     "the events of Telemetry have it": "get_device_key_history",
     "for agents; the page shows the preview itself": "look_at_preview",
     "has no page yet": """
-        add_client_token change_client change_webhook charge_account create_template
-        create_volume list_volumes get_volume resize_volume delete_volume
-        delete_image delete_notification delete_template end_sandbox invite_user list_images
-        pull_image revoke_client_token rotate_webhook_secret update_api_key update_template""",
+        create_volume list_volumes get_volume resize_volume delete_volume""",
 }
 """The reason, and the operations that no page calls."""
 FIELDS = {
@@ -70,12 +66,7 @@ FIELDS = {
         "bulk_restore_pool_sandboxes": "names",
     },
     "the account's page has it": {"sign_up": "full_name"},
-    "has no page yet": {
-        "broadcast_notification": "type",
-        "create_api_key": "description format",
-        "create_client": "expires_at",
-        "create_webhook": "note",
-    },
+    "the same as `environment`": {"create_template": "image", "update_template": "image"},
 }
 """The reason, and fields of operations that no page sends."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from sandyard.console.app import LOGIN, ConsoleRequest, Screen, actions, calling
-from sandyard.console.forms import instant
+from sandyard.console.forms import INSTANT, TEXT, TEXT_OR_NONE
 
 ACCOUNT = "/console/account"
 QUOTA_NAMES = {
@@ -26,6 +26,9 @@ QUOTA_NAMES = {
     "sandboxes_total": "Sandboxes, running or not",
 }
 SCOPES = ("read", "run", "admin")
+KEY = {"name": TEXT, "description": TEXT_OR_NONE}
+NEW_KEY = {**KEY, "scope": TEXT, "expires_at": INSTANT, "format": TEXT}
+PROFILE = dict.fromkeys(("full_name", "spend_threshold"), TEXT_OR_NONE)
 _SHOWN_COSTS = 10
 """How many sandboxes' costs of the month are shown, most expensive first; `bills.csv` has all."""
 
@@ -59,18 +62,6 @@ async def _show(request: ConsoleRequest, *, made: dict[str, Any] | None = None) 
     )
 
 
-async def _make_key(request: ConsoleRequest) -> Response:
-    body = await request.form("name", "scope", "expires_at")
-    if "expires_at" in body:
-        body["expires_at"] = instant(body, "expires_at").isoformat()
-    return await _show(request, made=await request.api.post("platform/api-keys", body))
-
-
-async def _add_ssh_key(request: ConsoleRequest) -> Response:
-    await request.api.post("platform/ssh-keys", await request.form("name", "public_key"))
-    return await _show(request)
-
-
 async def _change_password(request: ConsoleRequest) -> Response:
     """Ends every login of the account, including this one."""
     form = await request.form()
@@ -83,13 +74,6 @@ async def _delete(request: ConsoleRequest) -> Response:
     password = (await request.form()).get("password", "")
     await request.api.post("platform/me/delete", {"password": password})
     return request.end_session(LOGIN + "?deleted=yes")
-
-
-async def _change_profile(request: ConsoleRequest) -> Response:
-    form = await request.form()
-    body = {name: form.get(name) for name in ("full_name", "spend_threshold")}
-    await request.api.call("PATCH", "platform/me", body=body)
-    return request.redirect(ACCOUNT)
 
 
 async def _chart(request: ConsoleRequest) -> Response:
@@ -122,18 +106,24 @@ SCREENS = (
     *actions(
         ACCOUNT,
         {
-            "keys": _make_key,
+            "keys": calling("POST platform/api-keys", _show, fields=NEW_KEY, shown="made"),
+            "keys/{key_id}": calling("PATCH platform/api-keys/{key_id}", _show, fields=KEY),
             "keys/{key_id}/activate": calling("POST platform/api-keys/{key_id}/activate", _show),
             "keys/{key_id}/deactivate": calling(
                 "POST platform/api-keys/{key_id}/deactivate", _show
             ),
             "keys/{key_id}/delete": calling("DELETE platform/api-keys/{key_id}", _show),
-            "ssh-keys": _add_ssh_key,
+            "ssh-keys": calling(
+                "POST platform/ssh-keys", _show, fields=dict.fromkeys(("name", "public_key"), TEXT)
+            ),
             "ssh-keys/{ssh_key_id}/delete": calling("DELETE platform/ssh-keys/{ssh_key_id}", _show),
             "password": _change_password,
             "delete": _delete,
-            "profile": _change_profile,
+            "profile": calling("PATCH platform/me", ACCOUNT, fields=PROFILE),
             "notifications/read": calling("POST platform/notifications/read-all", _show),
+            "notifications/{notification_id}/delete": calling(
+                "DELETE platform/notifications/{notification_id}", _show
+            ),
         },
     ),
     Screen(ACCOUNT + "/chart", _chart),

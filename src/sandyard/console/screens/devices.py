@@ -13,6 +13,7 @@ from urllib.parse import quote
 from starlette.responses import JSONResponse, Response
 
 from sandyard.console.app import ConsoleRequest, calling, device_screen
+from sandyard.console.forms import TEXT, TEXT_OR_NONE
 
 Kind = Literal["before", "readings", "gap"]
 
@@ -108,11 +109,6 @@ async def _fleet(request: ConsoleRequest, *, made: dict[str, Any] | None = None)
     )
 
 
-async def _make_key(request: ConsoleRequest) -> Response:
-    body = await request.form("description")
-    return await _fleet(request, made=await request.api.post("telemetry/api-keys", body))
-
-
 async def _show(request: ConsoleRequest) -> Response:
     api, query = request.api, request.query
     chosen = query.get("range") if query.get("range") in RANGES else DEFAULT_RANGE
@@ -138,17 +134,6 @@ async def _show(request: ConsoleRequest) -> Response:
 def _within(chosen: str) -> dict[str, int]:
     to_ms = int(time.time() * 1000)
     return {"from": to_ms - RANGES[chosen][0] * 1000, "to": to_ms}
-
-
-async def _rename(request: ConsoleRequest) -> Response:
-    name = (await request.form()).get("friendly_name")
-    await request.api.call("PUT", _DEVICE, body={"friendly_name": name})
-    return await _show(request)
-
-
-async def _delete(request: ConsoleRequest) -> Response:
-    await request.api.call("DELETE", _DEVICE)
-    return request.redirect(DEVICES)
 
 
 async def _chart(request: ConsoleRequest) -> Response:
@@ -190,15 +175,21 @@ def _charted(request: ConsoleRequest) -> tuple[str, list[str]]:
 
 SCREENS = (
     device_screen(DEVICES, _list, is_shared=True),
-    device_screen(DEVICES + "/keys", _make_key, "POST"),
+    device_screen(
+        DEVICES + "/keys",
+        calling("POST telemetry/api-keys", _fleet, fields={"description": TEXT}, shown="made"),
+        "POST",
+    ),
     device_screen(
         DEVICES + "/keys/{key_id}",
         calling("DELETE telemetry/api-keys/{key_id}", _fleet),
         "DELETE",
     ),
     device_screen(ONE, _show),
-    device_screen(ONE, _rename, "POST"),
-    device_screen(ONE + "/delete", _delete, "POST"),
+    device_screen(
+        ONE, calling(f"PUT {_DEVICE}", _show, fields={"friendly_name": TEXT_OR_NONE}), "POST"
+    ),
+    device_screen(ONE + "/delete", calling(f"DELETE {_DEVICE}", DEVICES), "POST"),
     device_screen(ONE + "/chart", _chart),
     device_screen(ONE + "/gaps", _gaps),
 )
