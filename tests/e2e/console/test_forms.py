@@ -124,8 +124,16 @@ def test_a_project_has_variables_and_its_files_are_deleted(anns_session: Console
     httpx.delete(at, headers=anns_session.headers, timeout=60).raise_for_status()
     assert told(anns_session, f"{path}/env")["variables"] == []
     posted(anns_session, f"{page}/files", {"path": "a.txt", "content": "b", "version": "0"})
-    posted(anns_session, f"{page}/files", {"path": "a.txt", "delete": "yes", "version": "1"})
+    gone = {"path": "a.txt", "delete": "yes", "version": "1", "message": "not needed"}
+    posted(anns_session, f"{page}/files", gone)
     assert told(anns_session, f"{path}/files")["files"] == []
+    shown = anns_session.get(f"{page}/versions?version=2&since=1").text
+    assert "removed" in shown
+    assert "not needed" in shown
+    posted(anns_session, f"{page}/versions/1/restore")
+    assert [each["path"] for each in told(anns_session, f"{path}/files")["files"]] == ["a.txt"]
+    posted(anns_session, f"{page}/versions/remove", {"keep": "1"})
+    assert len(told(anns_session, f"{path}/versions")["versions"]) == 1
     link = posted(anns_session, f"{page}/share", {"minutes": "5"})
     assert "The link, valid until" in link
     anns_session.call("DELETE", path)

@@ -45,6 +45,7 @@ SCREENS = {
         "/console/projects": NAME[:100],
         PROJECT: NAME,
         f"{PROJECT}/settings": NAME[:100],
+        f"{PROJECT}/versions?version=1": NAME[:100],
     },
     "devices": {"/console/devices": NAME, "/console/devices/{device}": NAME[:64]},
     "account": {"/console/account": NAME, f"/console/account/events?kind={quote(NAME)}": ""},

@@ -55,6 +55,7 @@ SCREENS = {
     "track": "/console/labs/tracks/intro-to-sql-1",
     "free-sandbox": "/console/labs/sandboxes/{free}",
     "project": "/console/projects/{project}",
+    "versions": "/console/projects/{project}/versions?version=1",
     "project-settings": "/console/projects/{project}/settings",
 }
 AT_FIRST = {

@@ -67,10 +67,30 @@ async def _save(request: ConsoleRequest) -> Response:
     else:
         content = form.get("content", "")
         change["files"] = [{"path": path, "content": content, "encoding": "utf-8"}]
+    change |= await request.form("message")
     await request.api.call("PUT", _PROJECT + "/files", body=change)
     if "show" in form:
         await request.api.post(_PROJECT + "/sync")
     return await _show(request, path=path)
+
+
+async def _versions(request: ConsoleRequest) -> Response:
+    """With what the chosen one changed, since the one before it or another."""
+    chosen, changes = request.filters("version", "since"), None
+    if "version" in chosen:
+        path = _PROJECT + "/versions/{version}/changes"
+        query = {"since": chosen.get("since")}
+        changes = await request.api.call("GET", path, query=query, values=chosen)
+    listed, project = await asyncio.gather(
+        request.api.get(_PROJECT + "/versions"), request.api.get(_PROJECT)
+    )
+    return request.page("project_versions.html", project=project, changes=changes, **listed)
+
+
+async def _remove_versions(request: ConsoleRequest) -> Response:
+    keep = whole_number(await request.form(), "keep")
+    await request.api.call("DELETE", _PROJECT + "/versions", query={"keep": keep})
+    return await _versions(request)
 
 
 async def _settings(request: ConsoleRequest, *, link: dict[str, Any] | None = None) -> Response:
@@ -95,6 +115,7 @@ SCREENS = (
     Screen(PROJECTS, calling("POST platform/projects", ONE, fields=NEW), "POST"),
     Screen(ONE, _show),
     Screen(ONE + "/settings", _settings),
+    Screen(ONE + "/versions", _versions),
     Screen(ONE + "/env/{name}", calling(f"DELETE {_PROJECT}/env/{{name}}", _settings), "DELETE"),
     *actions(
         ONE,
@@ -103,6 +124,10 @@ SCREENS = (
             "sync": calling(f"POST {_PROJECT}/sync", _show),
             "stop": calling(f"DELETE {_PROJECT}/sandbox", _show),
             "settings": calling(f"PATCH {_PROJECT}", _settings, fields=CHANGED),
+            "versions/{version}/restore": calling(
+                f"POST {_PROJECT}/versions/{{version}}/restore", ONE + "/versions", {}
+            ),
+            "versions/remove": _remove_versions,
             "archive": calling(f"POST {_PROJECT}/archive", _settings),
             "unarchive": calling(f"POST {_PROJECT}/unarchive", _settings),
             "default": calling(f"POST {_PROJECT}/make-default", _settings),
