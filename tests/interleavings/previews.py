@@ -14,7 +14,7 @@ from sandyard.kit.clock import utc_time
 from sandyard.kit.errors import UnavailableError
 from sandyard.previews.attempts import Attempts
 from sandyard.previews.errors import ProviderTimeoutError, SandboxGoneError
-from sandyard.previews.files import ProjectFile
+from sandyard.previews.files import Entry, Version
 from sandyard.previews.jobs import EndPreviews
 from sandyard.previews.model import Preview, RunningPreviews
 from sandyard.previews.ports import (
@@ -146,7 +146,11 @@ class SteppedPreviews:
         del project_id
         return {}, [], version
 
-    async def files(self, project_id: str) -> Sequence[ProjectFile]:
+    async def entries(self, project_id: str) -> Mapping[str, Entry]:
+        del project_id
+        return {}
+
+    async def versions(self, project_id: str) -> Sequence[Version]:
         del project_id
         return []
 

@@ -58,6 +58,12 @@ class VersionNotFoundError(NotFoundError):
     """The project has no such version, or it is no longer kept. List the versions to find one."""
 
 
+class ArchiveError(InvalidError):
+    """The body is not a valid tar archive of files and folders. Send it without compression."""
+
+    code = "INVALID_FILES_ARCHIVE"
+
+
 class WrongEncodingError(InvalidError):
     """A file's content does not match its `encoding`: invalid base64 or invalid UTF-8."""
 

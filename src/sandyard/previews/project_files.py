@@ -39,6 +39,7 @@ class ProjectFiles:
     def __init__(
         self, store: PreviewStore, projects: ProjectLookup, *, clock: Clock, policy: FilePolicy
     ) -> None:
+        self.limits = policy.limits
         self._store = store
         self._projects = projects
         self._previews = ProjectPreviews(store, projects)

@@ -1,5 +1,6 @@
 """Versions of a project's files: every change set makes one; they are read, compared, restored."""
 
+import io
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -8,12 +9,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from sandyard.previews.archives import pack, unpack
+from sandyard.previews.files import FileLimits, ProjectFile
 from sandyard.previews.stores.tables import file_versions, past_contents, past_files
 from tests.support.e2b.double import E2bDouble
 from tests.support.platform.in_process import Caller, code_of
 from tests.support.previews.in_process import PreviewApi, preview_api
 
 KEPT = 4
+LIMITS = FileLimits(files=5000, total_bytes=10**7)
 
 
 @pytest.fixture
@@ -182,3 +186,39 @@ async def test_an_archived_project_is_read_and_not_restored(api: PreviewApi) -> 
     assert len(await versions(api, ann, project)) == 1
     refused = await api.call("POST", f"/projects/{project}/versions/1/restore", ann, json={})
     assert refused.status_code == 409
+
+
+async def test_all_files_go_up_and_down_as_a_tar(api: PreviewApi) -> None:
+    ann = await api.account()
+    project = await api.project(ann, old="gone", a="1")
+    path = f"/projects/{project}/files/tar"
+    packed = pack(
+        [ProjectFile("a", b"1", 1), *(ProjectFile(f"b/{n}", b"\xff" * n, 1) for n in range(600))]
+    )
+    sent = await api.call(
+        "PUT", path, ann, content=packed, params={"message": "All", "expected_version": 1}
+    )
+    assert (sent.status_code, sent.json()["version"]) == (200, 2)
+    newest, _ = await versions(api, ann, project)
+    assert (newest["message"], newest["files"]) == ("All", 601)
+    down = await api.call("GET", path, ann)
+    assert unpack(io.BytesIO(down.content), LIMITS) == unpack(io.BytesIO(packed), LIMITS)
+    earlier = await api.call("GET", path, ann, params={"version": 1})
+    assert unpack(io.BytesIO(earlier.content), LIMITS) == {"a": b"1", "old": b"gone"}
+    late = await api.call("PUT", path, ann, content=packed, params={"expected_version": 1})
+    assert code_of(late) == (409, "FILES_VERSION_CONFLICT")
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"x" * 600, "INVALID_FILES_ARCHIVE"),
+        (pack([ProjectFile("../a", b"", 1)]), "UNSAFE_FILE_PATH"),
+    ],
+)
+async def test_a_bad_archive_changes_nothing(api: PreviewApi, content: bytes, code: str) -> None:
+    ann = await api.account()
+    project = await api.project(ann, a="1")
+    refused = await api.call("PUT", f"/projects/{project}/files/tar", ann, content=content)
+    assert code_of(refused) == (400, code)
+    assert await contents(api, ann, project) == {"a": "1"}

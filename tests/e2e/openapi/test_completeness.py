@@ -14,7 +14,6 @@ from tests.unit.entrypoints.cli.test_rows import ROWS
 MORE_THAN_A_ROW = {
     "add_ssh_key": "ssh-key add",
     "allocate_sandbox": "lease allocate",
-    "change_project_files": "project push",
     "create_sandbox": "sandbox create",
     "create_sandbox_token": "sandbox open",
     "export_readings": "device export",
@@ -46,6 +45,7 @@ MORE_THAN_A_ROW = {
     "stop_sandbox": "sandbox stop",
     "write_file": "sandbox cp",
     "write_folder_tar": "sandbox cp",
+    "write_project_tar": "project push",
 }
 """Commands that are written by hand, as they make several calls, stream, or ask."""
 BY_MAIL = "its token comes by e-mail, as a link to the console"
@@ -62,6 +62,7 @@ NOT_IN_THE_COMMAND_LINE = {
     "finish_oidc_login": "a browser comes back from the identity provider",
     "create_terminal_token": "a browser's WebSocket; `sandbox shell` opens a terminal",
     "release_lease": "`lease release` releases by the sandbox, as the caller may have several",
+    "change_project_files": "`project push` replaces all files, by `write_project_tar`",
     "get_health": "for load balancers",
     "get_readiness": "for load balancers",
     "get_metrics": "for Prometheus",

@@ -83,6 +83,8 @@ OPERATION_IDS = {
     "archive_project": "POST /api/v1/projects/{project_id}/archive",
     "list_project_files": "GET /api/v1/projects/{project_id}/files",
     "change_project_files": "PUT /api/v1/projects/{project_id}/files",
+    "read_project_tar": "GET /api/v1/projects/{project_id}/files/tar",
+    "write_project_tar": "PUT /api/v1/projects/{project_id}/files/tar",
     "list_project_versions": "GET /api/v1/projects/{project_id}/versions",
     "compare_project_versions": "GET /api/v1/projects/{project_id}/versions/{version}/changes",
     "restore_project_version": "POST /api/v1/projects/{project_id}/versions/{version}/restore",

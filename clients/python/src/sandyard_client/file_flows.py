@@ -4,6 +4,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -110,6 +111,22 @@ def _upload_folder(
         archive = Path(folder) / "folder.tar"
         yield from work(lambda: _pack(source, archive))
         yield from _put(calls, sandbox_id, "/tar", {"path": path}, archive, progress)
+
+
+def put_tar(calls: Calls, request: Request, source: Path) -> Flow[Any]:
+    """The JSON of the response to this request with a folder as a tar archive."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder) / "folder.tar"
+        yield from work(lambda: _pack(source, archive))
+        size = archive.stat().st_size
+        sent = replace(
+            request,
+            content=content_of(archive, size, None),
+            size=size,
+            timeout_sec=_TRANSFER_SEC,
+            headers={**request.headers, "Content-Type": "application/octet-stream"},
+        )
+        return (yield from calls.json(sent))
 
 
 def _download_folder(

@@ -5,25 +5,33 @@ import base64
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any, Literal, Self
 
 import orjson
-from fastapi import Depends, Path, Query, Response
+from fastapi import Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from sandyard.kit.concurrency.tasks import KeyedLocks
+from sandyard.kit.http.bodies import limited
 from sandyard.kit.http.routes import GuardedRoutes, JsonResponse, caller_of
 from sandyard.kit.http.schemas import Documented, eg, example, example_of
+from sandyard.previews.archives import most_bytes, pack, unpack
 from sandyard.previews.errors import FileConflictError, WrongEncodingError
 from sandyard.previews.files import ChangeSet, FileChange, ProjectFile, Version
 from sandyard.previews.project_files import ProjectFiles
 
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_IN_MEMORY = 1 << 20
 _EXAMPLE_ID = "prj-4k8s0m2q6w1c9x7ab"
 _FILE = {"path": "public/index.html", "content": "<h1>Hello</h1>", "encoding": "utf-8"}
 
 Caller = Annotated[Any, Depends(caller_of)]
 ProjectId = Annotated[str, Path(description="The id of one of your projects")]
 Number = Annotated[int, Path(ge=1, le=2**31 - 1, description="The number of a version")]
+Chosen = Annotated[
+    int | None, Query(ge=1, le=2**31 - 1, description="Instead of the current version")
+]
 FilePath = Annotated[StrictStr, Field(min_length=1, max_length=512)]
 Message = Annotated[StrictStr, Field(max_length=500)]
 
@@ -148,12 +156,13 @@ class RestoreBody(Documented):
 
 
 def add_files(routes: GuardedRoutes, files: ProjectFiles) -> None:
-    _add_current(routes, files)
+    one_at_a_time = KeyedLocks()  # megabytes each: one at a time per account
+    _add_current(routes, files, one_at_a_time)
+    _add_archives(routes, files, one_at_a_time)
     _add_versions(routes, files)
 
 
-def _add_current(routes: GuardedRoutes, files: ProjectFiles) -> None:
-    listings = KeyedLocks()
+def _add_current(routes: GuardedRoutes, files: ProjectFiles, listings: KeyedLocks) -> None:
 
     @routes.get(
         "/files",
@@ -164,16 +173,14 @@ def _add_current(routes: GuardedRoutes, files: ProjectFiles) -> None:
     async def list_project_files(
         caller: Caller,
         project_id: ProjectId,
-        version: Annotated[
-            int | None, Query(ge=1, le=2**31 - 1, description="Instead of the current one")
-        ] = None,
+        version: Chosen = None,
         path: Annotated[
             str | None, Query(min_length=1, max_length=512, description="Only the file there")
         ] = None,
     ) -> Response:
         """All files with their contents; files that are not UTF-8 are base64. One listing at a
         time."""
-        async with listings.of(caller.account_id):  # megabytes each: one at a time per account
+        async with listings.of(caller.account_id):
             number, found = await files.list(
                 project_id,
                 account_id=caller.account_id,
@@ -198,6 +205,62 @@ def _add_current(routes: GuardedRoutes, files: ProjectFiles) -> None:
             account_id=caller.account_id,
             actor=caller.actor,
         )
+        return ProjectVersionAnswer(projectId=project_id, version=version)
+
+
+def _add_archives(routes: GuardedRoutes, files: ProjectFiles, transfers: KeyedLocks) -> None:
+    @routes.get(
+        "/files/tar",
+        "Read a project's files as a tar archive",
+        response_class=Response,
+        answers={200: {"content": {"application/x-tar": _BINARY}}},
+    )
+    async def read_project_tar(
+        caller: Caller, project_id: ProjectId, version: Chosen = None
+    ) -> Response:
+        """Of the current version, or of an earlier one."""
+        async with transfers.of(caller.account_id):
+            _, found = await files.list(project_id, account_id=caller.account_id, version=version)
+            packed = await asyncio.to_thread(pack, found)
+        return Response(packed, media_type="application/x-tar")
+
+    @routes.put(
+        "/files/tar",
+        "Replace a project's files by a tar archive",
+        409,
+        described={
+            "requestBody": {
+                "required": True,
+                "content": {"application/octet-stream": _BINARY},
+            }
+        },
+        is_streamed=True,
+    )
+    async def write_project_tar(
+        request: Request,
+        caller: Caller,
+        project_id: ProjectId,
+        message: Annotated[str, Query(max_length=500, description="What the change is for")] = "",
+        expected_version: Annotated[
+            int | None, Query(ge=0, le=2**31 - 1, description="409 if the files have another one")
+        ] = None,
+    ) -> ProjectVersionAnswer:
+        """All files, as one new version: others are removed. Folders are left out, links refused,
+        and so is a compressed archive."""
+        async with transfers.of(caller.account_id):
+            with SpooledTemporaryFile(_IN_MEMORY) as packed:
+                async for piece in limited(request.stream(), most_bytes(files.limits)):
+                    packed.write(piece)
+                packed.seek(0)
+                contents = await asyncio.to_thread(unpack, packed, files.limits)
+            version = await files.change(
+                project_id,
+                ChangeSet(contents, is_whole=True),
+                message=message,
+                expected_version=expected_version,
+                account_id=caller.account_id,
+                actor=caller.actor,
+            )
         return ProjectVersionAnswer(projectId=project_id, version=version)
 
 

@@ -1,8 +1,6 @@
 """`sandyard project` and `sandyard preview`: what is more than one call of the API."""
 
-import base64
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -18,25 +16,20 @@ __all__ = ["preview", "project"]
 @project.server_command("push")
 @click.argument("name", metavar="PROJECT")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-def push(target: ServerChoice, view: View, name: str, folder: Path) -> None:
+@click.option("--message", default="", help="What the change is for.")
+def push(target: ServerChoice, view: View, name: str, folder: Path, message: str) -> None:
     """Replace the project's files by those of a folder; `preview sync` shows them."""
-    from sandyard_client.operations import perform
+    from sandyard_client.file_flows import put_tar
+    from sandyard_client.operations import request_of
 
-    files = [_file(folder, path) for path in sorted(folder.rglob("*")) if path.is_file()]
     with connected(target) as client:
-        project_id = find_id(client, "list_projects", "project_id", name)
-        values = {"project_id": project_id, "files": files, "replace": True}
-        changed = client.run(perform(client.calls, "change_project_files", values))
+        values = {
+            "project_id": find_id(client, "list_projects", "project_id", name),
+            "message": message,
+        }
+        request = request_of("write_project_tar", values)
+        changed = client.run(put_tar(client.calls, request, folder))
     view.show_one(changed, columns_of(ALL))
-
-
-def _file(folder: Path, path: Path) -> dict[str, Any]:
-    content, name = path.read_bytes(), path.relative_to(folder).as_posix()
-    try:
-        return {"path": name, "content": content.decode(), "encoding": "utf-8"}
-    except UnicodeDecodeError:
-        text = base64.b64encode(content).decode()
-        return {"path": name, "content": text, "encoding": "base64"}
 
 
 @preview.server_command("logs")

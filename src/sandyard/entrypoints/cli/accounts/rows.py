@@ -23,6 +23,7 @@ project = Rows(
         Row("make-default", "make_project_default", "shop"),
         Row("rm", "delete_project", "shop"),
         Row("files", "list_project_files", "shop", items="files", columns="path encoding*"),
+        Row("tar", "read_project_tar", "shop shop.tar --version 3", is_raw=True),
     ),
     columns="project_id name status default=is_default description* created_at* updated_at*",
     help="Manage the projects of your account.",
