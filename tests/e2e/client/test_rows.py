@@ -118,6 +118,8 @@ def test_a_template_and_a_sandbox_with_its_settings(sandyard: CommandLine) -> No
     box = told(sandyard, "sandbox", "show", "my-box")
     assert (box["idle_stop_minutes"], box["network"], box["cpu_spec"]) == (15, "none", 2)
     assert box["public_ports"] == [8000, 9000]
+    sandyard("sandbox", "change", "my-box", "--public-ports", "null")
+    assert told(sandyard, "sandbox", "show", "my-box")["public_ports"] == []
     sandyard("sandbox", "env", "set", "my-box", "LEVEL", "7")
     assert [each["name"] for each in told(sandyard, "sandbox", "env", "ls", "my-box")] == ["LEVEL"]
     events = told(sandyard, "sandbox", "history", "my-box")

@@ -53,6 +53,8 @@ def values_of(operation: "Operation", given: Mapping[str, Any]) -> dict[str, Any
 def _sent(value: Any) -> Any:
     if value == _NULL:
         return None
+    if value == (_NULL,):
+        return []
     if isinstance(value, tuple):
         pairs = [each for each in value if isinstance(each, _Pair)]
         return dict(pairs) if pairs else list(value)
@@ -88,6 +90,7 @@ def _option(row: "Row", field: Mapping[str, Any], operation: "Operation") -> cli
     text = field.get("description", "")
     is_flag = field["type"] == "boolean" and not field.get("nullable")
     is_many = field["type"] in ("array", "object")
+    many = "; may be repeated" * is_many + ", null: none" * (field["type"] == "array")
     return click.Option(
         [_destination(field["name"]), f"--{name}/--no-{name}" if is_flag else f"--{name}"],
         type=None if is_flag else _type(field, operation),
@@ -96,7 +99,7 @@ def _option(row: "Row", field: Mapping[str, Any], operation: "Operation") -> cli
         multiple=is_many,
         required=field["name"] in row.needed
         or (field.get("required", False) and field["name"] not in row.defaults),
-        help=f"{text.splitlines()[0].rstrip('.')}{'; may be repeated' * is_many}."
+        help=f"{text.splitlines()[0].rstrip('.')}{many}."
         if text
         else None,
     )
@@ -111,10 +114,11 @@ def _type(field: Mapping[str, Any], operation: "Operation") -> click.ParamType[A
         field["name"] in _TIMES and kind in ("integer", "string")
     ):
         return _Instant(kind, 1000 if _MILLISECONDS in operation["path"] else 1)
+    is_nullable = about.get("nullable") or kind == "array"
     if about.get("choices"):
-        return click.Choice([*about["choices"], *([_NULL] if about.get("nullable") else [])])
+        return click.Choice([*about["choices"], *([_NULL] if is_nullable else [])])
     plain = _PLAIN.get(about["type"], click.STRING)
-    return _Nullable(plain) if about.get("nullable") and plain is not click.STRING else plain
+    return _Nullable(plain) if is_nullable and plain is not click.STRING else plain
 
 
 class _Nullable(click.ParamType[Any]):
