@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from tests.faults.history import Attempt, History
-from tests.histories.leases import ABOUT, CLAIMS, LeaseCall, LeaseModel, Leases
+from tests.histories.leases import ABOUT, CLAIMS, LeaseCall, LeaseModel, Leases, only_reads
 from tests.histories.search import UndecidedError, find_order
 
 Owner = tuple[str, str]
@@ -56,7 +56,7 @@ def _judge_owner(owner: Owner, attempts: Sequence[Attempt], limits: Limits) -> I
     calls = [_call(owner, each) for each in attempts]
     model = LeaseModel(told, limits.skew_sec, limits.has_probes, limits.most_extensions)
     try:
-        verdict = find_order(calls, Leases(), model.step)
+        verdict = find_order(calls, Leases(), model.step, only_reads)
     except UndecidedError:
         yield f"undecided: the calls of {owner}"
         return

@@ -188,6 +188,13 @@ class LeaseModel:
             yield state.ended()
 
 
+def only_reads(call: LeaseCall) -> bool:
+    """Whatever it finds, it changes nothing: it reads, or was refused."""
+    if call.status is None:
+        return False
+    return call.kind == "get" or call.status >= 400 or (call.kind in CLAIMS and call.status == 200)
+
+
 _ABOUT = {
     "mark": LeaseModel._marked,
     "release": LeaseModel._ended_by_operator,

@@ -45,11 +45,17 @@ class Verdict(Generic[C]):
     steps: int
 
 
-def find_order(calls: Sequence[C], initial: S, step: Step[S, C]) -> Verdict[C]:
+def find_order(
+    calls: Sequence[C],
+    initial: S,
+    step: Step[S, C],
+    only_reads: Callable[[C], bool] = lambda _: False,
+) -> Verdict[C]:
     """States must be hashable: a set of calls that led to a state once before is not searched
-    again."""
+    again. What `only_reads` changes no state ever, so wherever it fits first is as good as
+    later."""
     calls = sorted(calls, key=lambda call: (call.begin, call.end))
-    search = _Search(calls, step)
+    search = _Search(calls, step, only_reads)
     is_possible = search.succeeds(initial)
     order = search.longest
     rest = [call for call in calls if call.end < inf and call not in order]
@@ -57,9 +63,12 @@ def find_order(calls: Sequence[C], initial: S, step: Step[S, C]) -> Verdict[C]:
 
 
 class _Search(Generic[S, C]):
-    def __init__(self, calls: Sequence[C], step: Step[S, C]) -> None:
+    def __init__(
+        self, calls: Sequence[C], step: Step[S, C], only_reads: Callable[[C], bool]
+    ) -> None:
         self._calls = calls
         self._step = step
+        self._reads = sum(1 << n for n, call in enumerate(calls) if only_reads(call))
         self._answered = sum(1 << n for n, call in enumerate(calls) if call.end < inf)
         self._seen: set[tuple[int, S]] = set()
         self.longest: list[C] = []
@@ -79,17 +88,30 @@ class _Search(Generic[S, C]):
             if not left & self._answered:
                 return True
             latest = min(self._calls[n].end for n in _bits(left & self._answered))
-            for number in reversed(list(self._next(left, latest))):
-                self.steps += 1
-                if self.steps > MOST_STEPS:
-                    raise UndecidedError
-                call = self._calls[number]
+            following = list(self._next(left, latest))
+            if (read := self._first_read(state, following, latest)) is not None:
+                stack.append((left & ~(1 << read), state, (*order, read)))
+                continue
+            for number in reversed(following):
                 rest = left & ~(1 << number)
                 stack.extend(
-                    (rest, after, (*order, number))
-                    for after in self._step(state, call, min(latest, call.end))
+                    (rest, after, (*order, number)) for after in self._after(state, number, latest)
                 )
         return False
+
+    def _first_read(self, state: S, following: Sequence[int], latest: float) -> int | None:
+        """One that fits now, and leaves no doubt whether a lease is over."""
+        for number in following:
+            if self._reads >> number & 1 and self._after(state, number, latest) == [state]:
+                return number
+        return None
+
+    def _after(self, state: S, number: int, latest: float) -> list[S]:
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise UndecidedError
+        call = self._calls[number]
+        return list(self._step(state, call, min(latest, call.end)))
 
     def _next(self, left: int, latest: float) -> Iterable[int]:
         """What may be next: whatever began before the first of the others ended. Those that were

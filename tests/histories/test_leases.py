@@ -143,6 +143,15 @@ def test_many_lost_answers_are_searched_in_moments() -> None:
     assert len(problems(*lost, *told)) == 1
 
 
+def test_reads_and_refusals_at_once_are_searched_in_moments() -> None:
+    ended = [claim(0, 1, 201, "a"), call("mark", 2, 3, 200, about="a")]
+    refused = [call("extend", 4, 8, 403, about="a", code="ALLOCATION_EXPIRED") for _ in range(20)]
+    read = [call("get", 4, 8, 200, about="a", leased="a", says="deleted") for _ in range(20)]
+    assert problems(*ended, *refused, *read) == []
+    [problem] = problems(*ended, *refused, *read, claim(8.5, 8.7, 200, "a"))
+    assert problem.startswith("no order explains the calls of ('track', 'key')")
+
+
 def test_a_folder_is_judged_again_by_a_command(tmp_path: Path) -> None:
     history = History(IMPOSSIBLE["two sandboxes for one retry"])
     evidence = PoolEvidence(history, Limits(0.1), Stock(), [], listed=[], read_at=START)

@@ -35,7 +35,10 @@ R = TypeVar("R")
 _POOL_SIZE = 4
 _CUT = 0.1
 """A connection breaks in the midst of what it does so often, beside a lost answer."""
-_POLICY = DynamoPolicy(circuit_threshold=1000)  # an open circuit counts in real time
+_POLICY = DynamoPolicy(
+    try_sec=5.5,  # a timer of less may end although the machine is only busy
+    circuit_threshold=1000,  # an open circuit counts in real time
+)
 _CREDENTIALS = StaticCredentials(Key("local", "local"))
 
 
