@@ -99,9 +99,7 @@ def _option(row: "Row", field: Mapping[str, Any], operation: "Operation") -> cli
         multiple=is_many,
         required=field["name"] in row.needed
         or (field.get("required", False) and field["name"] not in row.defaults),
-        help=f"{text.splitlines()[0].rstrip('.')}{many}."
-        if text
-        else None,
+        help=f"{text.splitlines()[0].rstrip('.')}{many}." if text else None,
     )
 
 
