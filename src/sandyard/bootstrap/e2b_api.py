@@ -24,6 +24,7 @@ from sandyard.e2b_api.sandboxes.snapshots import Snapshots
 from sandyard.e2b_api.templates.finder import TemplateFinder
 from sandyard.e2b_api.templates.http import TemplateCalls
 from sandyard.e2b_api.tokens import SandboxTokens, UploadTokens
+from sandyard.e2b_api.volumes.http import VolumeCalls
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.service import TokenIssue
 from sandyard.kit.http.client_address import ClientAddress
@@ -100,6 +101,7 @@ def _control(
         *SandboxCalls(sandboxes, metrics, snapshots, access, clock).endpoints(),
         *TemplateCalls(templates, disk_mb).endpoints(),
         *build_calls.endpoints(),
+        *VolumeCalls(wired.volumes, disk_mb << 20).endpoints(),
     )
     return ControlApi(
         platform.guard,

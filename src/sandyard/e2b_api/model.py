@@ -105,6 +105,9 @@ class SandboxView:
             "domain": domain,
             "allowInternetAccess": sandbox.network == "internet",
             "network": network,
+            "volumeMounts": [
+                {"name": each["name"], "path": each["path"]} for each in sandbox.volumes or ()
+            ],
             "lifecycle": {"autoResume": sandbox.wake_on_request, "onTimeout": on_timeout},
         }
         if body["state"] == "paused":

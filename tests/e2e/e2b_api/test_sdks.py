@@ -40,6 +40,10 @@ def test_what_is_kept_for_other_sandboxes(e2b: E2bServer) -> None:
     run([sys.executable, str(SCRIPTS / "kept_calls.py")], e2b.environment())
 
 
+def test_volumes(e2b: E2bServer) -> None:
+    run([sys.executable, str(SCRIPTS / "volume_calls.py")], e2b.environment())
+
+
 def test_every_call_of_the_asynchronous_python_sdk(e2b: E2bServer) -> None:
     run([sys.executable, str(SCRIPTS / "async_calls.py")], e2b.environment())
 

@@ -87,6 +87,7 @@ def sandbox_calls(running: str) -> list[RepeatedCall]:
             changed={"command": "false"},
             finds_made=False,
         ),
+        RepeatedCall("POST /volumes", "/e2b/volumes", {"name": "mine"}),
         RepeatedCall("POST /sandboxes", "/e2b/sandboxes", sandbox, "/e2b/v2/sandboxes", more),
         RepeatedCall("POST /v2/sandboxes", "/e2b/v2/sandboxes", sandbox, changed=more),
         RepeatedCall(

@@ -14,6 +14,12 @@ from sandyard.e2b_api.hosts import ENVD_PORT
 from sandyard.platform.sandboxes.model import Sandbox
 from sandyard.platform.sandboxes.network.traffic_rules import TrafficRules
 from sandyard.platform.sandboxes.secrets_model import Binding, SecretVariable
+from sandyard.platform.volumes.model import (
+    MOUNT_POINT,
+    VOLUME_NAME,
+    require_apart,
+    require_mount_point,
+)
 from sandyard.runtime.network_model import EVERYTHING, Network
 
 ALL = "0.0.0.0/0"
@@ -175,6 +181,18 @@ class AutoResume(Body):
     enabled: bool = False
 
 
+VolumeName = Annotated[str, Field(pattern=VOLUME_NAME)]
+
+
+class VolumeMount(Body):
+    name: VolumeName
+    path: Annotated[str, Field(pattern=MOUNT_POINT), AfterValidator(require_mount_point)]
+    read_only: bool = False
+
+
+VolumeMounts = Annotated[list[VolumeMount], Field(max_length=16), AfterValidator(require_apart)]
+
+
 class NewSandboxBody(TimeoutBody):
     template: str = Field(alias="templateID", min_length=1)
     metadata: Texts | None = None
@@ -187,7 +205,7 @@ class NewSandboxBody(TimeoutBody):
     secure: NoEffect = None
     iam: Refused = None
     mcp: Refused = None
-    volume_mounts: Refused = None
+    volume_mounts: VolumeMounts | None = None
 
     @property
     def is_public(self) -> bool:

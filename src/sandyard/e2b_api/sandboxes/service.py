@@ -101,6 +101,7 @@ class E2bSandboxes:
             recycle_on_timeout=not wanted.auto_pause,
             keeps_memory=wanted.auto_pause_memory is not False,
             archive_id=archive_of(template, wanted.template),
+            volumes=[each.model_dump() for each in wanted.volume_mounts or ()],
         )
         given = [SecretVariable(*each) for each in (wanted.env_vars or {}).items()]
         return await self._start(new, template, [*given, *wanted.bound_headers()], by=by)

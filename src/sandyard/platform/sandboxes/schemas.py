@@ -1,22 +1,20 @@
 """The bodies and answers of sandboxes, as the OpenAPI document describes them."""
 
 from datetime import datetime
-from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
     StrictBool,
     StrictInt,
     StrictStr,
-    field_validator,
 )
 
 from sandyard.kit.clock import utc_time
 from sandyard.kit.http.schemas import Documented, PageAnswer, eg, example, inline
-from sandyard.kit.patterns import pattern
 from sandyard.platform.http.fields import (
     ID,
     Answer,
@@ -30,7 +28,12 @@ from sandyard.platform.http.fields import (
     whole,
 )
 from sandyard.platform.sandboxes import model
-from sandyard.platform.volumes.model import is_mount_point
+from sandyard.platform.volumes.model import (
+    MOUNT_POINT,
+    VOLUME_NAME,
+    require_apart,
+    require_mount_point,
+)
 from sandyard.runtime.guest.program import ProgramStatus
 from sandyard.runtime.model import IsolationMode
 from sandyard.runtime.network_model import Network
@@ -73,26 +76,23 @@ Policy = Annotated[
 Id = Annotated[StrictStr, Field(min_length=1, max_length=25, pattern=ID)]
 
 
-VOLUME_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 VolumeName = Annotated[StrictStr, Field(min_length=1, max_length=64, pattern=VOLUME_NAME)]
-_MOUNT_POINT = pattern(r"^(/[^/\x00-\x1f\x7f]{1,255}){1,16}$", "must be an absolute path")
+MountPoint = Annotated[
+    StrictStr, Field(max_length=1024, pattern=MOUNT_POINT), AfterValidator(require_mount_point)
+]
 
 
 class VolumeMount(RequestBody):
     name: VolumeName = eg("models")
-    path: Annotated[StrictStr, Field(max_length=1024, pattern=_MOUNT_POINT)] = eg(
+    path: MountPoint = eg(
         "/data", description="Where the sandbox has it; made if it does not exist"
     )
     read_only: StrictBool = Field(
         False, description="One sandbox can mount it to write, or any number read-only"
     )
 
-    @field_validator("path")
-    @classmethod
-    def _is_free(cls, path: str) -> str:
-        if not is_mount_point(path):
-            raise ValueError("must have no `.` or `..`, and be in no folder of the system")
-        return path
+
+VolumeMounts = Annotated[list[VolumeMount], Field(max_length=16), AfterValidator(require_apart)]
 
 
 class NewSandboxBody(RequestBody):
@@ -118,19 +118,7 @@ class NewSandboxBody(RequestBody):
     program_policy: Policy = "on_failure"
     network: NetworkField | None = Field(None, description="Default: the template's")
     idle_stop_minutes: IdleMinutes | None = int(model.DEFAULT_IDLE_STOP.total_seconds()) // 60
-    volumes: list[VolumeMount] = Field(
-        default_factory=list, max_length=16, description="Mounted while it runs"
-    )
-
-    @field_validator("volumes")
-    @classmethod
-    def _are_apart(cls, volumes: list[VolumeMount]) -> list[VolumeMount]:
-        paths = sorted(f"{each.path}/" for each in volumes)
-        if any(below.startswith(path) for path, below in pairwise(paths)):
-            raise ValueError("two volumes have the same path, or one is inside another")
-        if len({each.name for each in volumes}) < len(volumes):
-            raise ValueError("a volume is named twice")
-        return volumes
+    volumes: VolumeMounts = Field(default_factory=list, description="Mounted while it runs")
 
 
 class SandboxChangesBody(RequestBody):

@@ -13,8 +13,8 @@ from sandyard.platform.access.principal import Principal
 from sandyard.platform.access.routes import Caller, account_routes
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.http.fields import ID, Answer, OfProject, RequestBody
-from sandyard.platform.sandboxes.schemas import VOLUME_NAME, VolumeName
-from sandyard.platform.volumes.model import NewVolume, Volume, VolumeFilter, VolumeUse
+from sandyard.platform.sandboxes.schemas import VolumeName
+from sandyard.platform.volumes.model import VOLUME_NAME, NewVolume, Volume, VolumeFilter, VolumeUse
 from sandyard.platform.volumes.service import Volumes
 
 _VolumeId = Annotated[str, Path(description="The id from the response that created it")]

@@ -8,10 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar
+from itertools import pairwise
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from sandyard.kit.changes.transitions import Cause, Transition, changed, created
 from sandyard.kit.node import require_here
+from sandyard.kit.patterns import pattern
 from sandyard.platform.quotas.model import CountQuota
 from sandyard.platform.usage.model import Consumer, PriceList, count_stored
 from sandyard.platform.volumes import errors
@@ -90,17 +92,44 @@ class VolumeUse:
             raise mounted_error(self.holders[0])
 
 
+VOLUME_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+MOUNT_POINT = pattern(r"^(/[^/\x00-\x1f\x7f]{1,255}){1,16}$", "must be an absolute path")
 _OF_THE_SYSTEM = re.compile(
     r"/(bin|boot|dev|etc|lib\w*|proc|run|sbin|sys|tmp|usr|var/lib/dpkg)(/.*)?"
 )
 _WHOLE = frozenset({"/workspace", "/home", "/home/user", "/root", "/var", "/var/lib"})
 
 
-def is_mount_point(path: str) -> bool:
-    """Whether a volume can be there: neither in the system's folders nor in place of what a sandbox
+class Mountable(Protocol):
+    """What a request says about one volume of a sandbox."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+
+M = TypeVar("M", bound=Mountable)
+
+
+def require_mount_point(path: str) -> str:
+    """ValueError if a volume can't be there: in the system's folders, or in place of what a sandbox
     needs."""
     is_taken = path in _WHOLE or _OF_THE_SYSTEM.fullmatch(path)
-    return not (is_taken or {".", ".."} & {*path.split("/")})
+    if is_taken or {".", ".."} & {*path.split("/")}:
+        raise ValueError("must have no `.` or `..`, and be in no folder of the system")
+    return path
+
+
+def require_apart(mounts: list[M]) -> list[M]:
+    """ValueError if they can't all be mounted."""
+    paths = sorted(f"{each.path}/" for each in mounts)
+    if any(below.startswith(path) for path, below in pairwise(paths)):
+        raise ValueError("two volumes have the same path, or one is inside another")
+    if len({each.name for each in mounts}) < len(mounts):
+        raise ValueError("a volume is named twice")
+    return mounts
 
 
 Wanted = Sequence[Mapping[str, Any]]

@@ -129,6 +129,7 @@ class SandboxesWired:
         images = ImagesWired(platform, node, image_roots, self.storage)
         self.images = images.images
         volumes = VolumesWired(platform, node, self.storage)
+        self.volumes = volumes.volumes
         archive_usage = StorageUsage(
             templates, count_archives, prices=node.prices, make_usage_id=node.ids.usage
         )
@@ -155,7 +156,7 @@ class SandboxesWired:
             create_sandbox_env_router(variables, ParentSandboxes(node), guard),
             *_session_routers(platform, self.sessions, files, self.commands),
             create_metrics_router(self.measurements, self.sandboxes, guard, clock=clock),
-            create_volumes_router(volumes.volumes, guard),
+            create_volumes_router(self.volumes, guard),
             *_billing_routers(platform, node.prices, billing_store, billing_job),
         )
         self.quotas = SandboxQuotas(self.store, node.quota, self.storage)

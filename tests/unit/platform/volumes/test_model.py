@@ -75,12 +75,13 @@ def test_only_where_it_may_be_mounted() -> None:
     "path", ["/data", "/mnt/a b", "/workspace/data", "/var/lib/mysql", "/lost"]
 )
 def test_where_it_can_be(path: str) -> None:
-    assert model.is_mount_point(path)
+    assert model.require_mount_point(path) == path
 
 
 @pytest.mark.parametrize("path", ["/usr", "/etc/x", "/lib64/x", "/workspace", "/a/../etc", "/proc"])
 def test_where_it_can_not_be(path: str) -> None:
-    assert not model.is_mount_point(path)
+    with pytest.raises(ValueError, match="system"):
+        model.require_mount_point(path)
 
 
 def test_a_mounted_one_is_neither_resized_nor_deleted() -> None:

@@ -1,0 +1,1 @@
+"""E2B's volumes, which are the Platform's."""
