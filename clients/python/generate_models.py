@@ -44,6 +44,7 @@ WANTED = (
     "ProjectAnswer",
     "ProjectFilesAnswer",
     "ProjectVersionAnswer",
+    "PublicationAnswer",
     "QuotasAnswer",
     "SshAddressAnswer",
     "SshKeyAnswer",

@@ -105,6 +105,18 @@ export class Previews extends Noun {
   history(projectId: string, fields: Fields<"get_preview_history"> = {}, limit = Infinity): AsyncIterable<Item<"get_preview_history", "events">> {
     return this.items("get_preview_history", "GET", "/api/v1/projects/{project_id}/sandbox/history", [projectId], fields, "events", limit);
   }
+  /** Publish a project. */
+  publish(projectId: string, fields: Fields<"publish_project"> = {}): Promise<Answer<"publish_project">> {
+    return this.call("publish_project", "POST", "/api/v1/projects/{project_id}/publish", [projectId], fields, "body");
+  }
+  /** Get what is published of a project. */
+  published(projectId: string): Promise<Answer<"get_publication">> {
+    return this.call("get_publication", "GET", "/api/v1/projects/{project_id}/publish", [projectId], {}, "body");
+  }
+  /** Unpublish a project. */
+  unpublish(projectId: string): Promise<Answer<"unpublish_project">> {
+    return this.call("unpublish_project", "DELETE", "/api/v1/projects/{project_id}/publish", [projectId], {}, "body");
+  }
 }
 
 /** Variables and secrets of a project, which its sandboxes have too. */

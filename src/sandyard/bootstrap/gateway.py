@@ -49,6 +49,9 @@ def build_gateway(settings: Settings, parts: Sequence[Part]) -> tuple[OnDemandAp
             timeout_sec=settings.sandboxes.gateway_timeout_sec,
             connections_per_target=settings.sandboxes.gateway_connections,
         )
-        return Gateway(targets, access, domain, limits, client_address=address)
+        sites = None if previews is None else previews.sites.serve
+        return Gateway(
+            targets, access, domain, limits, client_address=address, serve_published=sites
+        )
 
     return OnDemandApp(make), router

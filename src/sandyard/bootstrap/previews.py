@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
-from sandyard.gateway.model import PageScope
+from sandyard.gateway.model import PageScope, SandboxDomain
 from sandyard.gateway.page_access import PageAccess
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock, utc_time
@@ -37,6 +37,8 @@ from sandyard.previews.ports import PreviewProvider
 from sandyard.previews.project_files import FilePolicy, ProjectFiles
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.remote import REPEATS, RemotePreviewProvider, translation
+from sandyard.previews.publishing.service import Publishing
+from sandyard.previews.publishing.site import PublishedSites
 from sandyard.previews.service import PreviewPolicy, Previews
 from sandyard.previews.stores import tables
 from sandyard.previews.stores.old_columns import OldColumns
@@ -68,7 +70,8 @@ class PreviewsPart(Part):
     files: ProjectFiles
     log: EventLog
     targets: PreviewTargets
-    """For the gateway."""
+    sites: PublishedSites
+    """Both for the gateway."""
     count_running: Callable[[], Awaitable[int]]
 
     async def own_gauges(self) -> Gauges:
@@ -125,6 +128,8 @@ def build_previews(
             Chromium(settings.previews.chromium),
             provider.connect if isinstance(provider, LocalPreviewProvider) else None,
         ),
+        Publishing(store, platform.projects, files, clock, file_bytes),
+        partial(_published_url, sandbox_domain(settings)),
         security=ACCOUNT_SECURITY,
         clock=clock,
         prefix=PREFIX,
@@ -143,6 +148,7 @@ def build_previews(
         previews=previews,
         files=files,
         log=log,
+        sites=PublishedSites(store, platform.projects, platform.administration),
         targets=PreviewTargets(
             store,
             platform.projects,
@@ -192,6 +198,10 @@ async def _preview_quotas(
         ResourceQuota("previews", running.in_use, running.limit),
         ResourceQuota("file_bytes", await store.file_bytes(account_id), file_bytes),
     ]
+
+
+def _published_url(domain: SandboxDomain, project_id: str) -> str:
+    return domain.url_of("pub" + project_id.removeprefix("prj"), PROGRAM_PORT)
 
 
 def open_log(database: Database) -> SqlEventLog:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -66,6 +66,8 @@ class Gateway:
     domain: SandboxDomain
     limits: GatewayLimits
     client_address: Callable[[HTTPConnection], str]
+    serve_published: Callable[[str, Scope, Receive, Send], Awaitable[None]] | None = None
+    """Answers requests to published projects, which no program does."""
 
     def __post_init__(self) -> None:
         self._loads: dict[str, _Load] = {}
@@ -77,6 +79,10 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = self._host(scope)
         scope["state"]["log"] = {"target_id": host.target_id, "port": host.port}
+        if host.kind == "pub" and self.serve_published is not None:
+            with self._counted(host.target_id):
+                await self.serve_published(host.target_id, scope, receive, send)
+            return
         targets = self.targets.get(host.kind)
         target = None if targets is None else await targets.find(host.target_id)
         request = _access_request(scope, host)

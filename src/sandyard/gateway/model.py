@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 from urllib.parse import urlsplit
 
-_LABEL = re.compile(r"([1-9]\d{0,4})-((?:sbx|prj)-[a-z0-9]{17})")
+_LABEL = re.compile(r"([1-9]\d{0,4})-((?:sbx|prj|pub)-[a-z0-9]{17})")
 _LAST_PORT = 65535
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -25,7 +25,7 @@ class PageScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TargetHost:
-    """A port of a sandbox, or of a project's preview, as named by a host."""
+    """A port of a sandbox or of a project's preview, or a published project, as named by a host."""
 
     port: int
     target_id: str
@@ -36,7 +36,7 @@ class TargetHost:
 
     @property
     def kind(self) -> str:
-        """The prefix of the id: `sbx` or `prj`."""
+        """The prefix of the id: `sbx`, `prj` or `pub`."""
         return self.target_id.partition("-")[0]
 
 

@@ -58,6 +58,14 @@ class VersionNotFoundError(NotFoundError):
     """The project has no such version, or it is no longer kept. List the versions to find one."""
 
 
+class NotPublishedError(NotFoundError):
+    """Nothing is published here."""
+
+
+class PublishedPathError(InvalidError):
+    """The version has no files below `root`, or no file `fallback` there."""
+
+
 class ArchiveError(InvalidError):
     """The body is not a valid tar archive of files and folders. Send it without compression."""
 

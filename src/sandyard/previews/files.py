@@ -57,6 +57,33 @@ class Version:
     size_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A version that everybody can read at an address of its own."""
+
+    version: int
+    root: str
+    """The folder of the project that is shown; empty for the project itself."""
+    fallback: str | None
+    """The page, below the root, for paths that no file has."""
+    published_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationChange:
+    publication: Publication | None
+    """None to unpublish it."""
+    files: Mapping[str, bytes]
+    """By their paths below the root."""
+
+
+def published_files(files: Sequence[ProjectFile], root: str) -> Mapping[str, bytes]:
+    below = f"{root}/" if root else ""
+    return {
+        each.path.removeprefix(below): each.content for each in files if each.path.startswith(below)
+    }
+
+
 FileChange = Literal["added", "changed", "removed"]
 
 

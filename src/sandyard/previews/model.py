@@ -251,6 +251,20 @@ def forget_versions(preview: Preview, *, cause: Cause) -> Transition[Preview]:
     return _changed(preview, preview, "versions.removed", cause)
 
 
+def publish(
+    preview: Preview, version: int, *, quota: FileQuota, cause: Cause
+) -> Transition[Preview]:
+    """Raises FileBytesLimitError."""
+    quota.require()
+    transition = _changed(preview, preview, "version.published", cause, preconditions=(quota,))
+    [event] = transition.events
+    return replace(transition, events=(replace(event, data={**event.data, "published": version}),))
+
+
+def unpublish(preview: Preview, *, cause: Cause) -> Transition[Preview]:
+    return _changed(preview, preview, "version.unpublished", cause)
+
+
 def require_version(preview: Preview, expected: int | None) -> None:
     """Raises FilesVersionError if the files do not have the expected version."""
     if expected is not None and expected != preview.files_version:

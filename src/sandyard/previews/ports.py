@@ -8,7 +8,14 @@ from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
 from sandyard.kit.changes.transitions import Transition
-from sandyard.previews.files import Entry, FileChanges, ProjectFile, Version
+from sandyard.previews.files import (
+    Entry,
+    FileChanges,
+    ProjectFile,
+    Publication,
+    PublicationChange,
+    Version,
+)
 from sandyard.previews.model import FileQuota, Preview, RunningPreviews
 
 T = TypeVar("T")
@@ -86,7 +93,11 @@ class PreviewStore(Protocol):
         """The account's previews whose projects have files, in any version."""
 
     async def apply(
-        self, transition: Transition[Preview], *, files: FileChanges | None = None
+        self,
+        transition: Transition[Preview],
+        *,
+        files: FileChanges | None = None,
+        publication: PublicationChange | None = None,
     ) -> bool:
         """Write the change with its events and files, in one transaction; removing a preview
         removes its project's files too. Nothing and False if the preview, or a fact that the change
@@ -117,6 +128,11 @@ class PreviewStore(Protocol):
 
     async def versions(self, project_id: str) -> Sequence[Version]:
         """Those that can be read, newest first."""
+
+    async def publication(self, project_id: str) -> Publication | None: ...
+
+    async def published(self, project_id: str, paths: Collection[str]) -> Sequence[ProjectFile]:
+        """The published files at these paths."""
 
     async def changes_since(
         self, project_id: str, version: int

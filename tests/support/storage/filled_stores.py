@@ -170,6 +170,11 @@ async def fill_previews(database: Database) -> None:
         row = previews_tables.past_files.insert()
         connection.execute(row.values(path="index.html", version=0, until=1, **past))
         connection.execute(previews_tables.past_contents.insert().values(content=b"\x00", **past))
+        shown = {"project_id": "prj-1", "path": "index.html", "hash": "ab"}
+        connection.execute(previews_tables.published_files.insert().values(shown))
+        site = {"version": 1, "root": "", "fallback": None, "published_at": at}
+        row = previews_tables.publications.insert()
+        connection.execute(row.values(project_id="prj-1", **site))
 
     await database.write(insert)
     await _write_event(database, previews_tables.events, "preview.created", "prj-1")

@@ -529,6 +529,16 @@ class ProjectVersionAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationAnswer:
+    url: str
+    """For everybody"""
+    version: int
+    root: str
+    fallback: str | None
+    published_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuotasAnswer:
     quotas: list[ResourceQuotaAnswer]
 

@@ -99,6 +99,18 @@ class Previews(Noun):
         """Get a preview's history."""
         return self._items(models.EventAnswer, "get_preview_history", {"project_id": project_id}, limit)
 
+    def publish(self, project_id: str, *, version: int | None = OMIT, root: str = OMIT, fallback: str | None = OMIT) -> models.PublicationAnswer:
+        """Publish a project."""
+        return self._call(models.PublicationAnswer, "publish_project", {"project_id": project_id, "version": version, "root": root, "fallback": fallback})
+
+    def published(self, project_id: str) -> models.PublicationAnswer:
+        """Get what is published of a project."""
+        return self._call(models.PublicationAnswer, "get_publication", {"project_id": project_id})
+
+    def unpublish(self, project_id: str) -> None:
+        """Unpublish a project."""
+        self._send("unpublish_project", {"project_id": project_id})
+
 class ProjectVariables(Noun):
     """Variables and secrets of a project, which its sandboxes have too."""
 
@@ -505,6 +517,18 @@ class AsyncPreviews(AsyncNoun):
     def history(self, project_id: str, *, limit: int | None = None) -> AsyncIterator[models.EventAnswer]:
         """Get a preview's history."""
         return self._items(models.EventAnswer, "get_preview_history", {"project_id": project_id}, limit)
+
+    async def publish(self, project_id: str, *, version: int | None = OMIT, root: str = OMIT, fallback: str | None = OMIT) -> models.PublicationAnswer:
+        """Publish a project."""
+        return await self._call(models.PublicationAnswer, "publish_project", {"project_id": project_id, "version": version, "root": root, "fallback": fallback})
+
+    async def published(self, project_id: str) -> models.PublicationAnswer:
+        """Get what is published of a project."""
+        return await self._call(models.PublicationAnswer, "get_publication", {"project_id": project_id})
+
+    async def unpublish(self, project_id: str) -> None:
+        """Unpublish a project."""
+        await self._send("unpublish_project", {"project_id": project_id})
 
 class AsyncProjectVariables(AsyncNoun):
     """Variables and secrets of a project, which its sandboxes have too."""

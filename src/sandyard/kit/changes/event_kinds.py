@@ -36,7 +36,8 @@ sync.failing
 sync.recovered sync.succeeded template.created template.deleted template.storage_counted
 template.updated ticket.created ticket.dropped ticket.ready ticket.served ticket.waiting
 usage.billed usage.capped usage.closed usage.deadline_moved usage.opened usage.recorded
-variable.budget_reached variable.created variable.removed variable.updated versions.removed
+variable.budget_reached variable.created variable.removed variable.updated version.published
+version.unpublished versions.removed
 volume.created volume.deleted volume.resized volume.storage_counted
 webhook.changed webhook.created webhook.deleted
 webhook.disabled webhook.secret_rotated

@@ -21,6 +21,8 @@ from sandyard.previews.look.service import Looks
 from sandyard.previews.model import SandboxInfo, SyncOutcome, iso, remaining_minutes
 from sandyard.previews.ports import PHASES, Application
 from sandyard.previews.project_files import ProjectFiles
+from sandyard.previews.publishing.http import UrlOf, add_publishing
+from sandyard.previews.publishing.service import Publishing
 from sandyard.previews.service import Previews, Synced
 from sandyard.previews.status_model import ActionRequired, PreviewStatus, StatusReport
 
@@ -176,6 +178,8 @@ def create_previews_router(
     log: EventLog,
     checks: PreviewChecks,
     looks: Looks,
+    publishing: Publishing,
+    published_url_of: UrlOf,
     *,
     security: dict[str, Any],
     clock: Clock,
@@ -201,6 +205,7 @@ def create_previews_router(
     add_look(routes, looks)
     _add_history(routes, previews, log)
     add_files(routes, files)
+    add_publishing(routes, publishing, published_url_of)
     return joined(watching.router, syncing.router, routes.router)
 
 

@@ -15,17 +15,17 @@ from sandyard.kit.sql.column_types import UtcTime
 from sandyard.kit.sql.database import Database, Work
 from sandyard.kit.sql.events import EventWriter
 from sandyard.kit.sql.transitions import FactReader, SqlTransitions, StaleTransitionError
-from sandyard.previews.files import FileChanges
+from sandyard.previews.files import FileChanges, PublicationChange
 from sandyard.previews.model import FileQuota, Preview, RunningPreviews
 from sandyard.previews.ports import PageKey
 from sandyard.previews.stores import tables
 from sandyard.previews.stores.sql_files import (
-    SqlFiles,
     has_files,
     remove_files,
     stored_bytes,
     write_files,
 )
+from sandyard.previews.stores.sql_published import SqlPublished, write_publication
 from sandyard.previews.stores.tables import previews
 
 _preview = previews.c
@@ -46,7 +46,7 @@ _Check = dict[str, Any]
 _MOST_CHECKS = 200
 
 
-class SqlPreviewStore(SqlFiles):
+class SqlPreviewStore(SqlPublished):
     def __init__(self, database: Database, *, reads: tables.Reads = "new") -> None:
         super().__init__(database)
         self._reads = reads
@@ -113,7 +113,11 @@ class SqlPreviewStore(SqlFiles):
         return await self._read(lambda columns: columns.select.where(is_own, has_files()))
 
     async def apply(
-        self, transition: Transition[Preview], *, files: FileChanges | None = None
+        self,
+        transition: Transition[Preview],
+        *,
+        files: FileChanges | None = None,
+        publication: PublicationChange | None = None,
     ) -> bool:
         def work(connection: sa.Connection, columns: _Columns) -> None:
             if transition.before is not None and transition.after is None:
@@ -121,6 +125,8 @@ class SqlPreviewStore(SqlFiles):
             columns.transitions.write(connection, [transition])
             if files is not None:
                 write_files(connection, transition, files)
+            if publication is not None:
+                write_publication(connection, transition.result.project_id, publication)
 
         try:
             await self._with_columns(self._database.write, work)

@@ -17,7 +17,9 @@ _file = tables.project_files.c
 _past = tables.past_files.c
 _content = tables.past_contents.c
 _version = tables.file_versions.c
+_PUBLISHED = (tables.published_files, tables.publications)
 _FILE_TABLES = (
+    *_PUBLISHED,
     tables.project_files,
     tables.past_files,
     tables.past_contents,
@@ -153,6 +155,9 @@ def write_files(
         row = dict(zip(_version.keys(), (project_id, version, *made), strict=True))
         connection.execute(tables.file_versions.insert().values(row))
     _write_current(connection, after, files)
+    if not files.keeps:
+        for table in (*_PUBLISHED, tables.past_contents):
+            connection.execute(table.delete().where(table.c.project_id == project_id))
     _forget(connection, project_id, oldest)
 
 
@@ -161,15 +166,8 @@ def _keep_replaced(
 ) -> None:
     if not replaced:
         return
-    hashes = {each.path: sha256(each.content).hexdigest() for each in replaced}
-    contents = {hashes[each.path]: each.content for each in replaced}
-    connection.execute(
-        upsert(connection, tables.past_contents).on_conflict_do_nothing(),
-        [
-            {"project_id": project_id, "hash": key, "content": content, "size": len(content)}
-            for key, content in sorted(contents.items())
-        ],
-    )
+    contents = {each.path: each.content for each in replaced}
+    hashes = store_contents(connection, project_id, contents)
     connection.execute(
         tables.past_files.insert(),
         [
@@ -184,6 +182,22 @@ def _keep_replaced(
             for each in replaced
         ],
     )
+
+
+def store_contents(
+    connection: sa.Connection, project_id: str, contents: Mapping[str, bytes]
+) -> Mapping[str, str]:
+    """Each once; returns the hashes by the same keys."""
+    hashes = {path: sha256(content).hexdigest() for path, content in contents.items()}
+    by_hash = {hashes[path]: content for path, content in contents.items()}
+    connection.execute(
+        upsert(connection, tables.past_contents).on_conflict_do_nothing(),
+        [
+            {"project_id": project_id, "hash": key, "content": content, "size": len(content)}
+            for key, content in sorted(by_hash.items())
+        ],
+    )
+    return hashes
 
 
 def _write_current(connection: sa.Connection, after: Preview, files: FileChanges) -> None:
@@ -224,6 +238,13 @@ def _forget(connection: sa.Connection, project_id: str, oldest: int) -> None:
         tables.past_files.delete().where(_past.project_id == project_id, _past.until <= oldest)
     )
     if removed.rowcount:
-        is_named = sa.exists().where(_past.project_id == project_id, _past.hash == _content.hash)
-        unnamed = tables.past_contents.delete().where(_content.project_id == project_id, ~is_named)
-        connection.execute(unnamed)
+        remove_unnamed(connection, project_id)
+
+
+def remove_unnamed(connection: sa.Connection, project_id: str) -> None:
+    """Contents that neither a version nor what is published names any more."""
+    unnamed = tables.past_contents.delete().where(_content.project_id == project_id)
+    for table in (tables.past_files, tables.published_files):
+        same = (table.c.project_id == project_id) & (table.c.hash == _content.hash)
+        unnamed = unnamed.where(~sa.exists().where(same))
+    connection.execute(unnamed)

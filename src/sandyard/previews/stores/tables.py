@@ -78,7 +78,24 @@ past_contents = sa.Table(
     sa.Column("content", sa.LargeBinary, nullable=False),
     sa.Column("size", sa.Integer, nullable=False),
 )
-"""The contents of `past_files`, each once, by SHA-256."""
+"""The contents of `past_files` and `published_files`, each once, by SHA-256."""
+publications = sa.Table(
+    "publications",
+    metadata,
+    sa.Column("project_id", sa.String(25), primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+    sa.Column("root", sa.String(512), nullable=False),
+    sa.Column("fallback", sa.String(512)),
+    sa.Column("published_at", UtcTime, nullable=False),
+)
+published_files = sa.Table(
+    "published_files",
+    metadata,
+    sa.Column("project_id", sa.String(25), primary_key=True),
+    sa.Column("path", sa.String(512), primary_key=True),
+    sa.Column("hash", sa.String(64), nullable=False),
+)
+"""Their contents are among `past_contents` too."""
 jobs = job_table(metadata)
 events = event_table(metadata)
 SUBJECTS = (previews.c.project_id,)

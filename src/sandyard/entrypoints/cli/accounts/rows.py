@@ -58,6 +58,9 @@ preview = Rows(
             "look", "look_at_preview", "shop --path /cart", columns="url title complete=is_complete"
         ),
         Row("stop", "stop_preview", "shop"),
+        Row("publish", "publish_project", "shop --root dist --fallback index.html", columns=ALL),
+        Row("published", "get_publication", "shop", columns=ALL),
+        Row("unpublish", "unpublish_project", "shop"),
         Row("link", "create_project_token", "shop --minutes 30", columns="url expires_at token*"),
         Row("history", "get_preview_history", "shop", columns=EVENT_COLUMNS),
     ),

@@ -1,0 +1,1 @@
+"""Versions of projects at addresses of their own: published, read by everybody."""

@@ -1,0 +1,82 @@
+"""Calls that publish a version of a project's files."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from fastapi import Depends, Path
+from pydantic import ConfigDict, Field, StrictInt, StrictStr
+
+from sandyard.kit.http.routes import GuardedRoutes, caller_of
+from sandyard.kit.http.schemas import Documented, eg, example
+from sandyard.previews.files import Publication
+from sandyard.previews.publishing.service import Publishing
+
+Caller = Annotated[Any, Depends(caller_of)]
+ProjectId = Annotated[str, Path(description="The id of one of your projects")]
+UrlOf = Callable[[str], str]
+"""The address of a published project, by its id."""
+
+
+class PublishBody(Documented):
+    model_config = ConfigDict(
+        extra="forbid", **example(version=3, root="dist", fallback="index.html")
+    )
+
+    version: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = Field(
+        None, description="By default the current one"
+    )
+    root: Annotated[StrictStr, Field(max_length=512)] = Field(
+        "", description="The folder to show, such as that of a build; by default all files"
+    )
+    fallback: Annotated[StrictStr, Field(min_length=1, max_length=512)] | None = Field(
+        None, description="The page below it for paths that no file has, as client-side routes need"
+    )
+
+
+class PublicationAnswer(Documented):
+    url: str = eg("http://8080-pub-4k8s0m2q6w1c9x7ab.localhost:8080/", description="For everybody")
+    version: int = eg(3)
+    root: str = eg("dist")
+    fallback: str | None = eg("index.html")
+    published_at: datetime = eg("2026-10-30T09:00:00Z")
+
+    @classmethod
+    def of(cls, found: Publication, url: str) -> Self:
+        return cls(
+            url=url,
+            version=found.version,
+            root=found.root,
+            fallback=found.fallback,
+            published_at=found.published_at,
+        )
+
+
+def add_publishing(routes: GuardedRoutes, publishing: Publishing, url_of: UrlOf) -> None:
+    @routes.post("/publish", "Publish a project", 409)
+    async def publish_project(
+        caller: Caller, project_id: ProjectId, body: PublishBody
+    ) -> PublicationAnswer:
+        """A version's files at an address of their own, for everybody, instead of what was
+        published before. They stay so, whatever becomes of the project's files and its preview,
+        until they are unpublished."""
+        found = await publishing.publish(
+            project_id,
+            version=body.version,
+            root=body.root.strip("/"),
+            fallback=body.fallback,
+            account_id=caller.account_id,
+            actor=caller.actor,
+        )
+        return PublicationAnswer.of(found, url_of(project_id))
+
+    @routes.get("/publish", "Get what is published of a project")
+    async def get_publication(caller: Caller, project_id: ProjectId) -> PublicationAnswer:
+        """404 `NOT_PUBLISHED` if nothing is."""
+        found = await publishing.get(project_id, account_id=caller.account_id)
+        return PublicationAnswer.of(found, url_of(project_id))
+
+    @routes.delete("/publish", "Unpublish a project", 409, status_code=204)
+    async def unpublish_project(caller: Caller, project_id: ProjectId) -> None:
+        """Its address is a 404 from then on. Nothing if it was not published."""
+        await publishing.unpublish(project_id, account_id=caller.account_id, actor=caller.actor)

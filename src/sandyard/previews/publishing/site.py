@@ -1,0 +1,80 @@
+"""A published version as an ASGI application: its files, with a page for what is not there."""
+
+import mimetypes
+from dataclasses import dataclass
+from posixpath import normpath
+from urllib.parse import unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from sandyard.previews.errors import NotPublishedError
+from sandyard.previews.files import ProjectFile, Publication
+from sandyard.previews.ports import AccountLookup, PreviewStore, ProjectLookup
+
+_NOT_FOUND = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Not found</title>
+<style>body { font: 16px system-ui; margin: 3rem }</style>
+<h1>Not found</h1><p>There is no such page here. <a href="/">To the start</a></p>"""
+_TEXTS = ("text/", "application/javascript", "application/json", "image/svg+xml")
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSites:
+    """A path is a file; or a folder with an `index.html`; or a name without `.html`. For any other
+    there is the fallback page, if its last part has no extension; else the project's own `404.html`
+    or ours."""
+
+    store: PreviewStore
+    projects: ProjectLookup
+    accounts: AccountLookup
+
+    async def serve(self, target_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Raises NotPublishedError, also while the account is deactivated."""
+        project_id = "prj" + target_id.removeprefix("pub")
+        found = await self.store.publication(project_id)
+        if scope["type"] != "http" or found is None or not await self._is_open(project_id):
+            raise NotPublishedError
+        request = Request(scope)
+        response = Response(status_code=405, headers={"Allow": "GET, HEAD"})
+        if request.method in ("GET", "HEAD"):
+            response = await self._answer(project_id, found, request)
+        await response(scope, receive, send)
+
+    async def _is_open(self, project_id: str) -> bool:
+        preview = await self.store.find(project_id)
+        if preview is None:
+            return False
+        project = await self.projects.find(preview.account_id, project_id)
+        is_deactivated = await self.accounts.deactivated({preview.account_id})
+        return project is not None and not is_deactivated
+
+    async def _answer(self, project_id: str, found: Publication, request: Request) -> Response:
+        path = normpath("/" + unquote(request.scope["raw_path"].decode("latin-1"))).strip("/")
+        path = path.replace("\0", "")
+        wanted = [path, f"{path}/index.html".lstrip("/"), f"{path}.html"]
+        if found.fallback is not None and "." not in path.rpartition("/")[2]:
+            wanted.append(found.fallback)
+        files = {each.path: each for each in await self.store.published(project_id, wanted)}
+        for name in wanted:
+            if name in files:
+                return _shown(files[name], request)
+        for own in await self.store.published(project_id, ["404.html"]):
+            return Response(own.content, 404, _HEADERS, "text/html")
+        return Response(_NOT_FOUND, 404, _HEADERS, "text/html")
+
+
+_HEADERS = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+
+
+def _shown(file: ProjectFile, request: Request) -> Response:
+    tag = f'"{file.version}"'
+    headers = _HEADERS | {"ETag": tag}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    kind = mimetypes.guess_type(file.path)[0] or "application/octet-stream"
+    charset = "; charset=utf-8" if kind.startswith(_TEXTS) else ""
+    response = Response(file.content, headers=headers | {"Content-Type": kind + charset})
+    if request.method == "HEAD":
+        response.body = b""
+    return response
