@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sandyard.runtime.errors import OperationFailedError, RuntimeUnavailableError
 from sandyard.runtime.local.host import processes
+from sandyard.runtime.model import Running
 from sandyard.runtime.sessions.model import Command
 from sandyard.runtime.sessions.ports import Session
 from tests.integration.runtime.attacks.others import still_works
@@ -67,6 +68,9 @@ async def processes_that_it_stops_hold_up_nobody_else(runtime: LocalRuntime, _: 
     async with started(runtime) as running:
         await inside(runtime, running, _STOP)
         session = await runtime.session(running.run_id)
+        if runtime.has_own_kernel:
+            await _nobody_is_met(runtime, running, session)
+            return
         held: list[asyncio.Task[bytes]] = []
         async with asyncio.timeout(60):
             while int(await inside(runtime, running, _COUNT)) < 6:
@@ -86,6 +90,9 @@ async def what_it_kills_is_never_told_as_whole(runtime: LocalRuntime, _: Path) -
     async with started(runtime) as running:
         await inside(runtime, running, _KILL)
         session = await runtime.session(running.run_id)
+        if runtime.has_own_kernel:
+            await _nobody_is_met(runtime, running, session)
+            return
         broken = 0
         async with asyncio.timeout(60):
             while broken < 5:
@@ -159,6 +166,13 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
         else:
             assert "sandyard-agent" in lines
             assert not [line for line in lines if "runtime" in line]
+
+
+async def _nobody_is_met(runtime: LocalRuntime, running: Running, session: Session) -> None:
+    """Those who pack its files are outside of a kernel of its own."""
+    packed = await asyncio.gather(*(_tar_of(session) for _ in range(8)))
+    assert all(map(_is_whole, packed))
+    assert await inside(runtime, running, _COUNT) == "0"
 
 
 async def _tar_of(session: Session) -> bytes:

@@ -81,7 +81,7 @@ changes = {
 }
 for name, change in changes.items():
     try:
-        if ask(*change) not in (-1, -22):  # EPERM; EINVAL: a rule needs a batch
+        if ask(*change) not in (-1, -13, -22):  # EPERM, EACCES; EINVAL: a rule needs a batch
             print("changed the", name)
     except OSError:
         pass
@@ -99,8 +99,10 @@ for port in (53, 80, 443):
             print("has port", port)
         except OSError:
             pass
+transparent = socket.socket()
 try:
-    socket.socket().setsockopt(0, 19, 1)
+    transparent.setsockopt(0, 19, 1)  # a kernel of its own says yes, and does nothing
+    transparent.bind(("192.0.2.1", 8888))
     print("is transparent")
 except OSError:
     print("ok")
