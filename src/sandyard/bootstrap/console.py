@@ -25,6 +25,7 @@ from sandyard.console.screens import (
     projects,
     sandboxes,
     templates,
+    volumes,
 )
 from sandyard.console.session import Cookies
 from sandyard.console.viewer import Viewers
@@ -38,7 +39,8 @@ from sandyard.wiring.part import Part
 SCREENS = tuple(
     screen
     for screens in (
-        *(overview, login, labs, sandboxes, templates, projects, devices),
+        *(overview, login, labs, sandboxes, templates, volumes),
+        *(projects, devices),
         *(account, admin),
     )
     for screen in screens.SCREENS

@@ -132,6 +132,9 @@ def test_a_project_has_variables_and_its_files_are_deleted(anns_session: Console
     assert "not needed" in shown
     posted(anns_session, f"{page}/versions/1/restore")
     assert [each["path"] for each in told(anns_session, f"{path}/files")["files"]] == ["a.txt"]
+    link = f"/console/api{path}/files/tar?version=1"
+    assert f'href="{link}"' in anns_session.get(f"{page}/versions").text
+    assert b"a.txt" in anns_session.get(link).content
     posted(anns_session, f"{page}/versions/remove", {"keep": "1"})
     assert len(told(anns_session, f"{path}/versions")["versions"]) == 1
     link = posted(anns_session, f"{page}/share", {"minutes": "5"})
@@ -247,3 +250,22 @@ def test_a_webhook_is_changed_tested_disabled_and_gets_a_new_secret(
     assert told(admins_session, f"{path}/{hook}")["is_enabled"]
     assert "The secret, shown only once" in posted(admins_session, f"{base}/{hook}/rotate")
     admins_session.call("DELETE", f"{path}/{hook}")
+
+
+def test_a_volume_is_made_mounted_resized_and_deleted(
+    anns_session: ConsoleSession, template_id: str
+) -> None:
+    posted(anns_session, "/console/volumes", {"name": "models", "size_gb": "2"})
+    [volume] = told(anns_session, "/api/v1/volumes")["volumes"]
+    at = f"/console/volumes/{volume['volume_id']}"
+    posted(anns_session, f"{at}/size", {"size_gb": "3"})
+    assert told(anns_session, "/api/v1/volumes")["volumes"][0]["size_gb"] == 3
+    form = {"name": "reads", "template_id": template_id, "volumes": "models:/models:ro"}
+    page = posted(anns_session, "/console/sandboxes", form)
+    path = f"/api/v1/sandboxes/{page.rpartition('/')[2]}"
+    [mount] = told(anns_session, path)["volumes"]
+    assert (mount["name"], mount["path"], mount["read_only"]) == ("models", "/models", True)
+    anns_session.call("DELETE", path)
+    gone = f"{anns_session.url}{at}"
+    httpx.delete(gone, headers=anns_session.headers, timeout=60).raise_for_status()
+    assert told(anns_session, "/api/v1/volumes")["volumes"] == []

@@ -98,7 +98,10 @@ def test_an_ssh_key_is_added_and_removed(ann: Page) -> None:
     expect(ann.get_by_role("cell", name="desk", exact=True)).to_have_count(0)
 
 
-def test_quota_month_and_notifications_are_an_accounts_own(ann: Page) -> None:
+def test_quota_month_and_notifications_are_an_accounts_own(
+    ann: Page, anns_session: ConsoleSession
+) -> None:
+    anns_session.call("POST", "/api/v1/api-keys", {"name": "noted"})
     ann.get_by_role("link", name="Account").click()
     expect(ann.get_by_role("heading", name="This month")).to_be_visible()
     expect(ann.locator("meter").first).to_be_visible()

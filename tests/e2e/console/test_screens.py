@@ -40,6 +40,7 @@ SCREENS = {
         f"{BOX}/settings": NAME[:100],
         "/console/templates": NAME[:100],
         "/console/templates/{template}": NAME[:100],
+        "/console/volumes": "",
     },
     "projects": {
         "/console/projects": NAME[:100],

@@ -35,6 +35,7 @@ SCREENS = {
     "sandboxes": "/console/sandboxes",
     "gallery": "/console/sandboxes/new",
     "templates": "/console/templates",
+    "volumes": "/console/volumes",
     "template": "/console/templates/{template}",
     "projects": "/console/projects",
     "devices": "/console/devices",

@@ -41,24 +41,22 @@ EXCEPTIONS = {
     "the pages of /account, which need no login, call it": """
         forgot_password reset_password verify_email resend_verification""",
     "its listing has all of it": """
-        get_api_key get_image get_notification get_reservation get_user stat_file""",
+        get_api_key get_image get_notification get_reservation get_user get_volume stat_file""",
     "commands are typed in the terminal, which has the page's own credential": """
         run_command get_command get_command_output list_commands kill_command signal_command
         write_command_input create_terminal_token""",
     "folders and moves are made in the terminal, archives sent by programs": """
-        make_folder move_file write_folder_tar import_image""",
+        make_folder move_file write_folder_tar write_project_tar import_image""",
     "the charts and the export show them": "list_readings list_sandbox_samples",
     "the account's page shows the sums of the month, and `bills.csv` has each": """
         list_bills list_usage sum_bills""",
     "all are marked read at once": "read_notification",
     "the events of Telemetry have it": "get_device_key_history",
     "for agents; the page shows the preview itself": "look_at_preview",
-    "has no page yet": """
-        create_volume list_volumes get_volume resize_volume delete_volume""",
 }
 """The reason, and the operations that no page calls."""
 FIELDS = {
-    "labels and volumes are for programs": {"create_sandbox": "metadata volumes"},
+    "labels are for programs": {"create_sandbox": "metadata"},
     "whole trees are sent by programs": {"change_project_files": "replace"},
     "the page has filters; single ones are changed on their own pages": {
         "bulk_hold_pool_sandboxes": "names",

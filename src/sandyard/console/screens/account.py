@@ -23,6 +23,7 @@ QUOTA_NAMES = {
     "projects_total": "Projects",
     "templates_total": "Templates",
     "variables_total": "Variables",
+    "volumes_total": "Volumes",
     "sandboxes_total": "Sandboxes, running or not",
 }
 SCOPES = ("read", "run", "admin")

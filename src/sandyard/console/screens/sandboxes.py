@@ -53,6 +53,15 @@ def _hours(form: Form, name: str) -> int:
     return round(number(form, name) * 3600)
 
 
+def _mounts(form: Form, name: str) -> list[dict[str, Any]]:
+    """Each as `name:/path`, with `:ro` to read it alone."""
+    mounts = [each.split(":") for each in form[name].split()]
+    return [
+        {"name": volume, "read_only": rest[1:] == ["ro"]} | ({"path": rest[0]} if rest else {})
+        for volume, *rest in mounts
+    ]
+
+
 _SIZE = {
     **dict.fromkeys(("cpu_spec", "memory_spec"), NUMBER),
     "max_running_seconds": Field(_hours),
@@ -64,6 +73,7 @@ NEW = {
     **_SIZE,
     **dict.fromkeys(("name", "template_id", "project_id", "description"), TEXT),
     **dict.fromkeys(("recycle_on_timeout", "keeps_memory"), FLAG),
+    "volumes": Field(_mounts),
 }
 CHANGED = {
     **_SIZE,
