@@ -137,6 +137,12 @@ def test_a_project_has_variables_and_its_files_are_deleted(anns_session: Console
     assert b"a.txt" in anns_session.get(link).content
     posted(anns_session, f"{page}/versions/remove", {"keep": "1"})
     assert len(told(anns_session, f"{path}/versions")["versions"]) == 1
+    shown = posted(anns_session, f"{page}/publish", {"root": "", "fallback": "a.txt"})
+    published = told(anns_session, f"{path}/publish")
+    assert published["fallback"] == "a.txt"
+    assert published["url"] in shown
+    posted(anns_session, f"{page}/unpublish")
+    assert anns_session.get(f"/console/api{path}/publish").status_code == 404
     link = posted(anns_session, f"{page}/share", {"minutes": "5"})
     assert "The link, valid until" in link
     anns_session.call("DELETE", path)

@@ -13,6 +13,7 @@ PROJECTS = "/console/projects"
 ONE = PROJECTS + "/{project_id}"
 _PROJECT = "platform/projects/{project_id}"
 NEW = {"name": TEXT, "description": TEXT}
+PUBLISHED = {"version": WHOLE, "root": TEXT, "fallback": TEXT}
 CHANGED = {"name": TEXT, "description": TEXT_OR_NONE}
 
 
@@ -95,10 +96,11 @@ async def _remove_versions(request: ConsoleRequest) -> Response:
 
 async def _settings(request: ConsoleRequest, *, link: dict[str, Any] | None = None) -> Response:
     """`link` is one that was just made."""
-    project, variables, history = await asyncio.gather(
+    project, variables, history, publication = await asyncio.gather(
         request.api.get(_PROJECT),
         request.api.get(_PROJECT + "/env", limit=50, cursor=request.query.get("variables")),
         request.api.find(_PROJECT + "/sandbox/history"),
+        request.api.find(_PROJECT + "/publish"),
     )
     return request.page(
         "project_settings.html",
@@ -106,6 +108,7 @@ async def _settings(request: ConsoleRequest, *, link: dict[str, Any] | None = No
         variables=variables["variables"],
         next_variables=variables["next_cursor"],
         events=history["events"] if history else [],
+        publication=publication,
         link=link,
     )
 
@@ -128,6 +131,8 @@ SCREENS = (
                 f"POST {_PROJECT}/versions/{{version}}/restore", ONE + "/versions", {}
             ),
             "versions/remove": _remove_versions,
+            "publish": calling(f"POST {_PROJECT}/publish", _settings, fields=PUBLISHED),
+            "unpublish": calling(f"DELETE {_PROJECT}/publish", _settings),
             "archive": calling(f"POST {_PROJECT}/archive", _settings),
             "unarchive": calling(f"POST {_PROJECT}/unarchive", _settings),
             "default": calling(f"POST {_PROJECT}/make-default", _settings),
