@@ -34,7 +34,7 @@ KERNELS := $(TOOLS)/kernels
 KERNEL_PACKAGES := pip==25.3 ipykernel==7.1.0 matplotlib==3.10.9 e2b-charts==1.0.0 bash_kernel==0.10.0
 
 .DEFAULT_GOAL := help
-.PHONY: help install more debian-tools serve demo dev test gameday test-e2b test-aws test-image test-cgroups check format torture mutants bench screenshots aws-snapshots clean
+.PHONY: help install more debian-tools serve demo dev test gameday test-e2b test-aws test-image test-kubernetes test-cgroups check format torture mutants bench screenshots aws-snapshots clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -169,6 +169,10 @@ $(MINISTACK)/installed: | $(UV)
 	@$(UV) venv --quiet --clear --python "$(MINISTACK_PYTHON)" $(MINISTACK)
 	@$(UV) pip install --quiet --python $(MINISTACK)/bin/python ministack==$(MINISTACK_VERSION)
 	@touch $@
+
+test-kubernetes: dev debian-tools ## The contract tests of sandboxes and previews in a cluster of yours (KUBECONFIG=file, see docs/kubernetes.md)
+	@test -n "$(KUBECONFIG)" -a -n "$$KUBERNETES_AGENT_IMAGE" || { echo "Name a cluster for tests and our image: make test-kubernetes KUBECONFIG=… KUBERNETES_AGENT_IMAGE=…" >&2; exit 1; }
+	KUBECONFIG=$(KUBECONFIG) KUBERNETES_IMAGE=$${KUBERNETES_IMAGE:-python:3.13-bookworm} $(RUN)/python -m tests.support.commands.in_cluster $(TESTS)
 
 test-image: dev debian-tools ## Build the image without Docker, start it, probe it and look through it (root, Debian)
 	@for tool in buildah mmdebstrap nsenter setpriv; do command -v $$tool >/dev/null || missing=1; done; \

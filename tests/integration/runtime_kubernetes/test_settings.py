@@ -35,7 +35,7 @@ def machines_of(found: Cluster, folder: Path, **settings: str) -> KubernetesMach
     chosen = {
         "kubernetes_url": found.api.url,
         "kubernetes_namespace": NAMESPACE,
-        "kubernetes_token_file": str(found.token_file),
+        "kubernetes_token_file": str(found.address.token_file),
         "kubernetes_ca_file": str(folder / "certificate.pem"),
         "kubernetes_agent_image": AGENT_IMAGE,
         "kubernetes_image": DEBIAN,

@@ -181,9 +181,10 @@ class ApiServer:
         uid = options.get("preconditions", {}).get("uid")
         if uid not in (None, found["metadata"]["uid"]):
             raise RefusedError(409, "Conflict", f"the UID in the precondition ({uid}) differs")
-        if kind == "pods" and "nodeName" in found["spec"]:
+        ordered = found.get("spec", {}).get("terminationGracePeriodSeconds", 0)
+        grace_sec = options.get("gracePeriodSeconds", ordered)
+        if kind == "pods" and "nodeName" in found["spec"] and grace_sec:
             if "deletionTimestamp" not in found["metadata"]:
-                grace_sec = found["spec"]["terminationGracePeriodSeconds"]
                 found["metadata"] |= {
                     "deletionTimestamp": _now(),
                     "deletionGracePeriodSeconds": grace_sec,

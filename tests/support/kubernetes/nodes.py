@@ -136,6 +136,10 @@ class Nodes:
                 pod = self.pods.get(uid)
                 if "deletionTimestamp" in manifest["metadata"] and not self._is_cut_off(pod):
                     self._begin(self._end_deleted(uid, name), f"end {uid}")
+            there = {each["metadata"]["uid"] for each in self._api.objects["pods"].values()}
+            for uid, pod in list(self.pods.items()):
+                if uid not in there and not pod.node.is_cut_off:
+                    self._begin(self._drop(uid), f"drop {uid}")
             changed = asyncio.ensure_future(self._api.changes())
             await asyncio.wait({changed}, timeout=_CHECK_SEC)
             changed.cancel()
@@ -346,6 +350,10 @@ class Nodes:
             while self._is_cut_off(pod):
                 await asyncio.sleep(_CHECK_SEC)
         self._api.remove_pod(name)
+
+    async def _drop(self, uid: str) -> None:
+        """Its object is gone, with no grace."""
+        await self._kill(self.pods.pop(uid))
 
     async def _kill(self, pod: RunningPod) -> None:
         sockets, pod.sockets = pod.sockets, None

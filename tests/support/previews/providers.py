@@ -22,7 +22,7 @@ from sandyard.runtime.model import Limits, RunId, Running, RunState
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.remote.backoff import Backoff
 from tests.support.e2b.double import API_KEY, E2bDouble, e2b_double
-from tests.support.kubernetes.cluster import Cluster, cluster
+from tests.support.kubernetes.cluster import AnyCluster, any_cluster
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import LIMITS, end_all
 from tests.support.runtime.runtimes import page_through
@@ -110,7 +110,7 @@ class LocalProviderHost:
 class KubernetesProviderHost:
     """Every server has the same previews."""
 
-    def __init__(self, found: Cluster) -> None:
+    def __init__(self, found: AnyCluster) -> None:
         self._cluster = found
         self._runtimes: list[Runtime] = []
 
@@ -183,7 +183,7 @@ async def provider_host(name: str, folder: Path) -> AsyncIterator[ProviderHost]:
             await end_all(local.runtime)
         return
     if name == "kubernetes":
-        async with cluster(folder) as found:
+        async with any_cluster(folder) as found:
             yield KubernetesProviderHost(found)
         return
     async with e2b_double() as double:

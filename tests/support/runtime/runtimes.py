@@ -26,7 +26,7 @@ from sandyard.runtime.sessions.ports import Ports
 from sandyard.runtime.store.archives import ArchiveFolder
 from tests.integration.runtime_e2b.runtimes import connect_to, page_of, sandbox_id_of
 from tests.support.e2b.machines import E2bMachines, e2b_machines
-from tests.support.kubernetes.cluster import Cluster, cluster
+from tests.support.kubernetes.cluster import AnyCluster, any_cluster
 from tests.support.runtime.programs import end_all
 
 RUNTIMES = ("local", "e2b", "kubernetes")
@@ -178,7 +178,7 @@ class E2bHost:
 
 
 class KubernetesHost:
-    def __init__(self, found: Cluster) -> None:
+    def __init__(self, found: AnyCluster) -> None:
         self._cluster = found
 
     def connect(self, *, listen_timeout_sec: float = 20) -> ProgramRunner:
@@ -193,10 +193,10 @@ class KubernetesHost:
         return await page_of_run(self._cluster.shared, running, path)
 
     async def kill(self, running: Running) -> None:
-        await self._cluster.nodes.kill(name_of(running.run_id))
+        await self._cluster.kill(name_of(running.run_id))
 
     def count_machines(self) -> int:
-        return self._cluster.nodes.count_running()
+        return self._cluster.count_running()
 
 
 @asynccontextmanager
@@ -210,7 +210,7 @@ async def runtime_host(name: str, folder: Path) -> AsyncIterator[RuntimeHost]:
             await end_all(local.connect())
         return
     if name == "kubernetes":
-        async with cluster(folder) as found:
+        async with any_cluster(folder) as found:
             yield KubernetesHost(found)
         return
     machines = folder / "machines"

@@ -17,7 +17,7 @@ from tests.fakes.session import FakeMachine
 from tests.integration.runtime_e2b.runtimes import machines_at, sandbox_id_of
 from tests.support.e2b.machine import MachineOptions
 from tests.support.e2b.machines import E2bMachines, e2b_machines
-from tests.support.kubernetes.cluster import Cluster, cluster
+from tests.support.kubernetes.cluster import AnyCluster, any_cluster
 from tests.support.runtime.runtimes import LOCAL_OPTIONS
 
 SESSIONS = ("fake", "local", "e2b", "kubernetes")
@@ -75,7 +75,7 @@ class E2bSessionHost:
 
 
 class KubernetesSessionHost:
-    def __init__(self, found: Cluster, run_id: RunId) -> None:
+    def __init__(self, found: AnyCluster, run_id: RunId) -> None:
         self._cluster = found
         self._run_id = run_id
 
@@ -83,7 +83,7 @@ class KubernetesSessionHost:
         return await self._cluster.machines()[0].session(self._run_id)
 
     async def end(self) -> None:
-        await self._cluster.nodes.kill(name_of(self._run_id))
+        await self._cluster.kill(name_of(self._run_id))
 
 
 @asynccontextmanager
@@ -108,7 +108,7 @@ async def session_host(name: str, folder: Path) -> AsyncIterator[SessionHost]:
             await host.end()
         return
     if name == "kubernetes":
-        async with cluster(folder) as found:
+        async with any_cluster(folder) as found:
             await found.machines()[0].create(run_id, spec)
             yield KubernetesSessionHost(found, run_id)
         return
