@@ -51,6 +51,7 @@ def test_folders_are_left_out_and_names_are_relative() -> None:
         archive(member("a", tarfile.FIFOTYPE)),
         archive(member("a", size=9), content=b"123456789")[:515],
     ],
+    ids=["text", "compressed", "link", "hard-link", "fifo", "cut-off"],
 )
 def test_what_is_no_plain_archive_of_files_is_refused(packed: bytes) -> None:
     with pytest.raises(ArchiveError):
