@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from sandyard.kit.errors import UnavailableError
-from sandyard.runtime.errors import NotRunningError, StartFailedError
+from sandyard.runtime.errors import AttemptEndedError, NotRunningError, StartFailedError
 from sandyard.runtime.kubernetes.agent import AgentUnavailableError
-from sandyard.runtime.kubernetes.api import ApiUnavailableError
-from sandyard.runtime.kubernetes.manifest import name_of
-from sandyard.runtime.model import FileChanges, Program, RunId, Running
+from sandyard.runtime.kubernetes.api import ApiUnavailableError, InvalidObjectError
+from sandyard.runtime.kubernetes.manifest import CREATION, name_of, pod
+from sandyard.runtime.model import FileChanges, MachineSpec, Program, RunId, Running
 from sandyard.runtime.ports import Runtime
 from tests.support.kubernetes.cluster import Cluster, cluster
 from tests.support.runtime.programs import LIMITS, STATIC, new_run_id
@@ -171,6 +171,48 @@ async def test_an_eviction_is_told(found: Cluster, message: str, reason: str) ->
     await found.nodes.evict(name_of(running.run_id), message)
     ended = await until_ended(runtime, running.run_id)
     assert (ended.reason, message in ended.message) == (reason, True)
+
+
+async def test_a_run_that_took_too_much_memory_is_told(found: Cluster) -> None:
+    runtime = found.runtime()
+    running = await runtime.start(new_run_id(), STATIC, LIMITS)
+    await found.nodes.kill(name_of(running.run_id), reason="OOMKilled")
+    assert (await until_ended(runtime, running.run_id)).reason == "out_of_memory"
+
+
+async def test_a_delete_is_of_one_pod_and_of_no_other_with_its_name(found: Cluster) -> None:
+    running = await found.runtime().start(new_run_id(), STATIC, LIMITS)
+    name = name_of(running.run_id)
+    await found.client().delete("pods", name, uid="that-of-an-earlier-one")
+    assert "deletionTimestamp" not in found.api.objects["pods"][name]["metadata"]
+
+
+@pytest.mark.parametrize("is_restricted", [True, False])
+async def test_neither_another_pod_with_the_name_nor_one_with_rights_is_used(
+    found: Cluster, is_restricted: bool
+) -> None:
+    """The second is refused by the cluster: the namespace has the restricted profile."""
+    run_id, found.nodes.has_room = new_run_id(), False
+    theirs = pod(
+        run_id,
+        LIMITS,
+        found.options,
+        image=found.options.image,
+        isolation=None,
+        egress=None,
+        deadline_at=time.time() + 60,
+        creation="theirs",
+    )
+    if not is_restricted:
+        theirs["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+        with pytest.raises(InvalidObjectError, match="violates PodSecurity"):
+            await found.client().create("pods", theirs)
+        return
+    await found.client().create("pods", theirs)
+    with pytest.raises(AttemptEndedError):
+        await found.machines()[0].create(run_id, MachineSpec(LIMITS, 60))
+    [left] = found.api.objects["pods"].values()
+    assert left["metadata"]["annotations"][CREATION] == "theirs"
 
 
 async def test_an_image_without_any_file_runs_the_agent(found: Cluster) -> None:
