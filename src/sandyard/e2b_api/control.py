@@ -158,10 +158,11 @@ class ControlApi:
         public: Sequence[Route] = (),
         *,
         most_bytes: int,
-        within_sec: float = 4.0,
+        within_sec: float = 10.0,
     ) -> None:
         """`public` routes need no credential; `most_bytes` is the limit of a body; `within_sec` is
-        the time to find the caller, and to read: after that, the engine is unavailable."""
+        the time to find the caller, and to read: after that, the engine is unavailable. As long
+        as an engine waits itself, so that a busy machine is not taken for an outage."""
         self._most_bytes = most_bytes
         self._guard = guard
         self._within_sec = within_sec

@@ -8,10 +8,12 @@ import asyncio
 import json
 import sys
 
+from sandyard.kit.free_ports import free_port
 from tests.integration.attacks import strangers, tenants
 from tests.integration.attacks.attacker import Attack, Attacker
 
 _SMALL_DISK = {"DISK_RESERVE_GB": "1", "SANDBOX_STORAGE_GB": "4", "QUOTA_STORAGE_GB": "20"}
+_SSH = {"SSH_PORT": str(free_port()), "SSH_HOST": "127.0.0.1"}
 ATTACKS = {
     "unknown keys": Attack(strangers.unknown_keys, in_ci=True),
     "passwords": Attack(strangers.passwords),
@@ -29,6 +31,7 @@ ATTACKS = {
     "images that grow": Attack(tenants.images),
     "Dockerfiles that grow": Attack(tenants.dockerfiles),
     "long answers with keys": Attack(tenants.commands),
+    "SSH that nobody reads": Attack(tenants.unread_ssh, settings=_SSH),
     "PATCH in a loop": Attack(tenants.changes),
     "revoked streams": Attack(tenants.revoked_streams),
     "replace in a loop": Attack(tenants.replacements, in_ci=True),

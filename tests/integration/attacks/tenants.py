@@ -4,8 +4,11 @@ import asyncio
 import gzip
 import json
 import tarfile
+from contextlib import suppress
 from itertools import count
 from typing import Any
+
+import asyncssh
 
 from sandyard.e2b_api.envd.connect import frame
 from tests.integration.attacks.attacker import Attacker
@@ -159,6 +162,42 @@ async def commands(attacker: Attacker) -> None:
         await attacker.request("POST", path, body, headers=headers)
 
     await attacker.at_once(10, run)
+
+
+async def unread_ssh(attacker: Attacker) -> None:
+    """Endless output for clients that give it all room and read nothing, and input that nobody
+    reads."""
+    inside = await attacker.new_sandbox()
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    public = {"name": "key", "public_key": key.export_public_key().decode()}
+    await attacker.call("POST", "/api/v1/ssh-keys", public)
+    address = await attacker.call("GET", "/api/v1/ssh-keys/address")
+    user, typed = inside["E2b-Sandbox-Id"], b"x" * 1_000_000
+
+    async def leave_unread() -> None:
+        connecting = asyncssh.connect(
+            *("127.0.0.1", address["port"]),
+            username=user,
+            client_keys=[key],
+            known_hosts=None,
+            config=None,
+        )
+        async with connecting as connection:
+            unread: list[asyncssh.SSHClientChannel[bytes]] = []
+            for command in ("cat /dev/zero", "sleep 1000"):
+                channel, _ = await connection.create_session(
+                    asyncssh.SSHClientSession, command, window=1 << 31, encoding=None
+                )
+                unread.append(channel)
+            connection._transport.pause_reading()  # type: ignore[union-attr]
+            unread[1].write(typed)
+            await asyncio.Event().wait()
+
+    async def tried() -> None:
+        with suppress(asyncssh.Error):
+            await leave_unread()
+
+    await attacker.at_once(50, tried)
 
 
 async def changes(attacker: Attacker) -> None:

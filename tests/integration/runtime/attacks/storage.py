@@ -103,8 +103,10 @@ if os.fork() == 0:
                 held[-1].write(os.urandom(5 << 20))
                 held[-1].flush()
         except OSError as error:
-            open("/tmp/told", "w").write("ENOSPC" if error.errno == 28 else str(error))
-        time.sleep(60)
+            with open("/tmp/half", "w") as told:
+                told.write("ENOSPC" if error.errno == 28 else str(error))
+            os.rename("/tmp/half", "/tmp/told")
+        threading.Event().wait()
     threading.Thread(target=hold).start()
     ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
 while not os.path.exists("/tmp/told"):
