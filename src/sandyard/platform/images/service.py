@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 _AT_ONCE = 4
 _NOTED_SEC = 1.0
 _LONGEST_SEC = 3600
+_TURN_SEC = 15.0
 _ACTOR = actor("system", "images")
 Store = Callable[[Progress], Awaitable[StoredImage]]
 
@@ -73,6 +74,7 @@ class Images(OwnedEntities[Image, ImageStore]):
         self._uploads_of = KeyedLocks()
         self._megabytes = megabytes
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._turn_sec = _TURN_SEC
 
     async def pull(
         self, principal: Principal, reference: str, credentials: Credentials | None
@@ -221,7 +223,7 @@ class Images(OwnedEntities[Image, ImageStore]):
         try:
             async with (
                 self._of_account.of(image.owner_account_id),
-                self._slots,
+                self._turn(),
                 asyncio.timeout(_LONGEST_SEC),
             ):
                 stored = await store(lambda *at: done.__setitem__(0, at))
@@ -246,6 +248,20 @@ class Images(OwnedEntities[Image, ImageStore]):
             beating.cancel()
             if reason:
                 await asyncio.shield(self._fail(image, reason))
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Few begin at once. What takes long goes on beside the next ones, so that slow registries
+        hold up nobody else."""
+        await self._slots.acquire()
+        loop = asyncio.get_running_loop()
+        ending = loop.call_later(self._turn_sec, self._slots.release)
+        try:
+            yield
+        finally:
+            if ending.when() > loop.time():
+                ending.cancel()
+                self._slots.release()
 
     async def _fail(self, image: Image, reason: str) -> None:
         with suppress(SandyardError):  # then the job records it
