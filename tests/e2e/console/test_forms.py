@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from tests.e2e.console.sessions import ConsoleSession
+from tests.support.servers.processes import ServerProcess
 
 
 def told(session: ConsoleSession, path: str) -> Any:
@@ -275,3 +276,20 @@ def test_a_volume_is_made_mounted_resized_and_deleted(
     gone = f"{anns_session.url}{at}"
     httpx.delete(gone, headers=anns_session.headers, timeout=60).raise_for_status()
     assert told(anns_session, "/api/v1/volumes")["volumes"] == []
+
+
+def test_a_ticket_is_dropped(
+    admins_session: ConsoleSession, anns_session: ConsoleSession, console: ServerProcess
+) -> None:
+    for key in ("k-1", "k-2"):
+        headers = {"X-Track-ID": "late-1", "X-Sandbox-Name-Prefix": "none-", "Idempotency-Key": key}
+        queued = httpx.post(f"{console.url}/v1/queue", headers=console.track | headers, timeout=60)
+        assert queued.status_code == 202
+    form = {"track_id": "late-1", "idempotency_key": "k-1"}
+    assert anns_session.post("/console/labs/waiting/drop", form).status_code == 403
+    posted(admins_session, "/console/labs/waiting/drop", form)
+    tickets = told(admins_session, "/v1/admin/queue")["tickets"]
+    left = [each["idempotency_key"] for each in tickets if each["track_id"] == "late-1"]
+    assert left == ["k-2"]
+    assert admins_session.post("/console/labs/waiting/drop", form).status_code == 404
+    posted(admins_session, "/console/labs/waiting/drop", form | {"idempotency_key": "k-2"})

@@ -261,6 +261,17 @@ async def _show_waiting(request: ConsoleRequest) -> Response:
     )
 
 
+async def _drop_ticket(request: ConsoleRequest) -> Response:
+    """As its track would."""
+    form = await request.form()
+    track_id, key = form.get("track_id", ""), form.get("idempotency_key", "")
+    headers = {"x-track-id": track_id}
+    if key != track_id:  # which it is if the track sent none
+        headers["idempotency-key"] = key
+    await request.api.call("DELETE", "broker/queue", headers=headers)
+    return await _show_waiting(request)
+
+
 async def _show_reservations(request: ConsoleRequest) -> Response:
     """The page determines the days, as they begin and end in its viewer's time zone."""
     now = int(time.time())
@@ -289,6 +300,7 @@ SCREENS = (
     operator_screen(LABS + "/jobs", _show_jobs, is_shared=True),
     operator_screen(LABS + "/jobs/{job}", _run_job, "POST"),
     operator_screen(LABS + "/waiting", _show_waiting, is_shared=True),
+    operator_screen(LABS + "/waiting/drop", _drop_ticket, "POST"),
     operator_screen(RESERVATIONS, _show_reservations, is_shared=True),
     operator_screen(RESERVATIONS, _reserve, "POST"),
     operator_screen(
