@@ -32,6 +32,7 @@ async def test_it_follows_what_runs_and_what_is_kept(api: PlatformApi) -> None:
         "images_total": (0, 100),
         "sandboxes_total": (0, 1000),
         "variables_total": (0, 1000),
+        "volumes_total": (0, 100),
     }
     boxes = [await life(api, ann.account_id, template_id, memory_spec=0.5) for _ in range(3)]
     now = utc_time(api.clock.now())
@@ -50,6 +51,7 @@ async def test_it_follows_what_runs_and_what_is_kept(api: PlatformApi) -> None:
         "images_total": (0, 100),
         "sandboxes_total": (3, 1000),
         "variables_total": (0, 1000),
+        "volumes_total": (0, 100),
     }
     text = (await api.call("GET", "/me/quota", ann)).text
     for counted in ('"in_use":2,"limit":5}', f'"in_use":{2**53 - 1},', '"in_use":3,"limit":1000}'):
