@@ -22,6 +22,7 @@ BENCHMARKS: Mapping[str, str] = {
     "postgres": "postgres:measure",
     "open-loop": "open_loop:measure",
     "previews": "previews:measure",
+    "project": "project_files:measure",
     "readings": "telemetry_http:measure",
     "replicas": "replicas:measure",
     "open-loop-dynamodb": "open_loop:measure_dynamodb",
@@ -92,6 +93,7 @@ def main(names: Sequence[str], limit_sec: int, total_sec: int) -> None:
     hop            requests through the main process beside a port of their own
     e2b            sandboxes, commands and files by E2B's API beside the Platform's own
     previews       status of 200 previews asked at once, with a double of E2B behind
+    project        a project of 5,000 files: from one changed file to the byte served
     console        every screen of a large site, and what 200 open consoles cost
     ssh            a command by SSH and scp beside those of sshd
     mcp            a command by the tool of an agent beside the same by the API

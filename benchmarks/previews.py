@@ -70,7 +70,7 @@ async def _measure(url: str, e2b: str, data: Path, say: Say, pid: int) -> Measur
                     raise RuntimeError(f"{path}: {answer.status} {await answer.text()}")
                 return await answer.json()
 
-        key = await _sign_up(call, data)
+        key = await sign_up(call, data)
         say(f"previews: making {_PROJECTS} previews")
         at_once = asyncio.Semaphore(_MADE_AT_ONCE)
         making = (_preview(call, key, number, at_once) for number in range(_PROJECTS))
@@ -123,7 +123,7 @@ async def _connect(session: aiohttp.ClientSession, url: str) -> None:
     await asyncio.sleep(_PAUSE_SEC)
 
 
-async def _sign_up(call: Call, data: Path) -> dict[str, str]:
+async def sign_up(call: Call, data: Path) -> dict[str, str]:
     account = {"email": "a@example.com", "username": "ann", "password": _PASSWORD}
     await call("POST", "/auth/signup", account)
     while not (mails := read_outbox(data)):  # noqa: ASYNC110 - a file has no event

@@ -56,7 +56,7 @@ def paste(
         env=clean_environment({}),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
 

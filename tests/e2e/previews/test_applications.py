@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Page, expect, sync_playwright
 
+from tests.e2e.cli.test_docs_lines import blocks, paste
 from tests.e2e.previews.tab import ARGUMENTS
 from tests.support.servers.processes import ServerProcess, sandyard_serve
 from tests.support.servers.users import Person, signed_up, until
@@ -96,7 +98,23 @@ def phase(ann: Person, project: str, wanted: str) -> Callable[[], Any]:
     return ask
 
 
-def test_a_vite_project_is_edited_broken_and_mended(ann: Person, page: Page) -> None:
+def shown(page: Page, link: str, text: str) -> Callable[[], Any]:
+    """Whether a new visit shows it."""
+
+    def visit() -> bool:
+        try:
+            page.goto(link, timeout=10_000)
+            found = page.evaluate("document.getElementById('shown')?.textContent")
+        except PlaywrightError:  # while the server restarts
+            return False
+        return bool(found == text)
+
+    return visit
+
+
+def test_a_vite_project_is_edited_broken_mended_restored_and_published(
+    ann: Person, page: Page
+) -> None:
     project = project_of(ann)
     assert push(ann, project, FILES) == "created"
     link = ann.call("POST", f"{project}/tokens", {}, expect=201)["url"]
@@ -124,5 +142,38 @@ def test_a_vite_project_is_edited_broken_and_mended(ann: Person, page: Page) -> 
 
     assert push(ann, project, {"package.json": json.dumps(PACKAGE)}) == "installed"
     expect(page.locator("#shown")).to_have_text("two")
+
+    more = json.dumps(PACKAGE | {"dependencies": {"nanoid": "*"}})
+    text = 'import { nanoid } from "nanoid";\nexport const text = typeof nanoid;\n'
+    assert push(ann, project, {"package.json": more, "text.js": text}) == "installed"
+    until(shown(page, link, "function"), within_sec=120)
+
+    first = ann.call("GET", f"{project}/versions")["versions"][-1]["version"]
+    ann.call("POST", f"{project}/versions/{first}/restore", {})
+    assert ann.call("POST", f"{project}/sync")["data"]["outcome"] == "installed"
+    until(shown(page, link, "one"), within_sec=120)
+
+    push(ann, project, {"dist/index.html": "<h1 id='built'>Built</h1>"})
+    url = ann.call("POST", f"{project}/publish", {"root": "dist", "fallback": "index.html"})["url"]
+    push(ann, project, {"dist/index.html": "a draft"})
+    page.goto(f"{url}some/route")
+    expect(page.locator("#built")).to_have_text("Built")
     assert ann.call("POST", f"{project}/sync")["data"]["outcome"] == "unchanged"
     ann.call("DELETE", f"{project}/sandbox")
+
+
+def test_the_ten_lines_of_the_docs_show_restore_and_publish_a_vite_project(
+    server: ServerProcess, ann: Person
+) -> None:
+    helpers = blocks("platform.md", "Five minutes, by curl")[0].partition("\n\n")[0]
+    key = f'K="Authorization: {ann.headers["Authorization"]}"'
+    [lines] = blocks("previews.md", "A Vite project in ten lines")
+    done = paste(server, helpers, key, lines)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    assert '"phase":"running"' in done.stdout, done
+    for told in ('"outcome":"created"', '"outcome":"updated"', '"message":"Second"'):
+        assert told in done.stdout, done
+    assert '"version":3}' in done.stdout, done
+    assert done.stdout.endswith("<h1>Two</h1>\n"), done
+    [made] = [each for each in ann.call("GET", "/projects")["projects"] if each["name"] == "vite"]
+    ann.call("DELETE", f"/projects/{made['project_id']}", expect=204)
