@@ -1,18 +1,23 @@
 """A cluster to run machines in: the stand-in, or the one that KUBERNETES_TEST_URL names."""
 
 import asyncio
+import fcntl
 import json
 import os
+import shutil
 import ssl
-import tempfile
+import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache, cached_property
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
 
+import sandyard
 from sandyard.e2b_api.envd.standalone.bundle import build
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.runtime.kubernetes.api import ApiAddress, Kind, KubernetesApi
@@ -30,15 +35,30 @@ from tests.support.kubernetes.api_server import NAMESPACE, TOKEN, ApiServer
 from tests.support.kubernetes.nodes import AGENT_IMAGE, DEBIAN, Nodes
 
 URL = "KUBERNETES_TEST_URL"
-_built: list[tempfile.TemporaryDirectory[str]] = []
+_ROOT = Path(__file__).parents[3]
+_UNUSED_SEC = 3600
+"""After this an agent of other sources is removed."""
 
 
 @cache
 def agent_folder() -> Path:
-    """Built once; removed with this process."""
-    _built.append(tempfile.TemporaryDirectory(prefix="sandyard-agent-"))
-    folder = Path(_built[-1].name) / "agent"
-    build(folder)
+    """That of these sources, built once for all processes that test them."""
+    digest = sha256(sys.version.encode() + (_ROOT / "uv.lock").read_bytes())
+    for file in sorted(Path(sandyard.__file__).parent.rglob("*.py")):
+        digest.update(file.read_bytes())
+    folder = _ROOT / ".tools" / "agents" / digest.hexdigest()[:16]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name("lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            for old in folder.parent.iterdir():
+                if old.is_dir() and old.stat().st_mtime < time.time() - _UNUSED_SEC:
+                    shutil.rmtree(old)
+            draft = folder.with_name("draft")
+            shutil.rmtree(draft, ignore_errors=True)
+            build(draft)
+            draft.rename(folder)
+        os.utime(folder)
     return folder
 
 
