@@ -149,6 +149,14 @@ def test_a_project_has_variables_and_its_files_are_deleted(anns_session: Console
     anns_session.call("DELETE", path)
 
 
+def test_a_template_of_others_is_shown_without_a_form(
+    anns_session: ConsoleSession, template_id: str
+) -> None:
+    shown = anns_session.get(f"/console/templates/{template_id}").text
+    assert "builtin:static" in shown
+    assert 'name="repository_url"' not in shown
+
+
 def test_a_template_is_made_changed_and_deleted(anns_session: ConsoleSession) -> None:
     form = {"name": "of forms", "category": "web", "language": "html", "tags": "a, b"}
     form |= {"repository_url": "builtin:static", "min_memory_required": "1.5", "is_public": "on"}
