@@ -128,6 +128,26 @@ async def test_of_starts_at_the_same_moment_one_gets_it(api: PlatformApi) -> Non
     assert codes == [200, 409, 409, 409]
 
 
+async def test_a_start_that_a_crash_interrupts_leaves_no_mount(api: PlatformApi) -> None:
+    ann, runtime = await api.account(), api.part.wired.runtime
+    assert isinstance(runtime, FakeRuntime)
+    path = f"/volumes/{(await add(api, ann))['volume_id']}"
+    lost, other = [await box(api, ann, name, mount()) for name in ("lost", "other")]
+    runtime.may_start.clear()
+    start = asyncio.create_task(api.call("POST", f"{lost}/start", ann))
+    async with asyncio.timeout(20):
+        while (await api.get(path, ann))["status"] != "mounted":
+            await asyncio.sleep(0.02)
+    assert code_of(await api.call("POST", f"{other}/start", ann)) == (409, "VOLUME_MOUNTED")
+    start.cancel()
+    await api.part.wired.sandboxes.close()  # as with the process
+    runtime.may_start.set()
+    api.clock.advance(60)
+    await run(api, "ends")
+    assert (await api.get(path, ann))["status"] == "available"
+    await api.post(f"{other}/start", ann)
+
+
 async def test_what_can_not_be_mounted(api: PlatformApi) -> None:
     ann, bob = await api.account(), await api.account()
     project = (await api.post("/projects", ann, {"name": "shop"}))["project_id"]
