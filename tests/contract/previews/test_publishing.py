@@ -49,7 +49,9 @@ async def test_everybody_sees_the_files_below_the_root_at_a_stable_address(
     for path in ("src/main.ts", "../src/main.ts", "%2e%2e/src/main.ts", "dist/app.js", "a%00b"):
         assert (await page(api, url, path)).status_code == 404, path
     assert (await api.client.post(url)).status_code == 405
-    assert await publish(api, ann, project, root="dist") == url
+    assert await publish(api, ann, project, root="src") == url
+    other = await page(api, url, "main.ts", headers={"If-None-Match": script.headers["etag"]})
+    assert (other.status_code, other.text) == (200, "private")
 
 
 async def test_it_stays_as_it_was_until_it_is_published_again_or_unpublished(

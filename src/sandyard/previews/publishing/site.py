@@ -58,7 +58,7 @@ class PublishedSites:
         files = {each.path: each for each in await self.store.published(project_id, wanted)}
         for name in wanted:
             if name in files:
-                return _shown(files[name], request)
+                return _shown(files[name], request, tag=f'"{found.published_at.timestamp()}"')
         for own in await self.store.published(project_id, ["404.html"]):
             return Response(own.content, 404, _HEADERS, "text/html")
         return Response(_NOT_FOUND, 404, _HEADERS, "text/html")
@@ -67,8 +67,7 @@ class PublishedSites:
 _HEADERS = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
 
 
-def _shown(file: ProjectFile, request: Request) -> Response:
-    tag = f'"{file.version}"'
+def _shown(file: ProjectFile, request: Request, *, tag: str) -> Response:
     headers = _HEADERS | {"ETag": tag}
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
