@@ -1,5 +1,5 @@
 """Sockets in the network of a Pod, which are used from outside: a helper in that network makes
-them. It is run as a program there, and imports little, because each Pod has one."""
+them."""
 
 import asyncio
 import os
@@ -7,6 +7,8 @@ import socket
 import sys
 from asyncio.subprocess import Process
 from collections.abc import Sequence
+
+from tests.support.kubernetes import socket_helper
 
 
 class PodSockets:
@@ -27,7 +29,7 @@ class PodSockets:
         with theirs:
             helper = await asyncio.create_subprocess_exec(
                 *("nsenter", "-t", str(pid), *user, "-n", "--"),
-                *(sys.executable, "-S", "-E", __file__, *map(str, ports)),
+                *(sys.executable, "-S", "-E", socket_helper.__file__, *map(str, ports)),
                 stdin=theirs.fileno(),
             )
         return cls(helper, ours, await asyncio.to_thread(_receive, ours, len(ports)))
@@ -55,15 +57,3 @@ def _receive(control: socket.socket, count: int) -> list[socket.socket]:
     if not sign:
         raise ConnectionError("the Pod is gone")
     return [socket.socket(fileno=each) for each in descriptors]
-
-
-def _serve(control: socket.socket, ports: Sequence[int]) -> None:
-    listening = [socket.create_server(("127.0.0.1", port)) for port in ports]
-    socket.send_fds(control, [b"."], [each.fileno() for each in listening])
-    while control.recv(1):
-        with socket.socket() as made:
-            socket.send_fds(control, [b"."], [made.fileno()])
-
-
-if __name__ == "__main__":
-    _serve(socket.socket(fileno=0), [int(port) for port in sys.argv[1:]])
