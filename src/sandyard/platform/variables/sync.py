@@ -1,8 +1,10 @@
 """Secrets that are bound to hosts, while sandboxes run: changes, and what is used."""
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
+from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.errors import SandyardError
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
@@ -10,6 +12,8 @@ from sandyard.platform.sandboxes.retried_later import retried_later
 from sandyard.platform.variables.service import Variables, holders_of
 from sandyard.runtime.model import RunId
 from sandyard.runtime.secrets_model import BoundSecret
+
+_AT_ONCE = 64
 
 
 class SecretSync:
@@ -28,10 +32,15 @@ class SecretSync:
         holders = {each for sandbox in running.values() for each in holders_of(sandbox)}
         bound = await self._variables.store.bound_of(sorted(holders))
         with_bound = {each.holder_id for each in bound}
-        for run_id, sandbox in running.items():
+
+        async def sync(each: tuple[RunId, Sandbox]) -> None:
+            run_id, sandbox = each
             with retried_later("secrets", sandbox.sandbox_id):
                 is_bound = not with_bound.isdisjoint(holders_of(sandbox))
                 await self._sync(run_id, sandbox, is_bound=is_bound)
+
+        # an egress proxy that its machine keeps busy delays its own answer alone
+        await for_each(running.items(), sync, slots=asyncio.Semaphore(_AT_ONCE))
         for run_id in self._known.keys() - running.keys():
             if self._known.pop(run_id):
                 with suppress(SandyardError):  # what it used at last is lost with its record
