@@ -52,4 +52,12 @@ PREVIEWS = (
         '"preview.requested", cause',
         ("tests/unit/previews/test_model.py",),
     ),
+    Mutant(
+        "a-file-that-went-meanwhile-is-an-error",
+        "Ours for a day: files that another server removed between two reads were a 500.",
+        "previews/files.py",
+        "sorted(touched.keys() & (deleted | written.keys()))",
+        "sorted(there.keys() & (deleted | written.keys()))",
+        ("tests/unit/previews/test_files.py",),
+    ),
 )

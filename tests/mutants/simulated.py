@@ -4,6 +4,7 @@ from tests.mutants.model import Mutant
 
 _RUNS = "tests/interleavings/test_runs.py"
 _RUN = "tests/simulation/test_platform.py::test_every_run_is_recorded_as_it_was"
+_SILENCE = "tests/simulation/test_silence.py::test_what_has_ended_is_billed_to_its_end"
 _PREVIEWS = "tests/interleavings/test_previews.py"
 
 SIMULATED = (
@@ -22,7 +23,7 @@ SIMULATED = (
         "platform/sandboxes/runs/jobs.py",
         "await self._store.note_seen(seen, at=asked_at)",
         "await self._store.note_seen(seen, at=self._node.now())",
-        (_RUN,),
+        (_SILENCE,),
     ),
     Mutant(
         "an-ended-machine-counts-on",
@@ -30,7 +31,7 @@ SIMULATED = (
         "platform/sandboxes/runs/jobs.py",
         "            await self._recorder.cap_ended(sandbox, run, actor=actor)\n",
         "",
-        (_RUN,),
+        (_SILENCE,),
     ),
     Mutant(
         "orphans-run-on",

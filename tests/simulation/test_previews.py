@@ -17,6 +17,7 @@ FIXED: list[tuple[Schedule, Kind]] = [
     (Schedule(1, 300), "local"),
     (Schedule(2, 300), "cloud"),
     (Schedule(5, 300), "cloud"),
+    (Schedule(1795065007, 100), "local"),
 ]
 """A seed that failed joins them."""
 

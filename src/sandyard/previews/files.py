@@ -161,7 +161,8 @@ def different_files(
         size_before=sum(sizes.values()),
         size_after=sum(after.values()),
         count_after=len(after),
-        replaced=[touched[path] for path in sorted(there.keys() & (deleted | written.keys()))]
+        # one of `there` that another server has removed since is not among them
+        replaced=[touched[path] for path in sorted(touched.keys() & (deleted | written.keys()))]
         if keeps > 1
         else (),
         message=message,

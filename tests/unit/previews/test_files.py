@@ -116,9 +116,11 @@ THERE_WITH_CONTENT = {
 THERE_ALL = THERE_WITH_CONTENT.items()
 
 
-def changed(changes: ChangeSet, *, versions: int = 9) -> FileChanges | None:
+def changed(
+    changes: ChangeSet, *, versions: int = 9, gone: frozenset[str] = frozenset()
+) -> FileChanges | None:
     there = {path: Entry(len(each.content), each.version) for path, each in THERE_ALL}
-    touched = {path: THERE_WITH_CONTENT[path] for path in touched_paths(there, changes)}
+    touched = {path: THERE_WITH_CONTENT[path] for path in touched_paths(there, changes) - gone}
     limits = FileLimits(files=3, total_bytes=10, versions=versions)
     return different_files(there, touched, changes, limits=limits, now=NOW, message="why")
 
@@ -138,6 +140,12 @@ def test_a_change_set_knows_what_it_replaces_and_the_sizes() -> None:
     assert [each.path for each in files.replaced] == ["a", "b"]
     assert files.added_bytes == 3, "what is replaced stays stored"
     assert (files.message, files.keeps) == ("why", 9)
+
+
+def test_a_file_that_another_server_has_removed_meanwhile_is_not_replaced() -> None:
+    files = changed(ChangeSet({"a": b"123"}, frozenset({"b"})), gone=frozenset({"b"}))
+    assert files is not None
+    assert [each.path for each in files.replaced] == ["a"]
 
 
 def test_what_is_replaced_is_not_kept_without_earlier_versions() -> None:
