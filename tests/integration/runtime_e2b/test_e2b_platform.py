@@ -47,6 +47,16 @@ async def run_job(api: PlatformApi, name: str) -> Any:
     return await api.part.runner.run(job)
 
 
+async def test_there_are_no_volumes(api: PlatformApi) -> None:
+    ann = await api.account()
+    refused = await api.call("POST", "/volumes", ann, json={"name": "models"})
+    assert code_of(refused) == (501, "VOLUMES_UNSUPPORTED")
+    body = {"name": "box", "template_id": await add_template(api)}
+    mounted = body | {"volumes": [{"name": "models", "path": "/data"}]}
+    answer = await api.call("POST", "/sandboxes", ann, json=mounted)
+    assert code_of(answer) == (400, "VOLUME_NOT_USABLE")
+
+
 async def test_a_sandbox_lives_at_e2b_and_nothing_is_left_of_it_there(
     api: PlatformApi, double: E2bMachines, git: GitServer
 ) -> None:
