@@ -1,6 +1,6 @@
 """Reading and changing the files of projects, in versions."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
@@ -11,7 +11,6 @@ from sandyard.previews.errors import PreviewBusyError, VersionNotFoundError
 from sandyard.previews.files import (
     ChangeSet,
     Difference,
-    Entry,
     FileChanges,
     FileLimits,
     ProjectFile,
@@ -73,7 +72,10 @@ class ProjectFiles:
     ) -> Sequence[Difference]:
         """By path. Version 0 has no files. Raises VersionNotFoundError."""
         await self._previews.get_project(project_id, account_id)
-        before, after = [await self._entries(project_id, version=each) for each in (since, version)]
+        before, after = [
+            await self._store.entries(project_id, version=each) if each else {}
+            for each in (since, version)
+        ]
         rewritten = [path for path in before.keys() & after.keys() if before[path] != after[path]]
         old, new = [
             {each.path: each.content for each in files}
@@ -82,14 +84,10 @@ class ProjectFiles:
                 for each in (since, version)
             ]
         ]
-        return differences(before, after, {path for path in rewritten if old[path] == new[path]})
-
-    async def _entries(self, project_id: str, *, version: int) -> Mapping[str, Entry]:
-        if version == 0:
-            return {}
-        entries = await self._store.entries(project_id, version=version)
-        await self._require_version(project_id, version)
-        return entries
+        for each in filter(None, (since, version)):
+            await self._require_version(project_id, each)
+        same = {path for path in rewritten if old.get(path) == new.get(path)}
+        return differences(before, after, same)
 
     async def _require_version(self, project_id: str, version: int) -> None:
         """After it was read: until then all of it was kept."""

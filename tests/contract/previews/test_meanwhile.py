@@ -1,14 +1,18 @@
 """What happens between two steps of a use case does not get lost."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from sandyard.kit.changes.transitions import Cause
-from sandyard.previews.errors import PreviewBusyError, PreviewProjectArchivedError
-from sandyard.previews.files import ChangeSet, Entry
+from sandyard.previews.errors import (
+    PreviewBusyError,
+    PreviewProjectArchivedError,
+    VersionNotFoundError,
+)
+from sandyard.previews.files import ChangeSet, Entry, ProjectFile
 from sandyard.previews.model import abandon_attempt
 from sandyard.previews.ports import PreviewSandbox
 from sandyard.previews.providers.remote import RemotePreviewProvider
@@ -53,6 +57,12 @@ class SlowStore(SqlPreviewStore):
     """Something happens before it reads files."""
 
     meanwhile: Meanwhile | None = None
+    before_files: Meanwhile | None = None
+
+    async def files(self, project_id: str, **of: Any) -> Sequence[ProjectFile]:
+        if self.before_files is not None:
+            await self.before_files()
+        return await super().files(project_id, **of)
 
     async def entries(self, project_id: str, **of: Any) -> Mapping[str, Entry]:
         if (meanwhile := self.meanwhile) is not None:
@@ -153,3 +163,16 @@ async def test_where_nothing_is_different_the_version_is_that_of_the_files(
         project, same, account_id=caller.account_id, actor="system"
     )
     assert version == 1
+
+
+async def test_versions_that_go_while_they_are_compared_are_not_found(api: PreviewApi) -> None:
+    caller = await api.account()
+    project = await api.project(caller, a="1", b="1")
+    await api.put_files(caller, project, {"a": "2", "b": "2"})
+    store = SlowStore(api.previews.database)
+    keep = f"/projects/{project}/versions?keep=1"
+    store.before_files = lambda: api.call("DELETE", keep, caller)
+    with pytest.raises(VersionNotFoundError):
+        await files_over(api, store).compare(
+            project, since=1, version=2, account_id=caller.account_id
+        )
