@@ -32,7 +32,12 @@ class PodSockets:
                 *(sys.executable, "-S", "-E", socket_helper.__file__, *map(str, ports)),
                 stdin=theirs.fileno(),
             )
-        return cls(helper, ours, await asyncio.to_thread(_receive, ours, len(ports)))
+        try:
+            return cls(helper, ours, await asyncio.to_thread(_receive, ours, len(ports)))
+        except BaseException:  # its Pod has ended
+            ours.close()
+            await helper.wait()
+            raise
 
     async def connect(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """To a port inside. Raises OSError."""
