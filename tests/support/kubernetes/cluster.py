@@ -8,6 +8,7 @@ import shutil
 import ssl
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -62,7 +63,7 @@ def agent_folder() -> Path:
     return folder
 
 
-class AnyCluster:
+class AnyCluster(ABC):
     """One that runs somewhere: servers of it, and what a test does to it."""
 
     options = PodOptions(AGENT_IMAGE, DEBIAN, images={"distroless": "distroless", "lost": "lost"})
@@ -74,8 +75,8 @@ class AnyCluster:
         self.opened: list[KubernetesMachines] = []
 
     @property
-    def address(self) -> ApiAddress:
-        raise NotImplementedError
+    @abstractmethod
+    def address(self) -> ApiAddress: ...
 
     async def close(self) -> None:
         for machines in self.opened:
@@ -83,12 +84,12 @@ class AnyCluster:
         for client in self._clients:
             await client.close()
 
+    @abstractmethod
     async def kill(self, name: str) -> None:
         """End this Pod at once, as a failure of its node would."""
-        raise NotImplementedError
 
-    def count_running(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def count_running(self) -> int: ...
 
     def client(self, url: str | None = None) -> KubernetesApi:
         address = self.address

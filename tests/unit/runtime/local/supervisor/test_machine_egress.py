@@ -29,7 +29,7 @@ class OwnAgent:
         return Packet({"result": answer.result}, descriptors=answer.descriptors)
 
     def group(self, pid: int) -> Group:
-        raise NotImplementedError
+        raise AssertionError(pid)
 
     def close(self) -> None: ...
 
