@@ -18,6 +18,8 @@ from tests.support.servers.users import signed_up
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 _DATA_SEC = 120
+_OF_CLUSTERS = "sandyard_pods"
+"""Begins the metrics of servers whose sandboxes are Pods; test_gauges.py reads these."""
 
 
 def queries() -> Iterator[tuple[str, str]]:
@@ -26,7 +28,8 @@ def queries() -> Iterator[tuple[str, str]]:
         for panel in json.loads(path.read_text())["panels"]:
             for target in panel["targets"]:
                 query = target["expr"].replace("$__rate_interval", "10s")
-                yield f"{path.stem}: {panel['title']}", query
+                if _OF_CLUSTERS not in query:
+                    yield f"{path.stem}: {panel['title']}", query
 
 
 class Traffic:

@@ -92,7 +92,9 @@ class VolumeUse:
             raise mounted_error(self.holders[0])
 
 
-VOLUME_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+VOLUME_NAME = pattern(
+    r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$", "must be letters, digits, - and _, and begin with no sign"
+)
 MOUNT_POINT = pattern(r"^(/[^/\x00-\x1f\x7f]{1,255}){1,16}$", "must be an absolute path")
 _OF_THE_SYSTEM = re.compile(
     r"/(bin|boot|dev|etc|lib\w*|proc|run|sbin|sys|tmp|usr|var/lib/dpkg)(/.*)?"
