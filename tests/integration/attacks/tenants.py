@@ -5,6 +5,7 @@ import gzip
 import json
 import tarfile
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -174,15 +175,19 @@ async def unread_ssh(attacker: Attacker) -> None:
     address = await attacker.call("GET", "/api/v1/ssh-keys/address")
     user, typed = inside["E2b-Sandbox-Id"], b"x" * 1_000_000
 
+    connect = partial(
+        asyncssh.connect,
+        *("127.0.0.1", address["port"]),
+        username=user,
+        client_keys=[key],
+        known_hosts=None,
+        config=None,
+    )
+    async with connect() as connection:
+        await connection.run("true", check=True)
+
     async def leave_unread() -> None:
-        connecting = asyncssh.connect(
-            *("127.0.0.1", address["port"]),
-            username=user,
-            client_keys=[key],
-            known_hosts=None,
-            config=None,
-        )
-        async with connecting as connection:
+        async with connect() as connection:
             unread: list[asyncssh.SSHClientChannel[bytes]] = []
             for command in ("cat /dev/zero", "sleep 1000"):
                 channel, _ = await connection.create_session(

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import asyncssh
 from asyncssh.sftp import MIN_SFTP_VERSION
@@ -72,9 +72,9 @@ class _Variables(dict[bytes, bytes]):
 def paced_by_client(connection: asyncssh.SSHServerConnection) -> asyncio.Event:
     """It is set while the client reads what it is sent. Until then, nothing more of what it sends
     is read: asyncssh would store all answers."""
-    may_write, transport = asyncio.Event(), connection._transport  # noqa: SLF001
+    # It was just connected. uvloop's transports are of no class of asyncio.
+    may_write, transport = asyncio.Event(), cast("asyncio.Transport", connection._transport)  # noqa: SLF001
     may_write.set()
-    assert isinstance(transport, asyncio.Transport)  # noqa: S101 - it was just connected
 
     def pause() -> None:
         may_write.clear()
