@@ -45,5 +45,5 @@ def set_size(terminal: int, columns: int, rows: int) -> None:
 
 
 def take_terminal() -> None:
-    """Make the standard input the terminal that controls this session."""
+    """Make the standard input the controlling terminal."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
