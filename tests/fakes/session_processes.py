@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import math
 import os
 import pty
 import pwd
@@ -11,7 +12,7 @@ import subprocess
 import termios
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,7 +55,8 @@ class _Piece:
 class _Log:
     """The last that a process wrote; readers wait for `changed`."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_bytes: float) -> None:
+        self._kept_bytes = kept_bytes
         self.pieces: deque[_Piece] = deque()
         self.ends_at = 0
         self.is_closed = False
@@ -63,7 +65,7 @@ class _Log:
     def add(self, stream: Stream, data: bytes) -> None:
         self.pieces.append(_Piece(stream, data, self.ends_at))
         self.ends_at += len(data)
-        while self.ends_at - self.pieces[0].ends_at >= _KEPT_BYTES:
+        while self.ends_at - self.pieces[0].ends_at >= self._kept_bytes:
             self.pieces.popleft()
         self._tell()
 
@@ -95,9 +97,10 @@ class _Started(NamedTuple):
 class _Running:
     """Reads what the process writes until it has ended."""
 
-    def __init__(self, process: Process, started: _Started) -> None:
+    def __init__(self, process: Process, started: _Started, *, is_paced: bool) -> None:
+        """One that is paced is never blocked here: all of its output is stored."""
         self.process = process
-        self.log = _Log()
+        self.log = _Log(math.inf if is_paced else _KEPT_BYTES)
         self.ended = asyncio.Event()
         self.child, self.input, self.outputs = started
         self._pidfd = os.pidfd_open(self.child.pid)
@@ -210,7 +213,7 @@ class FakeProcesses:
 
     async def output(
         self, process_id: str, *, offset: int = 0, follow: bool = False
-    ) -> AsyncIterator[Output]:
+    ) -> AsyncGenerator[Output]:
         log = self._get(process_id).log
         while True:
             changed = log.changed
@@ -268,7 +271,7 @@ class FakeProcesses:
             tag=command.tag,
             is_terminal=command.terminal is not None,
         )
-        return _Running(process, started)
+        return _Running(process, started, is_paced=command.is_paced)
 
 
 def _start_piped(command: Command, folder: Path, environment: Mapping[str, str]) -> _Started:

@@ -31,6 +31,13 @@ _NOT_IN_PODS = (
 """Differences that docs/kubernetes.md names."""
 
 
+_NOT_AT_E2B = (
+    # Its programs never wait for those who read their output.
+    "test_a_run_that_is_paced_waits_for_its_reader",
+)
+"""Differences that docs/ssh.md names."""
+
+
 _ALSO_IN_PODS = (
     "test_a_file_is_written_with_its_folders_and_read_back",
     "test_a_large_file_streams_in_pieces",
@@ -92,6 +99,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for each in items
         if not (GVISOR in each.name and each.name.startswith(_NOT_WITH_GVISOR))
         and not ("kubernetes" in each.name and each.name.startswith(_NOT_IN_PODS))
+        and not ("[e2b" in each.name and each.name.startswith(_NOT_AT_E2B))
     ]
 
 

@@ -2,11 +2,15 @@
 
 import filecmp
 import subprocess
+import time
+from hashlib import file_digest
 from pathlib import Path
 
 from sandyard.kit.free_ports import free_port
 from tests.support.servers.processes import sandyard_serve
 from tests.support.servers.users import signed_up
+
+LAST_LINE = 4_000_000
 
 
 def test_a_command_runs_and_files_go_up_and_down(tmp_path: Path) -> None:
@@ -27,6 +31,16 @@ def test_a_command_runs_and_files_go_up_and_down(tmp_path: Path) -> None:
         command = "echo here; head -c 1000000 /dev/zero"
         output = subprocess.check_output(["ssh", *options, "-p", str(port), there, command])
         assert (output[:5], len(output)) == (b"here\n", 1_000_005)
+        counted = ["ssh", *options, "-p", str(port), there, f"seq {LAST_LINE}"]
+        with (
+            subprocess.Popen(counted, stdout=subprocess.PIPE) as slow,
+            subprocess.Popen(["seq", str(LAST_LINE)], stdout=subprocess.PIPE) as expected,
+        ):
+            assert slow.stdout is not None
+            assert expected.stdout is not None
+            time.sleep(1)  # enough to write much more than is stored
+            digests = [file_digest(each.stdout, "sha256").digest() for each in (slow, expected)]
+        assert digests[0] == digests[1]
         sent, back = tmp_path / "sent", tmp_path / "back"
         sent.write_bytes(bytes(range(256)) * 20_000)
         for names in ((sent, f"{there}:file"), (f"{there}:file", back)):

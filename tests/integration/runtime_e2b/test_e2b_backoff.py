@@ -113,7 +113,7 @@ async def test_an_output_that_is_followed_goes_on(double: E2bMachines, machines:
     with pytest.raises(UnavailableError):
         await write(session)
     assert (await anext(lines)).data == b"two\n"
-    await lines.aclose()  # type: ignore[attr-defined]
+    await lines.aclose()
 
 
 async def test_a_process_that_takes_no_input_is_no_refusal(machines: Machines) -> None:

@@ -126,7 +126,7 @@ async def _require_success(processes: Processes, process_id: str) -> None:
 async def _tell_output(processes: Processes, process_id: str, log: Log) -> None:
     """Log its output until it ends, or the log takes no more."""
     lines = LineReader(LONGEST_LINE)
-    async with aclosing(processes.output(process_id, follow=True)) as outputs:  # type: ignore[type-var]
+    async with aclosing(processes.output(process_id, follow=True)) as outputs:
         async for output in outputs:
             if not _log_all(lines.feed(output.data), log):
                 return

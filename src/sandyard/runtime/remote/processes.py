@@ -3,7 +3,7 @@
 import base64
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from secrets import token_hex
 from typing import Any
@@ -77,7 +77,7 @@ class RemoteProcesses:
 
     async def output(
         self, process_id: str, *, offset: int = 0, follow: bool = False
-    ) -> AsyncIterator[Output]:
+    ) -> AsyncGenerator[Output]:
         arguments = {"process_id": _checked(process_id), "offset": offset, "wait": follow}
         async with aclosing(self._connection.stream("follow", **arguments)) as outputs:
             async for each in outputs:

@@ -88,6 +88,9 @@ class Command:
     unattended_sec: float | None = None
     """Hung up when nobody has followed its output for this long; None is never. Only machines here
     do it."""
+    is_paced: bool = False
+    """Whether it waits while its `run` is there and does not read: nothing is lost then. Only
+    machines here and Pods do it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,7 @@ def command_message(command: Command) -> dict[str, Any]:
         "tag": command.tag,
         "program": command.program,
         "unattended_sec": command.unattended_sec,
+        "is_paced": command.is_paced,
     }
 
 

@@ -107,7 +107,7 @@ class Processes(Protocol):
 
     def output(
         self, process_id: str, *, offset: int = 0, follow: bool = False
-    ) -> AsyncIterator[Output]:
+    ) -> AsyncGenerator[Output]:
         """Its output from `offset` on; with `follow`, until it has ended and all output was
         returned."""
 

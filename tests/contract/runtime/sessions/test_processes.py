@@ -17,6 +17,7 @@ from sandyard.runtime.sessions.ports import Session
 from tests.support.runtime.sessions import SessionHost, output_of, pieces, shell
 
 FLOOD_BYTES = 50_000_000
+FLOOD = ("head", "-c", str(FLOOD_BYTES), "/dev/zero")
 WAITING = ("sh", "-c", "echo ready; exec sleep 600")
 MEGABYTE = 1024 * 1024
 
@@ -93,6 +94,24 @@ async def test_a_run_goes_on_when_nobody_listens_any_more(session: Session) -> N
     assert isinstance(process, Process)
     await until_written(session, process, b"ready")
     assert (await session.processes.get(process.id)).is_running
+
+
+async def test_a_run_that_is_paced_waits_for_its_reader(session: Session) -> None:
+    read = 0
+    async for each in session.processes.run(Command(FLOOD, is_paced=True)):
+        if isinstance(each, Output):
+            await asyncio.sleep(0 if read else 1)  # enough to write much more than is stored
+            assert each.skipped == 0
+            read += len(each.data)
+    assert read == FLOOD_BYTES
+
+
+async def test_a_run_that_is_paced_goes_on_without_a_reader(session: Session) -> None:
+    told = session.processes.run(Command(FLOOD, is_paced=True))
+    process = await anext(told)
+    await told.aclose()
+    assert isinstance(process, Process)
+    assert (await ended(session, process)).exit_code == 0
 
 
 async def test_a_run_that_is_refused_says_so_at_once(session: Session) -> None:
@@ -235,7 +254,7 @@ async def test_a_reader_that_comes_back_misses_nothing(session: Session) -> None
 
 
 async def test_a_flood_is_kept_in_part_and_says_what_is_missing(session: Session) -> None:
-    process = await start(session, "head", "-c", str(FLOOD_BYTES), "/dev/zero")
+    process = await start(session, *FLOOD)
     assert (await ended(session, process)).exit_code == 0
     kept = skipped = end = 0
     async for output in session.processes.output(process.id):

@@ -3,7 +3,8 @@ shim, because they end with the agent."""
 
 import base64
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any
 
@@ -30,18 +31,19 @@ class PodCommands:
 
     async def messages(
         self, operation: str, arguments: Mapping[str, Any]
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any]]:
         """Raises the refusals."""
         if operation in ("run_command", "follow"):
-            async for each in self._items(operation, arguments):
-                yield {"item": _output(each) if isinstance(each, Output) else _record(each)}
+            async with aclosing(self._items(operation, arguments)) as items:
+                async for each in items:
+                    yield {"item": _output(each) if isinstance(each, Output) else _record(each)}
             yield {"result": None}
         else:
             yield {"result": await self._result(operation, arguments)}
 
     def _items(
         self, operation: str, arguments: Mapping[str, Any]
-    ) -> AsyncIterator[Process | Output]:
+    ) -> AsyncGenerator[Process | Output]:
         if operation == "run_command":
             return self._processes.run(_command(arguments["command"]))
         offset, follow = arguments["offset"], arguments["wait"]
@@ -77,6 +79,7 @@ def _command(message: Mapping[str, Any]) -> Command:
         has_input=message["has_input"],
         tag=message["tag"],
         unattended_sec=message["unattended_sec"],
+        is_paced=message["is_paced"],
     )
 
 

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from hmac import compare_digest
 from pathlib import Path
 from threading import Thread
@@ -56,29 +56,38 @@ class SystemClient:
         data: bytes = b"",
         descriptors: tuple[int, ...] = (),
     ) -> Packet:
+        with ExitStack() as connection:
+            return await self._ask(operation, arguments, connection, data, descriptors)
+
+    async def _ask(
+        self,
+        operation: str,
+        arguments: dict[str, Any],
+        connection: ExitStack,
+        data: bytes = b"",
+        descriptors: tuple[int, ...] = (),
+    ) -> Packet:
         if operation in self._files:
             packet = await asyncio.to_thread(self._answer, operation, arguments, descriptors)
         else:
-            packet = await self._requests.answer(self._children, operation, arguments, data)
+            packet = await self._requests.answer(
+                self._children, operation, arguments, data, connection
+            )
         raise_refusal(packet)
         return packet
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Request]:
-        drafts: list[str] = []
-
         async def request(operation: str, arguments: dict[str, Any]) -> Packet:
-            packet = await self.ask(operation, arguments)
+            packet = await self._ask(operation, arguments, connection)
             if operation == "create_file":
-                drafts.append(packet.message["result"]["draft"])
+                draft = packet.message["result"]["draft"]  # once committed, it is no longer there
+                connection.callback(self._answer, "discard_file", {"draft": draft}, ())
                 packet.message["most_bytes"] = sys.maxsize
             return packet
 
-        try:
+        with ExitStack() as connection:
             yield request
-        finally:
-            for draft in drafts:  # once committed, it is no longer there
-                self._answer("discard_file", {"draft": draft}, ())
 
     def _answer(
         self, operation: str, arguments: dict[str, Any], descriptors: tuple[int, ...]

@@ -11,10 +11,11 @@ import sys
 import tempfile
 from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from hmac import compare_digest
-from typing import Any
+from typing import Any, cast
 
 import h11
 from starlette.requests import Request
@@ -116,7 +117,7 @@ class PodAgent:
             messages = self._commands.messages(operation, arguments)
         else:
             messages = self._messages(find(operation), arguments)
-        return StreamingResponse(_lines(messages), media_type="application/x-ndjson")
+        return _LinesResponse(_lines(messages), media_type="application/x-ndjson")
 
     async def _read_tar(self, request: Request) -> Response:
         """The folder as an archive, by a process of its own: packing changes its folder."""
@@ -148,7 +149,7 @@ class PodAgent:
 
     async def _messages(
         self, call: Callable[..., Any], arguments: dict[str, Any]
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any]]:
         run = asyncio.get_running_loop().run_in_executor
         result: Any = None
         try:
@@ -164,11 +165,20 @@ class PodAgent:
                 result.close()  # type: ignore[attr-defined]
 
 
-async def _lines(messages: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+class _LinesResponse(StreamingResponse):
+    """What it streams ends with it, also when its caller has gone."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(cast("AsyncGenerator[bytes]", self.body_iterator)):
+            await super().__call__(scope, receive, send)
+
+
+async def _lines(messages: AsyncGenerator[dict[str, Any]]) -> AsyncGenerator[bytes]:
     """As the guest writes them when it is a process of its own."""
     try:
-        async for each in messages:
-            yield _line(each)
+        async with aclosing(messages):
+            async for each in messages:
+                yield _line(each)
     except (RefusedError, SandyardError) as refused:
         yield _line({"refused": refused.code, "message": str(refused)})
     except OSError as error:

@@ -33,10 +33,10 @@ def _command_of(process: SshProcess) -> Command:
     words = LOGIN_SHELL if process.command is None else (*_IN_BASH, process.command)
     environment = {name: value for name, value in process.env.items() if name.startswith(_LOCALE)}
     if process.term_type is None:
-        return Command(words, environment=environment, has_input=True)
+        return Command(words, environment=environment, has_input=True, is_paced=True)
     columns, rows, *_ = process.term_size
     environment["TERM"] = process.term_type
-    return Command(words, environment=environment, terminal=_size(columns, rows))
+    return Command(words, environment=environment, terminal=_size(columns, rows), is_paced=True)
 
 
 def _size(columns: int, rows: int) -> TerminalSize:

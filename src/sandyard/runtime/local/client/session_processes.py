@@ -1,7 +1,7 @@
 """`session_ports.Processes` of a machine here."""
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +44,7 @@ class LocalProcesses:
                 if result["is_over"]:
                     break
                 arguments = {"id": process_id, "offset": result["offset"], "wait": True}
-                packet = await request("output", arguments)
+                packet = await request("output", arguments | {"is_paced": command.is_paced})
                 result = packet.message["result"]
             yield _process(result["process"])
 
@@ -61,7 +61,7 @@ class LocalProcesses:
 
     async def output(
         self, process_id: str, *, offset: int = 0, follow: bool = False
-    ) -> AsyncIterator[Output]:
+    ) -> AsyncGenerator[Output]:
         is_over = False
         while not is_over:
             arguments = {"id": process_id, "offset": offset, "wait": follow}

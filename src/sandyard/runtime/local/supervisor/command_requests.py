@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from typing import Any
 
 from sandyard.runtime.local.ipc.packets import MOST_BYTES, Packet
@@ -28,13 +28,19 @@ class CommandRequests:
         self._start_program = start_program
 
     async def answer(
-        self, agent: ProcessStarter, operation: str, arguments: dict[str, Any], data: bytes
+        self,
+        agent: ProcessStarter,
+        operation: str,
+        arguments: dict[str, Any],
+        data: bytes,
+        connection: ExitStack,
     ) -> Packet:
-        """Raises KeyError for an unknown operation, or an argument that is missing."""
+        """`connection` is closed with the caller's. Raises KeyError for an unknown operation, or an
+        argument that is missing."""
         if operation == "processes":
             return result_of(self._commands.list())
         if operation in ("start", "run"):
-            return await self._start(agent, arguments, is_followed=operation == "run")
+            return await self._start(agent, arguments, connection, is_followed=operation == "run")
         handle = _HANDLERS[operation]
         command = self._commands.get(arguments["id"])
         if command is None:
@@ -42,7 +48,12 @@ class CommandRequests:
         return await handle(command, arguments, data)
 
     async def _start(
-        self, agent: ProcessStarter, arguments: dict[str, Any], *, is_followed: bool
+        self,
+        agent: ProcessStarter,
+        arguments: dict[str, Any],
+        connection: ExitStack,
+        *,
+        is_followed: bool,
     ) -> Packet:
         """Its state; or if it is followed its output: all of it and its exit, if it ends within a
         moment."""
@@ -55,6 +66,8 @@ class CommandRequests:
             raise KeyError("id")
         if not is_followed:
             return result_of(command.state)
+        if arguments.get("is_paced"):
+            connection.enter_context(command.paced())
         await _until_ended(command, _SHORT_COMMAND_SEC)
         return _output_of(command, 0)
 
@@ -71,6 +84,8 @@ async def _wait(command: RunningCommand, arguments: dict[str, Any], _data: bytes
 async def _output(command: RunningCommand, arguments: dict[str, Any], _data: bytes) -> Packet:
     """Output from an offset on; with `wait`, waits until there is some."""
     offset = int(arguments["offset"])
+    if arguments.get("is_paced"):
+        command.read_to(offset)
     with command.followed() if arguments["wait"] else nullcontext():
         while arguments["wait"] and command.ring.end <= offset and not command.ended.is_set():
             await command.until_changed()

@@ -16,6 +16,8 @@ from sandyard.runtime.local.supervisor.process_groups import Group
 
 _CHUNK_BYTES = 64 * 1024
 _RETAINED_BYTES = 4 << 20
+_MOST_AHEAD_BYTES = 2 << 20
+"""Of output whose reader is waited for. What a pipe still has at the exit, 1 MiB, fits too."""
 _RETAINED_TOTAL_BYTES = 32 << 20
 _RETAINED_PROCESSES = 100
 _DRAIN_SEC = 0.2
@@ -66,6 +68,8 @@ class RunningCommand:
         self.attach(channels)
         self._unattended_sec = unattended_sec
         self._followers = 0
+        self._read_to: int | None = None
+        """What has been read by who is waited for."""
         self._hang_up: asyncio.TimerHandle | None = None
         self._leave()
 
@@ -86,6 +90,7 @@ class RunningCommand:
     async def detached(self) -> None:
         """Return when all is read that came before its streams were detached."""
         self._is_attached.clear()
+        self._notify()
         if self._readers:
             await asyncio.wait(self._readers)
         if self._input >= 0:
@@ -107,6 +112,7 @@ class RunningCommand:
             self._notify()
             pause_sec = self.sink(data) if self.sink is not None else 0
             await self._pause(max(pause_sec, self._throttle.pause_sec()))
+            await self._until_read()
         if stream != "terminal":
             os.close(descriptor)
 
@@ -138,6 +144,28 @@ class RunningCommand:
             self._followers -= 1
             self._leave()
 
+    @contextmanager
+    def paced(self) -> Iterator[None]:
+        """It is not read far ahead of `read_to`: when its pipe is full, it waits."""
+        self.read_to(0)
+        try:
+            yield
+        finally:
+            self.read_to(None)
+
+    def read_to(self, offset: int | None) -> None:
+        self._read_to = offset
+        self._notify()
+
+    async def _until_read(self) -> None:
+        """Not while its streams are detached: what is left in them fits."""
+        while (
+            self._read_to is not None
+            and self.ring.end - self._read_to > _MOST_AHEAD_BYTES
+            and self._is_attached.is_set()
+        ):
+            await self._changed.wait()
+
     def _leave(self) -> None:
         if self._unattended_sec is not None and not self._followers:
             loop = asyncio.get_running_loop()
@@ -151,6 +179,7 @@ class RunningCommand:
         end = {"exit_code": code} if code >= 0 else {"exit_code": 128 - code, "signal": -code}
         self.state |= {**end, "ended_at": at}
         self._group.close()
+        await self._until_read()
         await self.drain()
         if self.is_terminal:  # its only descriptor is closed below
             for reader in self._readers:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ class SessionServer:
 
     async def _serve(self, channel: socket.socket) -> None:
         state = _ConnectionState()
-        with channel, suppress(OSError):
+        with channel, state.held, suppress(OSError):
             while (request := await receive(channel)) is not None:
                 answering = asyncio.ensure_future(self._answer(request, state))
                 answer = await _unless_closed(answering, channel)
@@ -124,8 +124,6 @@ class SessionServer:
                     await send(channel, answer.message, answer.data, answer.descriptors)
                 finally:
                     answer.close()
-        if state.egress is not None:
-            state.egress.close()
         for draft, agent in state.drafts.items():
             with suppress(OSError):
                 (await agent.ask("discard_file", {"draft": draft})).close()
@@ -148,7 +146,7 @@ class SessionServer:
                 return await self._set_secrets(request.data)
             if (handle := self._handlers.get(name)) is not None:
                 return await handle(arguments)
-            return await self._requests.answer(agent, name, arguments, request.data)
+            return await self._requests.answer(agent, name, arguments, request.data, state.held)
         except AgentLostError as error:
             return refused("AGENT_LOST", str(error))
         except KeyError as error:
@@ -178,6 +176,7 @@ class SessionServer:
         if isinstance(opened, Packet):
             return opened
         state.egress = opened
+        state.held.callback(opened.close)
         return result_of({"environment": opened.environment()})
 
     async def _ports(self, _arguments: dict[str, Any]) -> Packet:
@@ -223,8 +222,9 @@ async def _packed(packing: Awaitable[Any]) -> Packet:
 
 @dataclass(slots=True)
 class _ConnectionState:
-    """What ends with a connection: drafts and an egress listener."""
+    """What ends with a connection: drafts, an egress listener, and that commands wait for it."""
 
+    held: ExitStack = field(default_factory=ExitStack)
     drafts: dict[str, Agent] = field(default_factory=dict)
     egress: EgressListener | None = None
 
