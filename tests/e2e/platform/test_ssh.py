@@ -3,7 +3,7 @@
 import filecmp
 import subprocess
 import time
-from hashlib import file_digest
+from hashlib import sha256
 from pathlib import Path
 
 from sandyard.kit.free_ports import free_port
@@ -32,17 +32,23 @@ def test_a_command_runs_and_files_go_up_and_down(tmp_path: Path) -> None:
         output = subprocess.check_output(["ssh", *options, "-p", str(port), there, command])
         assert (output[:5], len(output)) == (b"here\n", 1_000_005)
         counted = ["ssh", *options, "-p", str(port), there, f"seq {LAST_LINE}"]
-        with (
-            subprocess.Popen(counted, stdout=subprocess.PIPE) as slow,
-            subprocess.Popen(["seq", str(LAST_LINE)], stdout=subprocess.PIPE) as expected,
-        ):
-            assert slow.stdout is not None
-            assert expected.stdout is not None
-            time.sleep(1)  # enough to write much more than is stored
-            digests = [file_digest(each.stdout, "sha256").digest() for each in (slow, expected)]
-        assert digests[0] == digests[1]
+        counting, expected = (
+            subprocess.Popen(words, stdout=subprocess.PIPE)
+            for words in (counted, ["seq", str(LAST_LINE)])
+        )
+        time.sleep(1)  # enough to write much more than is stored
+        assert digest_of(counting) == digest_of(expected)
         sent, back = tmp_path / "sent", tmp_path / "back"
         sent.write_bytes(bytes(range(256)) * 20_000)
         for names in ((sent, f"{there}:file"), (f"{there}:file", back)):
             subprocess.run(["scp", "-q", *options, "-P", str(port), *names], check=True)
         assert filecmp.cmp(sent, back, shallow=False)
+
+
+def digest_of(process: "subprocess.Popen[bytes]") -> str:
+    digest = sha256()
+    with process:
+        assert process.stdout is not None
+        while piece := process.stdout.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
