@@ -98,15 +98,16 @@ async def test_each_side_hears_how_the_other_ended(server: GatewayServer) -> Non
         assert await asyncio.wait_for(ended, 10) == 4002
 
 
-async def test_a_program_that_is_killed_ends_the_socket(server: GatewayServer) -> None:
+async def test_a_socket_whose_program_is_killed_ends_uncleanly(server: GatewayServer) -> None:
     async def die(socket: ServerConnection) -> None:
         await socket.recv()
         socket.transport.abort()
 
     async with socket_in_box(server, die), opened(server) as socket:
         await socket.send("now")
-        with pytest.raises(ConnectionClosed):
+        with pytest.raises(ConnectionClosed) as closed:
             await socket.recv()
+    assert (socket.close_code, closed.value.rcvd) == (1006, None)
 
 
 async def test_a_program_without_a_socket_there_refuses_with_its_own_status(

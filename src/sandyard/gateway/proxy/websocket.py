@@ -147,12 +147,10 @@ class ProgramSocket:
 
     @property
     def close_code(self) -> int:
+        """1006 if the program broke off: no server may send that, so a browser tells its page of an
+        unclean end, as without us. Vite's pages reload only after one."""
         code = self._wire.close_code or CloseCode.INTERNAL_ERROR
-        return (
-            CloseCode.NORMAL_CLOSURE
-            if code == CloseCode.NO_STATUS_RCVD
-            else (CloseCode.INTERNAL_ERROR if code in _UNSENDABLE else code)
-        )
+        return CloseCode.NORMAL_CLOSURE if code == CloseCode.NO_STATUS_RCVD else code
 
     def _assemble(self, frame: Frame) -> dict[str, Any] | None:
         if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
