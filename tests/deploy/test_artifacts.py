@@ -115,25 +115,28 @@ def test_what_is_applied_to_kubernetes_fits_its_schema(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "resources", "verbs"),
+    ("file", "allowed"),
     [
         (
             "rights.yaml",
-            {"pods", "secrets"},
-            {"create", "get", "list", "watch", "patch", "delete"},
+            {
+                ("pods", "secrets"): "create get list watch patch delete",
+                ("persistentvolumeclaims",): "create get list patch delete",
+            },
         ),
-        ("egress.yaml", {"pods"}, {"get", "list", "watch"}),
+        ("egress.yaml", {("pods",): "get list watch"}),
     ],
 )
 def test_rights_are_for_objects_of_one_namespace_alone(
-    file: str, resources: set[str], verbs: set[str]
+    file: str, allowed: dict[tuple[str, ...], str]
 ) -> None:
     rights = loaded(DEPLOY / "kubernetes" / "sandboxes" / file)
     assert "ClusterRole" not in {each["kind"] for each in rights}
     [role] = [each for each in rights if each["kind"] == "Role"]
-    [rule] = role["rules"]
     assert role["metadata"]["namespace"] == "sandyard-sandboxes"
-    assert (set(rule["resources"]), set(rule["verbs"])) == (resources, verbs)
+    found = {tuple(each["resources"]): " ".join(each["verbs"]) for each in role["rules"]}
+    assert found == allowed
+    assert all(each["apiGroups"] == [""] for each in role["rules"])
 
 
 def test_a_sandbox_reaches_the_egress_proxy_alone_and_the_server_alone_reaches_it() -> None:

@@ -200,7 +200,7 @@ class SecretsTooLargeError(StartFailedError):
 
 class VolumesUnsupportedError(UnsupportedError):
     """Volumes need isolated sandboxes on this server's machine, with their own file systems and
-    root if the server is root. At E2B and in Kubernetes there are none."""
+    root if the server is root, or a cluster. At E2B there are none."""
 
 
 class VolumeBusyError(StartFailedError):
@@ -209,7 +209,8 @@ class VolumeBusyError(StartFailedError):
 
 
 class VolumeFilesMissingError(StartFailedError):
-    """The files of a volume are not on this node. Restore them from a backup."""
+    """The files of a volume are not on this node, or not in this cluster. Restore them from a
+    backup."""
 
 
 class VolumeTooSmallError(ConflictError):

@@ -60,6 +60,8 @@ class KubernetesSettings(Section):
     """Service with the address of each of its Pods, which the server asks. Unset: the same."""
     kubernetes_priority_class: str | None = None
     """PriorityClass of the sandboxes' Pods."""
+    kubernetes_volume_class: str | None = None
+    """StorageClass of volumes. Unset: the cluster's default."""
     kubernetes_start_timeout_sec: Seconds = 120
     """Timeout for placing a Pod, pulling its images and reaching its agent."""
     kubernetes_lost_sec: Seconds = 600

@@ -68,10 +68,11 @@ def test_what_a_killed_server_ran_another_serves(replicas: Replicas) -> None:
         with replicas.serve("one") as one:
             ann = signed_up(one, "ann", mail=1)
             elsewhere = Person(other.url, ann.headers)
-            box = new_sandbox(ann, "box")
+            volume = ann.call("POST", "/volumes", {"name": "models", "size_gb": 0.1}, expect=201)
+            box = new_sandbox(ann, "box", volumes=[{"name": "models", "path": "/data"}])
             url = ann.call("POST", f"/sandboxes/{box}/start")["preview_url"]
             assert page_of(elsewhere, url).status_code == 200
-            run_in(elsewhere, box, "echo the content >kept")
+            run_in(elsewhere, box, "echo the content >kept; cp kept /data")
             assert run_in(ann, box, "cat kept") == "the content\n"
             project = ann.call("POST", "/projects", {"name": "site"}, expect=201)["project_id"]
             files = {"files": [{"path": "index.html", "content": "hello"}]}
@@ -88,8 +89,9 @@ def test_what_a_killed_server_ran_another_serves(replicas: Replicas) -> None:
         stopped = until(lambda: _stopped(elsewhere, box))
         assert stopped["status"] == "stopped"
         elsewhere.call("POST", f"/sandboxes/{box}/start")
-        assert run_in(elsewhere, box, "cat kept") == "the content\n"
+        assert run_in(elsewhere, box, "cat kept /data/kept") == 2 * "the content\n"
         elsewhere.call("POST", f"/sandboxes/{box}/stop")
+        elsewhere.call("DELETE", f"/volumes/{volume['volume_id']}", expect=204)
     made = Counter(
         found["metadata"]["name"]
         for _, kind, event, found in api.history()

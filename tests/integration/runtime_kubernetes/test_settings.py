@@ -70,6 +70,13 @@ async def test_a_pod_has_the_image_the_classes_and_the_priority(
         await machines.create(new_run_id(), MachineSpec(LIMITS, lifetime_sec=60, root="other"))
 
 
+async def test_a_volume_has_the_class_of_storage(found: Cluster, tmp_path: Path) -> None:
+    machines = machines_of(found, tmp_path, kubernetes_volume_class="ssd")
+    await machines.volumes.create("vol-a", 1 << 20)
+    [claim] = found.api.objects["persistentvolumeclaims"].values()
+    assert claim["spec"]["storageClassName"] == "ssd"
+
+
 async def test_a_pod_is_given_the_address_of_the_egress_proxy(
     found: Cluster, tmp_path: Path
 ) -> None:

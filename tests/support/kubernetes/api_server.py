@@ -1,12 +1,12 @@
 """A small API server of Kubernetes, as strict as the real one in what the runtime relies on: names,
 versions, UIDs, watches with bookmarks and 410, graceful deletion, admission of the restricted
-profile, and conflicts. It knows Pods and Secrets of one namespace."""
+profile, and conflicts. It knows Pods, Secrets and claims of volumes of one namespace."""
 
 import asyncio
 import json
 import re
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _LABEL_KEY = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _MOST_SECRET_BYTES = 1 << 20
-_KINDS = {"pods": "Pod", "secrets": "Secret"}
+_KINDS = {"pods": "Pod", "secrets": "Secret", "persistentvolumeclaims": "PersistentVolumeClaim"}
 _BOOKMARK_SEC = 0.2
 Object = dict[str, Any]
 
@@ -41,6 +41,8 @@ class ApiServer:
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Object]] = {kind: {} for kind in _KINDS}
         self.is_away = False
+        self.expands_volumes = True
+        """Whether the StorageClass allows it."""
         self.calls: list[tuple[str, str]] = []
         self.refuses_next: Callable[[str, str], bool] = lambda _method, _kind: False
         """For a create whose response is lost: it is carried out, and then unanswered."""
@@ -53,7 +55,7 @@ class ApiServer:
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         app = web.Application(middlewares=[self._guarded], client_max_size=4 << 20)
-        base = f"/api/v1/namespaces/{NAMESPACE}/{{kind:pods|secrets}}"
+        base = f"/api/v1/namespaces/{NAMESPACE}/{{kind:{'|'.join(_KINDS)}}}"
         app.add_routes(
             [
                 web.get(base, self._list),
@@ -151,6 +153,7 @@ class ApiServer:
         }
         if kind == "pods":
             _admit(found)
+        if kind != "secrets":
             found["status"] = {"phase": "Pending"}
         return web.json_response(self.write(kind, found, "ADDED"), status=201)
 
@@ -171,6 +174,8 @@ class ApiServer:
             found.get("status"),
         ):
             raise RefusedError(422, "Invalid", "pod updates may not change fields of its spec")
+        if kind == "persistentvolumeclaims":
+            self._check_resize(found, merged)
         _validate(kind, {key: each for key, each in merged.items() if key != "status"})
         return web.json_response(self.write(kind, merged))
 
@@ -191,7 +196,35 @@ class ApiServer:
                 }
                 self.write(kind, found)
             return web.json_response(found)
+        if kind == "persistentvolumeclaims" and self._is_used(found):
+            found["metadata"] |= {"deletionTimestamp": _now()}
+            return web.json_response(self.write(kind, found))
         return web.json_response(self.write(kind, found, "DELETED"))
+
+    def _check_resize(self, found: Object, merged: Object) -> None:
+        """As `pvc-protection` and the expansion of volumes do."""
+        specs = (found["spec"], merged["spec"])
+        size, wanted = (each["resources"]["requests"]["storage"] for each in specs)
+        rest = {**merged["spec"], "resources": found["spec"]["resources"]}
+        if rest != found["spec"] or int(wanted) < int(size):
+            raise RefusedError(422, "Invalid", "spec is immutable, and may not be less than before")
+        if size != wanted and not self.expands_volumes:
+            name = found["metadata"]["name"]
+            message = f'persistentvolumeclaims "{name}" is forbidden: its class can not be resized'
+            raise RefusedError(403, "Forbidden", message)
+
+    def _is_used(self, claim: Object) -> bool:
+        return any(
+            claim["metadata"]["name"] in claims_of(pod)
+            for pod in self.objects["pods"].values()
+            if pod["status"]["phase"] not in ("Succeeded", "Failed")
+        )
+
+    def delete_unused_claims(self) -> None:
+        """As the controller that protects claims does."""
+        for found in list(self.objects["persistentvolumeclaims"].values()):
+            if "deletionTimestamp" in found["metadata"] and not self._is_used(found):
+                self.write("persistentvolumeclaims", deepcopy(found), "DELETED")
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         kind, query = request.match_info["kind"], request.query
@@ -247,6 +280,15 @@ class ApiServer:
         for name, found in self.objects[kind].items():
             if _matches(found, selector):
                 yield name
+
+
+def claims_of(pod: Mapping[str, Any]) -> dict[str, str]:
+    """The names of its volumes, by those of their claims."""
+    return {
+        source["claimName"]: each["name"]
+        for each in pod["spec"].get("volumes", ())
+        if (source := each.get("persistentVolumeClaim"))
+    }
 
 
 async def _send(response: web.StreamResponse, event: str, found: Object) -> None:
@@ -315,7 +357,8 @@ def _admit(pod: Object) -> None:
             wrong.append("privileged")
     if any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC")):
         wrong.append("host namespaces")
-    if any(not {"emptyDir", "secret"} & each.keys() for each in spec.get("volumes", ())):
+    allowed = {"emptyDir", "persistentVolumeClaim", "secret"}
+    if any(not allowed & each.keys() for each in spec.get("volumes", ())):
         wrong.append("volumes")
     if wrong:
         message = f'pods "{pod["metadata"]["name"]}" is forbidden: violates PodSecurity: {wrong}'

@@ -102,6 +102,7 @@ class AnyCluster(ABC):
         *,
         url: str | None = None,
         lost_sec: float = 600,
+        start_timeout_sec: float = 60,
         clock: Clock | None = None,
         proxy: ProxyAddress | None = None,
     ) -> tuple[KubernetesMachines, ArchiveFolder]:
@@ -117,7 +118,7 @@ class AnyCluster(ABC):
             self.options,
             ArchiveFolder(folders["snapshots"], layers=layers, kind="snapshots"),
             clock=clock or SystemClock(),
-            start_timeout_sec=60,
+            start_timeout_sec=start_timeout_sec,
             lost_sec=lost_sec,
             proxy=proxy,
         )
@@ -209,7 +210,7 @@ class RealCluster(AnyCluster):
 
     async def _clear(self) -> None:
         api = self.client()
-        kinds: tuple[Kind, ...] = ("pods", "secrets")
+        kinds: tuple[Kind, ...] = ("pods", "secrets", "persistentvolumeclaims")
         for kind in kinds:
             while (found := await api.list(kind, selector=SELECTOR))[0]:
                 for each in found[0]:

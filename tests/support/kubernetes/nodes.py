@@ -21,7 +21,8 @@ from typing import Any
 import yaml
 
 from tests.support.e2b.network import join
-from tests.support.kubernetes.api_server import ApiServer
+from tests.support.kubernetes.api_server import ApiServer, claims_of
+from tests.support.kubernetes.placement import allowed, is_attached_elsewhere
 from tests.support.kubernetes.pod_sockets import PodSockets
 
 AGENT_IMAGE, DEBIAN, DISTROLESS = "sandyard:test", "debian", "distroless"
@@ -68,6 +69,8 @@ class Nodes:
         self.has_room = True
         self.services: dict[str, tuple[str, int]] = {}
         """By the label `app` of their Pods: what a NetworkPolicy may let Pods reach."""
+        self._disks = Path(mkdtemp(prefix="volumes-"))
+        """With a folder for each claim's UID."""
         self._api = api
         self._agent = agent
         self._count = 0
@@ -86,6 +89,7 @@ class Nodes:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        shutil.rmtree(self._disks)
 
     def pod(self, name: str) -> RunningPod:
         return next(each for each in self.pods.values() if each.name == name)
@@ -140,6 +144,7 @@ class Nodes:
             for uid, pod in list(self.pods.items()):
                 if uid not in there and not pod.node.is_cut_off:
                     self._begin(self._drop(uid), f"drop {uid}")
+            self._api.delete_unused_claims()
             changed = asyncio.ensure_future(self._api.changes())
             await asyncio.wait({changed}, timeout=_CHECK_SEC)
             changed.cancel()
@@ -156,14 +161,16 @@ class Nodes:
         return pod is not None and pod.node.is_cut_off
 
     def _place(self, uid: str, name: str, manifest: dict[str, Any]) -> None:
-        """On the ready node with the fewest Pods."""
-        ready = [node for node in self.nodes.values() if not node.is_cut_off]
+        """On the ready node with the fewest Pods, of those that its affinity allows."""
+        fitting = allowed(manifest, self.nodes, self._api.objects["pods"].values())
+        ready = [self.nodes[each] for each in sorted(fitting) if not self.nodes[each].is_cut_off]
         if not (ready and self.has_room):
+            what = "insufficient memory" if fitting else "they do not fit its affinity"
             condition = {
                 "type": "PodScheduled",
                 "status": "False",
                 "reason": "Unschedulable",
-                "message": "0/3 nodes are available: insufficient memory.",
+                "message": f"0/3 nodes are available: {what}.",
             }
             if "conditions" not in manifest["status"]:
                 self._api.set_status(name, conditions=[condition])
@@ -172,9 +179,8 @@ class Nodes:
         used = [pod.node for pod in self.pods.values()]
         node = min(ready, key=used.count)
         self._count += 1
-        address = f"127.88.{os.getpid() % 250}.{self._count % 250 + 1}"
-        if not self._has_networks:
-            address = "127.0.0.1"
+        own = f"127.88.{os.getpid() % 250}.{self._count % 250 + 1}"
+        address = own if self._has_networks else "127.0.0.1"
         pod = RunningPod(name, node, Path(mkdtemp(prefix="pod-")), address)
         self.pods[uid] = pod
         placed = {**manifest, "spec": {**manifest["spec"], "nodeName": node.name}}
@@ -184,15 +190,21 @@ class Nodes:
     async def _run(self, pod: RunningPod, manifest: dict[str, Any]) -> None:
         spec = manifest["spec"]
         for volume in spec["volumes"]:
-            (pod.folder / volume["name"]).mkdir(parents=True)
-        for container in (*spec["initContainers"], *spec["containers"]):
+            if "emptyDir" in volume:
+                (pod.folder / volume["name"]).mkdir(parents=True)
+        for claim, name in claims_of(manifest).items():
+            while is_attached_elsewhere(claim, pod.node.name, self._api.objects["pods"].values()):
+                await asyncio.sleep(_CHECK_SEC)
+            (pod.folder / name).symlink_to(self._disk(claim))
+        inits = spec.get("initContainers", ())
+        for container in (*inits, *spec["containers"]):
             if container["image"] not in (AGENT_IMAGE, DEBIAN, DISTROLESS):
                 waiting = {"reason": "ImagePullBackOff", "message": "not found"}
                 status = {"name": container["name"], "image": container["image"]}
                 told = [{**status, "state": {"waiting": waiting}}]
                 self._tell(pod, containerStatuses=told)
                 return
-        for container in spec["initContainers"]:
+        for container in inits:
             process = await asyncio.create_subprocess_exec(
                 *self._inside(pod, spec, container), stdin=DEVNULL
             )
@@ -227,6 +239,15 @@ class Nodes:
         )
         await self._ended(pod, log)
 
+    def _disk(self, name: str) -> Path:
+        """Of the claim, which is bound when it is first used."""
+        claim = self._api.objects["persistentvolumeclaims"][name]
+        if claim["status"]["phase"] != "Bound":
+            self._api.write("persistentvolumeclaims", {**claim, "status": {"phase": "Bound"}})
+        disk = self._disks / str(claim["metadata"]["uid"])
+        disk.mkdir(exist_ok=True)
+        return disk
+
     def _inside(
         self,
         pod: RunningPod,
@@ -259,7 +280,7 @@ class Nodes:
 
     def _environment(self, container: dict[str, Any]) -> dict[str, str]:
         found = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-        for each in container["env"]:
+        for each in container.get("env", ()):
             if "value" in each:
                 found[each["name"]] = each["value"]
                 continue

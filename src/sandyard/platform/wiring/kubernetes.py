@@ -142,5 +142,6 @@ def _pod_options(settings: KubernetesSettings) -> PodOptions:
         images=named(settings.kubernetes_images),
         gvisor_class=settings.kubernetes_gvisor_class,
         priority_class=settings.kubernetes_priority_class,
+        volume_class=settings.kubernetes_volume_class,
         port=PROGRAM_PORT,
     )

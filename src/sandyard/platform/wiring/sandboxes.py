@@ -59,7 +59,7 @@ from sandyard.platform.wiring.images import ImagesWired
 from sandyard.platform.wiring.local_runtime import runtime_folder
 from sandyard.platform.wiring.shared import Shared
 from sandyard.platform.wiring.volumes import VolumesWired
-from sandyard.runtime.ports import Runtime
+from sandyard.runtime.ports import Runtime, VolumeFiles
 from sandyard.runtime.programs.warm import WarmRuns
 from sandyard.runtime.records.run_folder import RunFolders
 from sandyard.runtime.remote.backoff import Backoff
@@ -92,6 +92,9 @@ class SandboxesWired:
         )
         """This machine's, even if sandboxes run at E2B; the cluster's, if they are Pods."""
         self.runtime = self.local_runtime
+        volume_files: VolumeFiles | None = None
+        if settings.sandbox_runtime == "local":
+            volume_files = runtimes.open_local_volumes(settings, data_dir, clock)
         if settings.sandbox_runtime == "e2b":
             self.runtime = runtimes.open_e2b_runtime(
                 settings, e2b, data_dir, clock, node=self.node, pool=self.e2b_pool, layers=layers
@@ -101,6 +104,7 @@ class SandboxesWired:
             machines = kubernetes.open_machines(settings, cluster, data_dir, clock, layers)
             self.closers.append(machines.close)
             self._gauges.append(partial(kubernetes.pod_gauges, machines))
+            volume_files = machines.volumes
             self.runtime = self.local_runtime = kubernetes.open_runtime(
                 machines, settings, data_dir, clock, layers
             )
@@ -128,7 +132,7 @@ class SandboxesWired:
         self.measurements = SqlMeasurementStore(platform.database)
         images = ImagesWired(platform, node, image_roots, self.storage)
         self.images = images.images
-        volumes = VolumesWired(platform, node, self.storage)
+        volumes = VolumesWired(platform, node, self.storage, volume_files)
         self.volumes = volumes.volumes
         archive_usage = StorageUsage(
             templates, count_archives, prices=node.prices, make_usage_id=node.ids.usage

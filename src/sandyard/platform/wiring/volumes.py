@@ -1,4 +1,4 @@
-"""Volumes of accounts, wired to the files that sandboxes of this machine mount."""
+"""Volumes of accounts, wired to the files that sandboxes mount."""
 
 from typing import Any
 
@@ -9,19 +9,24 @@ from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.volumes.model import count_volume
 from sandyard.platform.volumes.service import CleanVolumes, Volumes
 from sandyard.platform.volumes.sql import SqlVolumeStore
-from sandyard.platform.wiring.runtimes import open_local_volumes
 from sandyard.platform.wiring.shared import Shared
+from sandyard.runtime.ports import VolumeFiles
 from sandyard.wiring.job_specs import PlatformJobSpecs as Specs
 
 
 class VolumesWired:
-    def __init__(self, shared: Shared, node: SandboxNode, storage: StorageQuota) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        node: SandboxNode,
+        storage: StorageQuota,
+        files: VolumeFiles | None,
+    ) -> None:
+        """`files` is None where sandboxes have no volumes."""
         settings = shared.settings.sandboxes
         store = SqlVolumeStore(shared.database, shared.transitions)
-        files = None
         self.jobs: tuple[Job[Any], ...] = ()
-        if settings.sandbox_runtime == "local":
-            files = open_local_volumes(settings, shared.data_dir, shared.clock)
+        if files is not None:
             clean = CleanVolumes(store, files, node)
             self.jobs = (
                 Specs.VOLUMES.job(settings.images_interval_sec, clean.run, node=node.name),

@@ -15,7 +15,7 @@ from sandyard.runtime.errors import RuntimeUnavailableError
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
 
-Kind = Literal["pods", "secrets"]
+Kind = Literal["pods", "secrets", "persistentvolumeclaims"]
 Object = Mapping[str, Any]
 _REQUEST_SEC = 15.0
 _WATCH_SEC = 60

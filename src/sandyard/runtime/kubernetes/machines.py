@@ -15,6 +15,7 @@ from sandyard.runtime.guest.program import ProgramState
 from sandyard.runtime.kubernetes import manifest, model
 from sandyard.runtime.kubernetes.agent import PodSession, make_keys
 from sandyard.runtime.kubernetes.api import KubernetesApi, Object
+from sandyard.runtime.kubernetes.claims import add_volumes
 from sandyard.runtime.kubernetes.egress import PodsEgress, ProxyAddress
 from sandyard.runtime.kubernetes.egress_policy import annotation, credentials_of
 from sandyard.runtime.kubernetes.endings import Agents, Endings
@@ -27,6 +28,7 @@ from sandyard.runtime.kubernetes.records import (
     MachineRecord,
 )
 from sandyard.runtime.kubernetes.starts import PodStarts
+from sandyard.runtime.kubernetes.volumes import PodVolumes
 from sandyard.runtime.machine_ports import Egress
 from sandyard.runtime.model import (
     Ended,
@@ -80,6 +82,7 @@ class KubernetesMachines:
         self._starts = PodStarts(
             api, self._pods, self._agents, clock=clock, timeout_sec=start_timeout_sec
         )
+        self.volumes = PodVolumes(api, options)
         self._seen_at: dict[RunId, float] = {}
 
     async def close(self) -> None:
@@ -98,6 +101,7 @@ class KubernetesMachines:
         if spec.snapshot_id is not None:
             await self.require_snapshot(spec.snapshot_id)
         image = self._image_of(spec)
+        await self.volumes.require(spec.mounts)
         record = await self._record_of(run_id)
         async with record.lock() as is_ours:
             if not is_ours or record.machine() is not None:
@@ -120,6 +124,7 @@ class KubernetesMachines:
                 deadline_at=machine.deadline_at,
                 creation=token_hex(8),
             )
+            add_volumes(pod, spec.mounts)
             await self._starts.make(pod)
             await self._starts.until_up(record)
             await self._fill(record, spec)

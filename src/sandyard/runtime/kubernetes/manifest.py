@@ -18,7 +18,8 @@ Manifest = Mapping[str, Any]
 PREFIX = "sandyard.dev"
 RUN, CREATION = f"{PREFIX}/run", f"{PREFIX}/creation"
 KIND, ATTEMPT = f"{PREFIX}/kind", f"{PREFIX}/attempt"
-SELECTOR = f"app.kubernetes.io/managed-by={PREFIX}"
+OURS: Mapping[str, str] = {"app.kubernetes.io/managed-by": PREFIX}
+SELECTOR = ",".join(f"{name}={value}" for name, value in OURS.items())
 CONTAINER = "sandbox"
 AGENT_FOLDER = "/.sandyard"
 AGENT_IN_IMAGE = "/opt/sandyard/agent"
@@ -45,6 +46,8 @@ class PodOptions:
     """By the names of environments."""
     gvisor_class: str | None = None
     priority_class: str | None = None
+    volume_class: str | None = None
+    """The StorageClass of volumes; None is the cluster's default."""
     port: int = 8080
     """The value of PORT for a program."""
     longest_sec: float = 7 * 86400.0
@@ -62,8 +65,12 @@ class Keys:
 
 def name_of(run_id: RunId) -> str:
     """Different runs have different names, whatever characters are in their ids."""
-    digest = sha256(str(run_id).encode()).hexdigest()[:10]
-    plain = _SEPARATOR.sub("-", f"{run_id.kind}-{run_id.id}-{run_id.attempt}".lower()).strip("-")
+    return short_name(f"{run_id.kind}-{run_id.id}-{run_id.attempt}", str(run_id))
+
+
+def short_name(words: str, of: str) -> str:
+    digest = sha256(of.encode()).hexdigest()[:10]
+    plain = _SEPARATOR.sub("-", words.lower()).strip("-")
     return f"{plain[: _LONGEST_NAME - len(digest) - 1].rstrip('-')}-{digest}"
 
 
@@ -114,13 +121,7 @@ def pod(
         "enableServiceLinks": False,
         "activeDeadlineSeconds": int(options.longest_sec),
         "terminationGracePeriodSeconds": GRACE_SEC,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER_ID,
-            "runAsGroup": USER_ID,
-            "fsGroup": USER_ID,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": pod_security(),
         # A node that is cut off and comes back still runs it.
         "tolerations": [
             {"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _UNREACHABLE
@@ -150,14 +151,24 @@ def pod(
 
 
 def _metadata(run_id: RunId) -> dict[str, Any]:
-    name, value = SELECTOR.split("=")
-    labels = {name: value, KIND: run_id.kind}
+    labels = {**OURS, KIND: run_id.kind}
     if _LABEL.fullmatch(run_id.attempt):
         labels[ATTEMPT] = run_id.attempt
     return {"name": name_of(run_id), "labels": labels, "annotations": {RUN: str(run_id)}}
 
 
-_SECURITY = {
+def pod_security() -> dict[str, Any]:
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER_ID,
+        "runAsGroup": USER_ID,
+        "fsGroup": USER_ID,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+SECURITY: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
 }
@@ -169,7 +180,7 @@ def _init_container(options: PodOptions) -> dict[str, Any]:
         "name": "agent",
         "image": options.agent_image,
         "command": ["cp", "-r", f"{AGENT_IN_IMAGE}/.", AGENT_FOLDER],
-        "securityContext": _SECURITY | {"readOnlyRootFilesystem": True},
+        "securityContext": {**SECURITY, "readOnlyRootFilesystem": True},
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": resources},
         "volumeMounts": [{"name": "agent", "mountPath": AGENT_FOLDER}],
     }
@@ -197,7 +208,7 @@ def _container(
             *(egress_policy.environment(_from_secret(run_id, "proxy")) if has_egress else ()),
         ],
         "ports": [{"name": "agent", "containerPort": PORT}],
-        "securityContext": _SECURITY,
+        "securityContext": {**SECURITY},
         "resources": {
             "requests": {"cpu": cpu, "memory": memory},
             "limits": {
