@@ -232,6 +232,14 @@ def replaces(track: str, row: Sandbox) -> Call:
     return lambda services: services.leases.replace(row.sandbox_id, wanted)
 
 
+def moves_up(ticket: Ticket) -> Call:
+    return lambda services: services.queue.move(ticket.ticket_id, 0, by="operator:ann")
+
+
+def drops(ticket: Ticket) -> Call:
+    return lambda services: services.queue.drop(ticket.ticket_id, by="operator:ann")
+
+
 def deletes(row: Sandbox) -> Any:
     """The end of `Cleanup`: the provider has deleted it."""
 
@@ -249,6 +257,7 @@ HOLDS = program(lambda services: services.holds.run())
 MAINTAIN = program(lambda services: services.reservations.maintain())
 ONE, TWO, THREE = sandboxes(3)
 CLASS = reservation(1)
+SECOND = ticket(2, "b")
 
 
 def scopes(*, is_large: bool) -> list[Scope[PoolWorld]]:
@@ -383,6 +392,19 @@ def _scopes(*, is_large: bool) -> list[Scope[PoolWorld]]:
                     program(lambda services: services.queue.leave(track_id="a", key="a")),
                 ),
                 Actor("b", program(claims("b"))),
+            ),
+            (NOW,),
+            none_left_over,
+            in_order,
+            afterwards=(DISPATCH,),
+        ),
+        Scope(
+            "a ticket that is moved up, one that is dropped, and a sandbox that is found",
+            world(ticket(1, "a"), SECOND, listed=1),
+            (
+                Actor("sync", program(lambda services: services.sync.run())),
+                Actor("move", program(moves_up(SECOND))),
+                Actor("drop", program(drops(SECOND))),
             ),
             (NOW,),
             none_left_over,

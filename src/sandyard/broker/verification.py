@@ -15,8 +15,7 @@ from sandyard.broker.pool.model import (
     Tombstone,
 )
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.queue.model import Ticket
-from sandyard.broker.queue.ports import ticket_pages
+from sandyard.broker.queue.ports import find_ticket_by_id, ticket_pages
 from sandyard.kit.changes.events import State
 from sandyard.kit.changes.transitions import Entity, subject_of
 from sandyard.kit.changes.verification import Problem, seen_repeatedly, verify_gone, verify_history
@@ -97,7 +96,7 @@ async def _find(store: PoolStore, others: Others, subject: str) -> Entity | None
             if subject_of(each) == subject:
                 return each
     found = await store.find(subject) or await store.find_reservation(subject)
-    return found or await _find_ticket(store, subject)
+    return found or await find_ticket_by_id(store, subject)
 
 
 def _is_tombstone(state: State) -> bool:
@@ -108,14 +107,6 @@ def _is_tombstone(state: State) -> bool:
 async def _rows(store: PoolStore) -> AsyncIterator[Sequence[Sandbox | Tombstone]]:
     async for entries in store.audit():
         yield [each for each in entries if isinstance(each, Sandbox | Tombstone)]
-
-
-async def _find_ticket(store: PoolStore, ticket_id: str) -> Ticket | None:
-    async for tickets in ticket_pages(store):
-        for ticket in tickets:
-            if ticket.ticket_id == ticket_id:
-                return ticket
-    return None
 
 
 async def _few(store: PoolStore, others: Others) -> AsyncIterator[Sequence[Entity]]:

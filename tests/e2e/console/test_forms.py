@@ -286,18 +286,25 @@ def test_a_volume_is_made_mounted_resized_and_deleted(
     assert told(anns_session, "/api/v1/volumes")["volumes"] == []
 
 
-def test_a_ticket_is_dropped(
+def test_tickets_are_moved_up_and_dropped(
     admins_session: ConsoleSession, anns_session: ConsoleSession, console: ServerProcess
 ) -> None:
     for key in ("k-1", "k-2"):
         headers = {"X-Track-ID": "late-1", "X-Sandbox-Name-Prefix": "none-", "Idempotency-Key": key}
         queued = httpx.post(f"{console.url}/v1/queue", headers=console.track | headers, timeout=60)
         assert queued.status_code == 202
-    form = {"track_id": "late-1", "idempotency_key": "k-1"}
-    assert anns_session.post("/console/labs/waiting/drop", form).status_code == 403
-    posted(admins_session, "/console/labs/waiting/drop", form)
-    tickets = told(admins_session, "/v1/admin/queue")["tickets"]
-    left = [each["idempotency_key"] for each in tickets if each["track_id"] == "late-1"]
-    assert left == ["k-2"]
-    assert admins_session.post("/console/labs/waiting/drop", form).status_code == 404
-    posted(admins_session, "/console/labs/waiting/drop", form | {"idempotency_key": "k-2"})
+    first, second = waiting(admins_session, "late-1")
+    at = f"/console/labs/waiting/{second['ticket_id']}"
+    assert anns_session.post(f"{at}/first", {}).status_code == 403
+    posted(admins_session, f"{at}/first", {})
+    assert [each["urgency"] for each in waiting(admins_session, "late-1")] == [0, 3]
+    assert anns_session.post(f"{at}/drop", {}).status_code == 403
+    posted(admins_session, f"{at}/drop", {})
+    assert waiting(admins_session, "late-1") == [first]
+    assert admins_session.post(f"{at}/drop", {}).status_code == 404
+    posted(admins_session, f"/console/labs/waiting/{first['ticket_id']}/drop", {})
+
+
+def waiting(admin: ConsoleSession, track: str) -> list[dict[str, Any]]:
+    tickets = told(admin, "/v1/admin/queue")["tickets"]
+    return [each for each in tickets if each["track_id"] == track]

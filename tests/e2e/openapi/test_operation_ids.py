@@ -169,6 +169,8 @@ OPERATION_IDS = {
     "get_pool_provider": "GET /v1/admin/provider",
     "list_pool_jobs": "GET /v1/admin/jobs",
     "list_waiting_tickets": "GET /v1/admin/queue",
+    "move_ticket": "PATCH /v1/admin/queue/{ticket_id}",
+    "drop_ticket": "DELETE /v1/admin/queue/{ticket_id}",
     "run_pool_job": "POST /v1/admin/jobs/{job}/run",
     "get_pool_stats": "GET /v1/admin/stats",
     "sync_pool": "POST /v1/admin/sync",

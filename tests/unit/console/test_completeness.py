@@ -32,7 +32,7 @@ SCRIPTS = {"data-files": ("files.js", ["GET", "PUT", "DELETE"])}
 EXCEPTIONS = {
     "programs call it with a track's token, not people": """
         allocate_sandbox release_lease get_leased_sandbox extend_lease replace_sandbox
-        mark_sandbox_for_deletion queue_for_sandbox""",
+        mark_sandbox_for_deletion queue_for_sandbox leave_queue""",
     "devices call it": "register_device send_readings",
     "monitoring reads it; the admin's page shows the health of each part": """
         get_health get_readiness get_metrics""",

@@ -1,4 +1,4 @@
-"""Calls of operators that watch the pool: its last day, its queue, its jobs and its provider."""
+"""Calls of operators that watch the pool: its last day, its jobs and its provider."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -12,7 +12,7 @@ from sandyard.broker.history.monitor import Monitor
 from sandyard.broker.history.service import History, PoolHistory
 from sandyard.broker.http import operator_routes
 from sandyard.broker.pool.http.schemas import STATE_COUNTS
-from sandyard.kit.http.schemas import AttributesAnswer, Documented, PageAnswer, Paging, eg, example
+from sandyard.kit.http.schemas import AttributesAnswer, Documented, eg, example
 
 _SAMPLE = {"at": 1_793_350_800, **STATE_COUNTS, "waiting": 0, "leases": 12}
 _JOB = {
@@ -68,25 +68,6 @@ class PoolHistoryAnswer(Documented):
         )
 
 
-class WaitingTicketAnswer(AttributesAnswer):
-    ticket_id: str = eg("0199a2b3c4d500000adf3f2c91")
-    track_id: str = eg("track-7")
-    idempotency_key: str = eg("track-7", validation_alias="key")
-    urgency: int = eg(3, description="0 is served first, 7 last")
-    name_prefix: str = eg("", description="Required prefix of the sandbox's name")
-    client: str | None
-    created_at: int = eg(1_793_350_800)
-    asked_at: int = eg(1_793_350_830, description="When its track last called")
-    sandbox_id: str | None = Field(
-        description="The sandbox that is reserved for it; null while it waits"
-    )
-
-
-class WaitingTicketPage(PageAnswer):
-    tickets: list[WaitingTicketAnswer]
-    next_cursor: str | None
-
-
 class PoolJobAnswer(AttributesAnswer):
     name: str = eg("sync")
     does: str = eg("compare the pool with the provider's list")
@@ -135,12 +116,6 @@ def create_monitor_router(
         exhaustion at the current rate."""
         step_sec = step_minutes * MINUTE_SEC
         return PoolHistoryAnswer.of(await history.read(hours=hours, step_sec=step_sec))
-
-    @routes.get("/queue", "List waiting tickets")
-    async def list_waiting_tickets(paging: Paging) -> WaitingTicketPage:
-        """Tickets in the order in which they will be served."""
-        page = await monitor.tickets(**paging)
-        return WaitingTicketPage.of(page, WaitingTicketAnswer.of)
 
     @routes.get("/jobs", "List the Broker's jobs")
     async def list_pool_jobs() -> PoolJobsAnswer:

@@ -1,4 +1,4 @@
-"""The state of the queue, the jobs and the provider, for operators."""
+"""The state of the jobs and the provider, for operators."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -6,14 +6,10 @@ from typing import Any, Protocol
 
 from sandyard.broker.history.errors import JobNotFoundError
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.queue.model import Ticket
 from sandyard.kit.circuits import CircuitState
 from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import Job, JobRun, JobRunner
-from sandyard.kit.paging import Page, page_up_to, position_in
 from sandyard.kit.wired import wired
-
-_QUEUE = "queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +63,6 @@ class Monitor:
     does: Mapping[str, str]
     provider: WatchedProvider
     facts: ProviderFacts
-
-    async def tickets(self, *, limit: int, cursor: str | None) -> Page[Ticket]:
-        """Waiting tickets, in the order in which they are served."""
-        last = position_in(_QUEUE, cursor, int, str)
-        after = None if last is None else (last[0], last[1])
-        found = await self.store.tickets(limit=limit + 1, after=after)
-        return page_up_to(limit, found, _QUEUE, lambda ticket: ticket.queue_order)
 
     async def list_jobs(self) -> Sequence[JobStatus]:
         now = self.clock.now()

@@ -4,7 +4,7 @@ from sandyard.kit.errors import InvalidError, NotFoundError
 
 
 class TicketNotFoundError(NotFoundError):
-    """This track and key are not in the queue."""
+    """There is no such ticket in the queue. It is served or dropped, or was never there."""
 
 
 class InvalidPreferError(InvalidError):

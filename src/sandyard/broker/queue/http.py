@@ -1,24 +1,36 @@
-"""Calls of tracks about the queue."""
+"""Calls of tracks and of operators about the queue."""
 
 from functools import partial
+from typing import Annotated
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import Field
 
-from sandyard.broker.clients.guards import TrackGuard
+from sandyard.broker.clients.guards import AdminGuard, TrackGuard
 from sandyard.broker.http import (
     ALLOCATE_PARAMETERS,
     TRACK_PARAMETERS,
     TRACK_TOKEN,
+    Operator,
     Track,
+    operator_routes,
     read_idempotency_key,
     read_track_headers,
 )
 from sandyard.broker.pool.http.schemas import LeaseAnswer
 from sandyard.broker.pool.model import Claimed
 from sandyard.broker.pool.service import Broker
+from sandyard.broker.queue.service import Queue
 from sandyard.kit.http.routes import GuardedRoutes, JsonResponse
-from sandyard.kit.http.schemas import Documented, eg
+from sandyard.kit.http.schemas import (
+    AttributesAnswer,
+    Documented,
+    PageAnswer,
+    Paging,
+    StrictBody,
+    eg,
+)
 from sandyard.kit.http.security import secured_by
 
 
@@ -34,6 +46,29 @@ class TicketAnswer(Documented):
         None,
         description="Says so if no sandbox of the pool has the requested prefix; else null",
     )
+
+
+class WaitingTicketAnswer(AttributesAnswer):
+    ticket_id: str = eg("0199a2b3c4d500000adf3f2c91")
+    track_id: str = eg("track-7")
+    idempotency_key: str = eg("track-7", validation_alias="key")
+    urgency: int = eg(3, description="0 is served first, 7 last")
+    name_prefix: str = eg("", description="Required prefix of the sandbox's name")
+    client: str | None
+    created_at: int = eg(1_793_350_800)
+    asked_at: int = eg(1_793_350_830, description="When its track last called")
+    sandbox_id: str | None = Field(
+        description="The sandbox that is reserved for it; null while it waits"
+    )
+
+
+class WaitingTicketPage(PageAnswer):
+    tickets: list[WaitingTicketAnswer]
+    next_cursor: str | None
+
+
+class TicketChanges(StrictBody):
+    urgency: int = Field(ge=0, le=7, examples=[0], description="0 is served first, 7 last")
 
 
 def create_queue_router(
@@ -89,5 +124,31 @@ def create_queue_router(
         request.state.log = {"track_id": track_id, "action": "leave_queue"}
         key = read_idempotency_key(request.scope["headers"])
         await broker.leave_queue(track_id=track_id, idempotency_key=key)
+
+    return routes.router
+
+
+def create_tickets_router(queue: Queue, guard: AdminGuard, *, prefix: str) -> APIRouter:
+    routes = operator_routes(f"{prefix}/admin/queue", guard.require)
+    ticket = Annotated[str, Path(description="The id from the list of waiting tickets")]
+
+    @routes.get("", "List waiting tickets")
+    async def list_waiting_tickets(paging: Paging) -> WaitingTicketPage:
+        """Tickets in the order in which they will be served."""
+        return WaitingTicketPage.of(await queue.page(**paging), WaitingTicketAnswer.of)
+
+    @routes.patch("/{ticket_id}", "Move a ticket up or down", 404)
+    async def move_ticket(
+        request: Request, ticket_id: ticket, body: TicketChanges, operator: Operator
+    ) -> WaitingTicketAnswer:
+        """Tickets are served by urgency, then by age."""
+        request.state.log = {"ticket_id": ticket_id, "action": "move_ticket"}
+        return WaitingTicketAnswer.of(await queue.move(ticket_id, body.urgency, by=operator))
+
+    @routes.delete("/{ticket_id}", "Drop a ticket", 404, status_code=204)
+    async def drop_ticket(request: Request, ticket_id: ticket, operator: Operator) -> None:
+        """Its track gets a new one at the end of the queue if it still calls."""
+        request.state.log = {"ticket_id": ticket_id, "action": "drop_ticket"}
+        await queue.drop(ticket_id, by=operator)
 
     return routes.router

@@ -22,6 +22,7 @@ URGENCY = 3
 ABANDONED = "its holder stopped polling"
 LEFT = "left by its track"
 LEASED = "its track has a lease"
+DROPPED = "dropped by an operator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,13 @@ def decide_served(
     ticket: Ticket, reserved: Sandbox, claim: Claim
 ) -> tuple[Transition[Sandbox], Transition[Ticket]]:
     return decide_claim(reserved, claim), removed(ticket, "ticket.served", claim.cause)
+
+
+def decide_moved(ticket: Ticket, urgency: int, cause: Cause) -> Transition[Ticket] | None:
+    """None if it has this urgency."""
+    if ticket.urgency == urgency:
+        return None
+    return changed(ticket, replace(ticket, urgency=urgency), "ticket.moved", cause)
 
 
 def decide_dropped(ticket: Ticket, cause: Cause) -> Transition[Ticket]:

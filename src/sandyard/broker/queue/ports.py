@@ -27,6 +27,15 @@ class TicketStore(Protocol):
         """Record that their holders still wait; removed tickets stay removed."""
 
 
+async def find_ticket_by_id(store: TicketStore, ticket_id: str) -> Ticket | None:
+    """Reads the queue up to it."""
+    async for tickets in ticket_pages(store):
+        for ticket in tickets:
+            if ticket.ticket_id == ticket_id:
+                return ticket
+    return None
+
+
 async def ticket_pages(store: TicketStore) -> AsyncIterator[Sequence[Ticket]]:
     last: QueueOrder | None = None
     while tickets := await store.tickets(limit=_PAGE, after=last):

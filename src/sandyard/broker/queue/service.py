@@ -17,15 +17,19 @@ from sandyard.broker.pool.model import (
 from sandyard.broker.pool.ports import PoolStore, SandboxFilter, pages_of
 from sandyard.broker.queue import model
 from sandyard.broker.queue.assignment import SandboxAssigner
+from sandyard.broker.queue.errors import TicketNotFoundError
+from sandyard.broker.queue.ports import find_ticket_by_id
 from sandyard.broker.queue.watch import TicketWatch, Waiter
 from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.kit.changes.events import EventQuery, actor
 from sandyard.kit.changes.transitions import Cause, ConflictRetries
 from sandyard.kit.clock import Clock
 from sandyard.kit.ids import EventIds
+from sandyard.kit.paging import Page, page_up_to, position_in
 from sandyard.kit.wired import wired
 
 _PAGE = 100
+_QUEUE = "queue"
 _RECENT_MS = 600_000
 _COUNT_EVERY_MS = 5_000
 
@@ -183,6 +187,36 @@ class Queue:
             return False
         cause = Cause.by(actor("track", track_id), self.clock, reason=model.LEFT)
         return await self._drop(ticket, cause)
+
+    async def page(self, *, limit: int, cursor: str | None) -> Page[model.Ticket]:
+        """Tickets in the order in which they are served."""
+        last = position_in(_QUEUE, cursor, int, str)
+        after = None if last is None else (last[0], last[1])
+        found = await self.store.tickets(limit=limit + 1, after=after)
+        return page_up_to(limit, found, _QUEUE, lambda ticket: ticket.queue_order)
+
+    async def move(self, ticket_id: str, urgency: int, *, by: str) -> model.Ticket:
+        """Serve it earlier or later. Raises TicketNotFoundError, RowBusyError."""
+        async for _ in ConflictRetries():
+            cause, ticket = Cause.by(by, self.clock), await self._get(ticket_id)
+            moved = model.decide_moved(ticket, urgency, cause)
+            if moved is None or await self.store.apply_together(moved):
+                return ticket if moved is None else moved.result
+        raise RowBusyError
+
+    async def drop(self, ticket_id: str, *, by: str) -> None:
+        """Raises TicketNotFoundError, RowBusyError."""
+        async for _ in ConflictRetries():
+            cause = Cause.by(by, self.clock, reason=model.DROPPED)
+            if await self._drop(await self._get(ticket_id), cause):
+                return
+        raise RowBusyError
+
+    async def _get(self, ticket_id: str) -> model.Ticket:
+        ticket = await find_ticket_by_id(self.store, ticket_id)
+        if ticket is None:
+            raise TicketNotFoundError
+        return ticket
 
     async def dispatch(self) -> QueueReport:
         """Drop tickets that were not renewed, and reserve free sandboxes for the next ones. Freed

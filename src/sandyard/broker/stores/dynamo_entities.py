@@ -101,19 +101,18 @@ def entity_actions(
 ) -> list[dict[str, Any]]:
     before: Any = transition.before
     after: Any = transition.after
-    beside = _beside(table, before, after)
-    if after is None:
-        unchanged = {"before": before.sequence}
-        condition = "#sequence = :before"
-        return [
-            table.delete_action(_key_of(before), condition=condition, values=unchanged),
-            *beside,
-        ]
-    item = {**asdict(after), "write_id": write_id}
-    if before is None:
-        new = {**_key_of(after), **item}
-        return [table.put_action(new, condition="attribute_not_exists(PK)"), *beside]
-    return [change_action(table, _key_of(after), asdict(before), item), *beside]
+    actions = _beside(table, before, after)
+    old_key, key = (None if each is None else _key_of(each) for each in (before, after))
+    item = {} if after is None else {**asdict(after), "write_id": write_id}
+    if key is not None and key == old_key:
+        return [change_action(table, key, asdict(before), item), *actions]
+    if key is not None:
+        new = {**key, **item}
+        actions = [table.put_action(new, condition="attribute_not_exists(PK)"), *actions]
+    if old_key is not None:
+        unchanged, condition = {"before": before.sequence}, "#sequence = :before"
+        actions = [table.delete_action(old_key, condition=condition, values=unchanged), *actions]
+    return actions
 
 
 def _beside(table: Table, before: Any, after: Any) -> list[dict[str, Any]]:
@@ -126,14 +125,15 @@ def _beside(table: Table, before: Any, after: Any) -> list[dict[str, Any]]:
 
 
 def _ticket_actions(table: Table, ticket: Ticket, before: Any, after: Any) -> list[dict[str, Any]]:
-    """A ticket's lookup item is created and deleted with it."""
-    if before and after:
-        return []
+    """A ticket's lookup item is created, moved and deleted with it."""
     lookup_key = ticket_lookup_key(*ticket.lease_key)
-    if before is None:
-        item = {**lookup_key, "ticket_sk": ticket_key(ticket)["SK"]}
-        return [table.put_action(item, condition="attribute_not_exists(PK)")]
-    return [table.delete_action(lookup_key, condition="attribute_exists(PK)", values={})]
+    if after is None:
+        return [table.delete_action(lookup_key, condition="attribute_exists(PK)", values={})]
+    if before and before.queue_order == after.queue_order:
+        return []
+    item = {**lookup_key, "ticket_sk": ticket_key(after)["SK"]}
+    is_new = "attribute_exists(PK)" if before else "attribute_not_exists(PK)"
+    return [table.put_action(item, condition=is_new)]
 
 
 def _reservation_actions(

@@ -28,7 +28,7 @@ from sandyard.broker.probes.ports import Prober
 from sandyard.broker.probes.probers import prober_of
 from sandyard.broker.provider.client import DIALECTS, HttpProvider
 from sandyard.broker.queue.assignment import SandboxAssigner
-from sandyard.broker.queue.http import create_queue_router
+from sandyard.broker.queue.http import create_queue_router, create_tickets_router
 from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.broker.reservations.http import create_reservation_router
@@ -124,6 +124,7 @@ class BrokerPart(Part):
                 service, leases, tracks, prefix=prefix, longest_wait_sec=longest_wait_sec
             ),
             create_queue_router(service, tracks, prefix=prefix, ticket_ttl_sec=ttl_sec),
+            create_tickets_router(self.queue, operators, prefix=prefix),
             create_admin_router(
                 *(service, leases, self.runner, jobs, bulk, store, provider, operators),
                 prefix=prefix,

@@ -66,6 +66,7 @@ BULK = {
 }
 """The filter of each bulk change."""
 _SANDBOX = "broker/admin/sandboxes/{sandbox_id}"
+_TICKET = "broker/admin/queue/{ticket_id}"
 
 
 async def _show(request: ConsoleRequest) -> Response:
@@ -261,17 +262,6 @@ async def _show_waiting(request: ConsoleRequest) -> Response:
     )
 
 
-async def _drop_ticket(request: ConsoleRequest) -> Response:
-    """As its track would."""
-    form = await request.form()
-    track_id, key = form.get("track_id", ""), form.get("idempotency_key", "")
-    headers = {"x-track-id": track_id}
-    if key != track_id:  # which it is if the track sent none
-        headers["idempotency-key"] = key
-    await request.api.call("DELETE", "broker/queue", headers=headers)
-    return await _show_waiting(request)
-
-
 async def _show_reservations(request: ConsoleRequest) -> Response:
     """The page determines the days, as they begin and end in its viewer's time zone."""
     now = int(time.time())
@@ -300,7 +290,14 @@ SCREENS = (
     operator_screen(LABS + "/jobs", _show_jobs, is_shared=True),
     operator_screen(LABS + "/jobs/{job}", _run_job, "POST"),
     operator_screen(LABS + "/waiting", _show_waiting, is_shared=True),
-    operator_screen(LABS + "/waiting/drop", _drop_ticket, "POST"),
+    operator_screen(
+        LABS + "/waiting/{ticket_id}/first",
+        calling(f"PATCH {_TICKET}", _show_waiting, {"urgency": 0}),
+        "POST",
+    ),
+    operator_screen(
+        LABS + "/waiting/{ticket_id}/drop", calling(f"DELETE {_TICKET}", _show_waiting), "POST"
+    ),
     operator_screen(RESERVATIONS, _show_reservations, is_shared=True),
     operator_screen(RESERVATIONS, _reserve, "POST"),
     operator_screen(

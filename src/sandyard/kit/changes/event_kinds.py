@@ -34,7 +34,8 @@ signup.created signup.expired signup.renewed signup.verified snapshot.dropped
 snapshot.expiry_warned snapshot.recovered snapshot.replaced snapshot.storage_counted sync.failed
 sync.failing
 sync.recovered sync.succeeded template.created template.deleted template.storage_counted
-template.updated ticket.created ticket.dropped ticket.ready ticket.served ticket.waiting
+template.updated
+ticket.created ticket.dropped ticket.moved ticket.ready ticket.served ticket.waiting
 usage.billed usage.capped usage.closed usage.deadline_moved usage.opened usage.recorded
 variable.budget_reached variable.created variable.removed variable.updated version.published
 version.unpublished versions.removed

@@ -13,6 +13,7 @@ from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.errors import NoSandboxesAvailableError
 from sandyard.broker.pool.model import Claim, Claimed, Listed, Status
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.queue.errors import TicketNotFoundError
 from sandyard.broker.queue.model import URGENCY, QueueOrder, Ticket
 from sandyard.broker.queue.service import Queue, QueueReport
 from sandyard.broker.queue.watch import Waiter
@@ -137,6 +138,31 @@ async def test_the_more_urgent_is_served_first(yard: Yard) -> None:
     await yard.grow("lab-1")
     assert isinstance(await yard.ask("a"), Ticket)
     assert await yard.served("urgent") == "lab-1"
+
+
+async def test_an_operator_moves_a_ticket_up_and_down(yard: Yard) -> None:
+    _, moved, last = await yard.queued("a", "b", "c")
+    assert (await yard.queue.move(moved.ticket_id, 0, by="operator:ann")).urgency == 0
+    assert (await yard.queue.move(moved.ticket_id, 0, by="operator:ann")).sequence == moved.sequence + 1
+    await yard.queue.move(last.ticket_id, 7, by="operator:ann")
+    page = await yard.queue.page(limit=2, cursor=None)
+    rest = await yard.queue.page(limit=2, cursor=page.next_cursor)
+    assert [each.track_id for each in (*page.items, *rest.items)] == ["b", "a", "c"]
+    await yard.grow("lab-1")
+    assert isinstance(await yard.ask("a"), Ticket)
+    assert await yard.served("b") == "lab-1"
+    with pytest.raises(TicketNotFoundError):
+        await yard.queue.move(moved.ticket_id, 1, by="operator:ann")
+    await yard.queue.drop(last.ticket_id, by="operator:ann")
+    with pytest.raises(TicketNotFoundError):
+        await yard.queue.drop(last.ticket_id, by="operator:ann")
+    query = EventQuery(subject=last.ticket_id)
+    told = (await yard.store.events.page(query, limit=9, cursor=None)).items
+    assert [(each.event.kind, each.event.actor) for each in told[:2]] == [
+        ("ticket.dropped", "operator:ann"),
+        ("ticket.moved", "operator:ann"),
+    ]
+    assert (await verify(yard.store, ticket_ttl_sec=TTL)).problems == []
 
 
 async def test_a_ticket_for_other_names_is_in_nobody_s_way(yard: Yard) -> None:

@@ -18,8 +18,12 @@ reservations = Rows(
 
 queue = Rows(
     "queue",
-    (Row("ls", "list_waiting_tickets", "--watch"),),
-    help="Show the tracks that wait for a sandbox.",
+    (
+        Row("ls", "list_waiting_tickets", "--watch"),
+        Row("move", "move_ticket", "0199a2b3c4d500000adf3f2c91 0", arguments="urgency"),
+        Row("rm", "drop_ticket", "0199a2b3c4d500000adf3f2c91"),
+    ),
+    help="Show the tracks that wait for a sandbox, in their order, and change it.",
 )
 
 webhooks = Rows(
