@@ -68,7 +68,7 @@ class WaitingTicketPage(PageAnswer):
 
 
 class TicketChanges(StrictBody):
-    urgency: int = Field(ge=0, le=7, examples=[0], description="0 is served first, 7 last")
+    urgency: int = eg(0, ge=0, le=7, description="0 is served first, 7 last")
 
 
 def create_queue_router(

@@ -143,7 +143,9 @@ async def test_the_more_urgent_is_served_first(yard: Yard) -> None:
 async def test_an_operator_moves_a_ticket_up_and_down(yard: Yard) -> None:
     _, moved, last = await yard.queued("a", "b", "c")
     assert (await yard.queue.move(moved.ticket_id, 0, by="operator:ann")).urgency == 0
-    assert (await yard.queue.move(moved.ticket_id, 0, by="operator:ann")).sequence == moved.sequence + 1
+    assert (
+        await yard.queue.move(moved.ticket_id, 0, by="operator:ann")
+    ).sequence == moved.sequence + 1
     await yard.queue.move(last.ticket_id, 7, by="operator:ann")
     page = await yard.queue.page(limit=2, cursor=None)
     rest = await yard.queue.page(limit=2, cursor=page.next_cursor)
