@@ -1,5 +1,6 @@
 """From the old columns to `sandbox_info`, back to the letter, and forward again."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 
 from sandyard.bootstrap.previews import open_log
 from sandyard.kit.changes.events import EventQuery
-from sandyard.kit.changes.transitions import Cause, state_of
+from sandyard.kit.changes.transitions import Cause, ConflictRetries, state_of
 from sandyard.kit.sql.database import Database, open_database
 from sandyard.previews.errors import MigrationRefusedError
 from sandyard.previews.model import (
@@ -140,7 +141,7 @@ async def test_what_old_code_wrote_in_between_is_caught(database: Database) -> N
 
 
 async def test_the_old_columns_are_dropped_and_come_back_to_the_letter(database: Database) -> None:
-    migration = OldColumns(database, clock=CLOCK)
+    migration = OldColumns(database, clock=CLOCK, noticed_sec=0)
     before = await read_old_columns(database)
     await migration.run(silent)
     running = SqlPreviewStore(database)
@@ -165,13 +166,59 @@ async def test_the_old_columns_are_dropped_and_come_back_to_the_letter(database:
     assert await read_old_columns(database) == before
 
 
+async def test_servers_go_on_through_finish_and_rollback(database: Database) -> None:
+    """Without a restart: what they change meanwhile is in the columns that are there then."""
+    migration = OldColumns(database, clock=CLOCK, noticed_sec=1)
+    servers = [SqlPreviewStore(database, columns_sec=0.2) for _ in range(2)]
+    [(first, *_), _, (third, *_), *_] = await read_old_columns(database)
+    await migration.run(silent)
+    for server in servers:
+        await sync_once(server, first, "sbx-before")
+    await migration.finish(silent)
+    for server in servers:
+        await sync_once(server, first, "sbx-after")
+    rolling_back = asyncio.create_task(migration.rollback(silent))
+    number = 0
+    while not rolling_back.done():
+        number += 1
+        await sync_once(servers[number % 2], first, f"sbx-{number}")
+    await rolling_back
+    assert number > 2
+    for server in servers:
+        await sync_once(server, third, "sbx-last")
+        found = await server.find(first)
+        assert found is not None
+        assert found.has_sandbox(f"sbx-{number}")
+    columns = {row[0]: row[1] for row in await read_old_columns(database)}
+    assert (columns[first], columns[third]) == (f"sbx-{number}", "sbx-last")
+    assert (await migration.run(silent)).differences == []
+    assert (await migration.validate(silent)).differences == []
+
+
+async def sync_once(store: SqlPreviewStore, project_id: str, sandbox_id: str) -> None:
+    """A sandbox of this id is made and recorded; again, if the row changed meanwhile."""
+    async for _ in ConflictRetries():
+        seen = await store.find(project_id)
+        assert seen is not None
+        begun = begin_attempt(seen, Attempt("a", MADE), quota=NOBODY, cause=CAUSE)
+        if not await store.apply(begun):
+            continue
+        known = seen.info
+        assert known is not None
+        info = replace(known, sandbox_id=sandbox_id, attempt="a", is_estimated=False)
+        made = record_sandbox(begun.result, info, checked_at=MADE, cause=CAUSE)
+        assert made is not None
+        if await store.apply(made):
+            return
+
+
 async def test_each_step_is_in_the_history(database: Database) -> None:
     """Also where the rows are from before there was a log."""
     empty = sa.text(
         "DELETE FROM previews.previews WHERE sandbox_id IS NULL AND preview_url IS NULL"
     )
     await database.write(lambda connection: connection.execute(empty))
-    migration = OldColumns(database, clock=CLOCK)
+    migration = OldColumns(database, clock=CLOCK, noticed_sec=0)
     store, log = SqlPreviewStore(database), open_log(database)
     await migration.run(silent)
     report = await verify(store, log)

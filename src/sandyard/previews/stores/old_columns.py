@@ -5,6 +5,7 @@ they are filled; `run` fills `sandbox_info` there, and `validate` compares; `fin
 ones. `rollback` restores the exact content of the old columns.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,9 +38,13 @@ class MigrationReport:
 
 
 class OldColumns:
-    def __init__(self, database: Database, *, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, *, clock: Clock, noticed_sec: float = 2 * tables.COLUMNS_SEC
+    ) -> None:
+        """`noticed_sec`: until all servers have noticed that the old columns are back."""
         self._database = database
         self._clock = clock
+        self._noticed_sec = noticed_sec
         self._transitions = SqlTransitions(database, [_ROWS], EventWriter(tables.events))
 
     async def count(self) -> int:
@@ -94,16 +99,19 @@ class OldColumns:
 
     async def rollback(self, progress: Progress) -> MigrationReport:
         """Restore the old columns: if `finish` dropped them, they are filled from `sandbox_info`,
-        and what `run` filled in is removed."""
-        if not await self._database.read(tables.has_old_columns):
+        and what `run` filled in is removed. Servers go on meanwhile: they write and read the old
+        columns before anything relies on that."""
+        are_new = not await self._database.read(tables.has_old_columns)
+        if are_new:
             await self._database.write(_add_old)
+            await asyncio.sleep(self._noticed_sec)
 
         def restore(row: Any, _report: MigrationReport) -> dict[str, Any]:
             info = row.sandbox_info
             if info is None:
                 return {}
             values: dict[str, Any] = {"sandbox_info": None} if info.get("migrated") else {}
-            if row.sandbox_id is None and row.preview_url is None:
+            if are_new or (row.sandbox_id is None and row.preview_url is None):
                 values |= {column: info[column] for column in tables.OLD_COLUMNS}
             return values
 

@@ -1,5 +1,6 @@
 """Previews on SQLite or PostgreSQL."""
 
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
@@ -47,11 +48,19 @@ _MOST_CHECKS = 200
 
 
 class SqlPreviewStore(SqlPublished):
-    def __init__(self, database: Database, *, reads: tables.Reads = "new") -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        reads: tables.Reads = "new",
+        columns_sec: float = tables.COLUMNS_SEC,
+    ) -> None:
+        """`columns_sec` is how long the old columns are believed to be missing."""
         super().__init__(database)
         self._reads = reads
         self._events = EventWriter(tables.events)
         self._columns: _Columns | None = None
+        self._columns_sec, self._columns_at = columns_sec, 0.0
         self._lookup: BatchedLookup[str, Preview] = BatchedLookup(self._find_by_id)
         self._checks: Batcher[_Check, None] = Batcher(
             self._write_checks, key=itemgetter("of_project"), parallel=1, max_size=_MOST_CHECKS
@@ -164,7 +173,9 @@ class SqlPreviewStore(SqlPublished):
         work: Callable[[sa.Connection, "_Columns"], T],
     ) -> T:
         """Retry with the current columns, if the migration changed them meanwhile."""
-        columns = self._columns or await self._look_up_columns()
+        columns = self._columns
+        if columns is None or self._may_be_back(columns):
+            columns = await self._look_up_columns()
         try:
             return await run(lambda connection: work(connection, columns))
         except UnavailableError:
@@ -173,7 +184,12 @@ class SqlPreviewStore(SqlPublished):
                 raise
             return await run(lambda connection: work(connection, current))
 
+    def _may_be_back(self, columns: "_Columns") -> bool:
+        is_recent = time.monotonic() - self._columns_at < self._columns_sec
+        return not columns.table.has_old and not is_recent
+
     async def _look_up_columns(self) -> "_Columns":
+        self._columns_at = time.monotonic()
         has_old = await self._database.read(tables.has_old_columns)
         table = tables.PreviewTable(has_old=has_old, reads=self._reads)
         transitions = SqlTransitions(self._database, [table], self._events, facts=_FACTS)

@@ -101,6 +101,8 @@ events = event_table(metadata)
 SUBJECTS = (previews.c.project_id,)
 """The subjects of events."""
 OLD_COLUMNS = ("sandbox_id", "preview_url")
+COLUMNS_SEC = 5.0
+"""A server notices within this time that the old columns are back."""
 Reads = Literal["new", "old"]
 
 
