@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -34,6 +35,13 @@ Call = Callable[..., Awaitable[Any]]
 
 
 def measure(folder: Path, say: Say) -> Measured:
+    with previews_server(folder) as (url, e2b, pid):
+        return run(_measure(url, e2b, folder / "data", say, pid))
+
+
+@contextmanager
+def previews_server(folder: Path) -> Iterator[tuple[str, str, int]]:
+    """The addresses of its API and of the double of E2B behind it, and its process id."""
     with e2b_double_process() as e2b:
         port = free_port()
         environment = {
@@ -54,7 +62,7 @@ def measure(folder: Path, say: Say) -> Measured:
         )
         try:
             wait_until_ready(f"http://127.0.0.1:{port}", server)
-            return run(_measure(f"http://127.0.0.1:{port}/api/v1", e2b, data, say, server.pid))
+            yield f"http://127.0.0.1:{port}/api/v1", e2b, server.pid
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait(20)
@@ -72,9 +80,7 @@ async def _measure(url: str, e2b: str, data: Path, say: Say, pid: int) -> Measur
 
         key = await sign_up(call, data)
         say(f"previews: making {_PROJECTS} previews")
-        at_once = asyncio.Semaphore(_MADE_AT_ONCE)
-        making = (_preview(call, key, number, at_once) for number in range(_PROJECTS))
-        projects = await asyncio.gather(*making)
+        projects = await make_previews(call, key, _PROJECTS)
         async with session.post(f"{e2b}/_double/reset-counts"):
             pass
         say(f"previews: {_PROJECTS} connections")
@@ -133,6 +139,11 @@ async def sign_up(call: Call, data: Path) -> dict[str, str]:
     bearer = {"Authorization": f"Bearer {login['access_token']}"}
     made = await call("POST", "/api-keys", {"name": "bench"}, **bearer)
     return {"X-API-Key": made["api_key"]}
+
+
+async def make_previews(call: Call, key: dict[str, str], count: int) -> list[str]:
+    at_once = asyncio.Semaphore(_MADE_AT_ONCE)
+    return await asyncio.gather(*(_preview(call, key, n, at_once) for n in range(count)))
 
 
 async def _preview(call: Call, key: dict[str, str], number: int, at_once: asyncio.Semaphore) -> str:

@@ -263,7 +263,9 @@ def _schedule(
 def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider:
     chosen = settings.previews
     if chosen.preview_provider == "e2b":
-        return open_e2b_provider(settings.e2b, platform.wired.e2b_pool)
+        provider = open_e2b_provider(settings.e2b, platform.wired.e2b_pool)
+        provider.install_sec = chosen.preview_install_sec
+        return provider
     limits = Limits(
         cpu=1,
         memory_bytes=int(chosen.preview_memory_gb * GIGABYTE),
@@ -279,6 +281,7 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
         url_of=lambda running: domain.url_of(running.run_id.id, running.port),
         network=chosen.preview_network,
         hosts=f".{domain.name}",
+        install_sec=chosen.preview_install_sec,
     )
 
 

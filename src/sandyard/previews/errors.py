@@ -99,6 +99,11 @@ class SandboxGoneError(NotFoundError):
 
     code = "PREVIEW_GONE"
 
+    def __init__(self, message: str | None = None, *, reason: str = "") -> None:
+        """`reason` is why it has ended, if that is known."""
+        super().__init__(message)
+        self.reason = reason
+
 
 class PreviewElsewhereError(ElsewhereError):
     """Another node runs or creates this preview. Call the server there; nothing was changed."""

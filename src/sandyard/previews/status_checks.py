@@ -13,7 +13,7 @@ from sandyard.previews.model import Preview, may_be_running, to_milliseconds
 from sandyard.previews.ports import Application, PreviewProvider, PreviewStore
 from sandyard.previews.status_model import ProviderAnswer, StatusReport
 
-ANSWER_WITHIN_SEC = 0.35
+ANSWER_WITHIN_SEC = 0.3
 _APPLICATION_WITHIN_SEC = 0.1
 _SHOWN_LINES = 20
 _SYSTEM = "system"
@@ -30,21 +30,33 @@ class StatusChecks:
         self._running: set[asyncio.Task[Checked]] = set()
         self._applications: SingleFlight[Application | None] = SingleFlight()
         self._questions: dict[str, asyncio.Task[ProviderAnswer]] = {}
+        self._late: set[str] = set()
+        """The sandboxes whose question takes too long to wait for."""
 
     async def stop(self) -> None:
-        for check in self._running:
-            check.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        tasks = [*self._running, *self._questions.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._applications.stop()
 
     async def check_in_time(self, preview: Preview) -> Checked:
-        """A check that takes longer continues and records its result."""
-        known = status_model.report_status(preview, ProviderTimeoutError(), now=self._now())
+        """A check that takes longer continues and records its result; until then, nobody else waits
+        for it."""
+        is_asked = may_be_running(preview.info, now=self._now())
+        sandbox_id = preview.info.sandbox_id if preview.info is not None and is_asked else ""
+        late = ProviderTimeoutError() if is_asked else None
+        known = status_model.report_status(preview, late, now=self._now())
+        if sandbox_id in self._late:
+            return known, preview
         check = asyncio.create_task(self.check(preview))
         self._running.add(check)
         check.add_done_callback(self._checked)
         await asyncio.wait({check}, timeout=ANSWER_WITHIN_SEC)
-        return check.result() if check.done() else (known, preview)
+        if check.done():
+            return check.result()
+        self._late |= {sandbox_id} & self._questions.keys()
+        return known, preview
 
     async def application(self, sandbox_id: str) -> Application | None:
         """None if it is not known in time; the question continues, once for all callers."""
@@ -73,9 +85,9 @@ class StatusChecks:
         if preview.info is not None and may_be_running(preview.info, now=self._now()):
             answer = await self._ask(preview.info.sandbox_id)
         report = status_model.report_status(preview, answer, now=self._now())
-        transition = status_model.record_check(
-            preview, report, cause=Cause.by(_SYSTEM, self._clock)
-        )
+        reason = answer.reason if isinstance(answer, SandboxGoneError) else ""
+        cause = Cause.by(_SYSTEM, self._clock, reason=reason or None)
+        transition = status_model.record_check(preview, report, cause=cause)
         if transition is not None and not await self._store.apply(transition):
             current = await self._store.find(preview.project_id)
             is_same = current and report.info and current.has_sandbox(report.info.sandbox_id)
@@ -92,15 +104,17 @@ class StatusChecks:
         if question is None:
             question = asyncio.create_task(self._ask_provider(sandbox_id))
             self._questions[sandbox_id] = question
-            question.add_done_callback(lambda _: self._questions.pop(sandbox_id, None))
+            question.add_done_callback(lambda _: self._asked(sandbox_id))
         return await asyncio.shield(question)
+
+    def _asked(self, sandbox_id: str) -> None:
+        del self._questions[sandbox_id]
+        self._late.discard(sandbox_id)
 
     async def _ask_provider(self, sandbox_id: str) -> ProviderAnswer:
         try:
             return to_milliseconds(await self._provider.end_time(sandbox_id))
-        except SandboxGoneError:
-            return None
-        except ProviderTroubleError as error:
+        except (SandboxGoneError, ProviderTroubleError) as error:
             return error
 
     def _now(self) -> datetime:

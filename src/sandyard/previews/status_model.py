@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from sandyard.kit.changes.transitions import Cause, Transition, changed
 from sandyard.kit.errors import UnavailableError
+from sandyard.previews.errors import SandboxGoneError
 from sandyard.previews.model import Preview, SandboxInfo, to_milliseconds
 
 LAST_KNOWN_FOR = timedelta(minutes=5)
@@ -28,9 +29,9 @@ class ActionRequired(StrEnum):
     RETRY_LATER = "retry_later"
 
 
-ProviderAnswer = datetime | UnavailableError | None
-"""Until when the sandbox runs, or why the provider does not respond; None if there is no such
-sandbox."""
+ProviderAnswer = datetime | SandboxGoneError | UnavailableError | None
+"""Until when the sandbox runs, that it has ended, or why the provider does not respond; None if it
+was not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ def report_status(preview: Preview, answer: ProviderAnswer, *, now: datetime) ->
         case _:
             end_time = min(info.end_time, to_milliseconds(now))
             ended = replace(info, end_time=end_time, is_estimated=False)
-            message = "The preview has ended."
+            reason = answer.reason if isinstance(answer, SandboxGoneError) else ""
+            message = f"The preview has ended. {reason}".rstrip()
             return StatusReport(
                 PreviewStatus.EXPIRED, ActionRequired.SYNC_NEEDED, message, ended, now
             )

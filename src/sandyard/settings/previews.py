@@ -28,6 +28,8 @@ class PreviewSettings(Section):
     """Timeout of one attempt to create a preview."""
     preview_network: Literal["none", "packages", "internet"] = "packages"
     """What a preview on this machine can reach: by default what packages are installed from."""
+    preview_install_sec: Seconds = 600
+    """Timeout of the installation of a preview's packages."""
     preview_memory_gb: float = Field(1, ge=0.25, le=16)
     """Memory of a preview on this machine."""
     preview_storage_gb: float = Field(1, ge=0.25, le=100)

@@ -84,3 +84,24 @@ async def test_where_nothing_fresh_is_known_it_is_unknown_for_now(
     await asyncio.sleep(2)
     answer = await api.status(caller, project)
     assert (answer["status"], answer["retry_after"]) == ("running", None), "asked meanwhile"
+
+
+async def test_nobody_waits_for_a_question_that_others_have_waited_for(
+    api: PreviewApi, double: E2bDouble
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, **{"index.html": "hello"})
+    await api.sync(caller, project)
+    double.inject("hang", "get")
+    api.clock.advance(minutes(6))
+    first = await api.status(caller, project)
+    assert (first["status"], first["retry_after"]) == ("unknown", RETRY_AFTER_SEC)
+    began = asyncio.get_running_loop().time()
+    for _ in range(40):
+        assert (await api.status(caller, project))["status"] == "unknown"
+    waited_for_each = 40 * ANSWER_WITHIN_SEC
+    assert asyncio.get_running_loop().time() - began < waited_for_each
+    assert double.calls["get"] == 2, "one for the create, and one for all who asked"
+    api.clock.advance(minutes(30))
+    ended = await api.status(caller, project)
+    assert (ended["status"], ended["action_required"]) == ("expired", "sync_needed")

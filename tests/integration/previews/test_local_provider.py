@@ -231,3 +231,36 @@ async def test_a_warm_start_that_broke_off_is_completed_by_the_next_sync(
     await runtime.stop_program(RunId("preview", *made.sandbox_id.split(".")))
     await provider.write_files(made.sandbox_id, written=PAGE, deleted=[])
     assert (await page_of_preview(provider, made)).content == b"<h1>one</h1>"
+
+
+@pytest.mark.parametrize("script", ["sleep 600", "while :; do echo more; sleep 0.05; done"])
+async def test_an_installation_that_does_not_end_is_ended_at_its_limit(
+    runtime: LocalRuntime, script: str
+) -> None:
+    provider = local_provider(runtime)
+    provider.install_sec = 3
+    hanging = {"package.json": json.dumps({"scripts": {"preinstall": script}}).encode()}
+    made = await create(provider, files=INSTALLING | hanging)
+    page = await page_of_preview(provider, made)
+    assert (page.status_code, "Installing packages" in page.text) == (503, True)
+    failed = await phase_of(provider, made, "failed")
+    assert failed.last_lines[-1] == "preview: the installation took longer than 3 s"
+    assert "took longer" in (await page_of_preview(provider, made)).text
+    names = runtime.processes_of(RunId("preview", *made.sandbox_id.split("."))).values()
+    assert not {"sleep", "npm install"} & set(names)
+    mended = {"package.json": b"{}"}
+    await provider.write_files(made.sandbox_id, written=mended, deleted=[])
+    await phase_of(provider, made, "running")
+
+
+@pytest.mark.parametrize("script", ["head -c 1G /dev/zero >file", "yes | split -b 1M"])
+async def test_an_installation_that_fills_its_disk_says_so(
+    runtime: LocalRuntime, script: str
+) -> None:
+    provider = local_provider(runtime, limits=replace(LIMITS, storage_bytes=64 * MEGABYTE))
+    filling = {"package.json": json.dumps({"scripts": {"preinstall": script}}).encode()}
+    made = await create(provider, files=INSTALLING | filling)
+    failed = await phase_of(provider, made, "failed")
+    assert failed.exit_code
+    assert failed.last_lines[-1].endswith("the preview's storage is full")
+    assert "storage is full" in (await page_of_preview(provider, made)).text

@@ -24,11 +24,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
-INSTALL_SEC = 600
+INSTALL_SEC = float(os.environ.get("PREVIEW_INSTALL_SEC", "600"))
 _POLL_SEC = 0.2
 _STOP_SEC = 3
 _KEPT_LINES = 40
 _PIECE = 1 << 16
+_LITTLE = 1 << 20
 _NODE = ("package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc")
 _PYTHON = ("requirements.txt", "pyproject.toml")
 _MANIFESTS = (*_NODE, *_PYTHON)
@@ -91,13 +92,10 @@ def _node(package: dict[str, Any]) -> str | None:
 
 
 def _python(required: dict[str, str]) -> str | None:
-    if not required:
-        return None
     lines = [*required.values(), *(["uvicorn"] if "fastapi" in required else [])]
     chosen = " ".join("'" + line.replace("'", "") + "'" for line in lines)
-    return (
-        f"python3 -m venv ../venv && ../venv/bin/pip install --disable-pip-version-check {chosen}"
-    )
+    pip = "../venv/bin/pip install --disable-pip-version-check"
+    return f"python3 -m venv ../venv && {pip} {chosen}" if lines else None
 
 
 def _package(site: str) -> dict[str, Any]:
@@ -117,8 +115,7 @@ def _required(site: str) -> dict[str, str]:
         except (KeyError, ValueError):
             lines = []
     wanted = [line.split(" #")[0].strip() for line in lines]
-    named = (re.match(r"[A-Za-z0-9._-]+", line) for line in wanted)
-    pairs = zip(named, wanted, strict=True)
+    pairs = [(re.match(r"[A-Za-z0-9._-]+", line), line) for line in wanted]
     return {name.group().lower(): line for name, line in pairs if name and line[:1] not in "#-"}
 
 
@@ -160,6 +157,8 @@ class Preview:
     def __init__(self, site: str, state: str) -> None:
         self.site = site
         self.state = state
+        self.reserve = os.path.join(state, "reserve")
+        """What a full disk still has room for: the state that says so."""
         self.port = free_port()
         self.lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self.phase = "starting"
@@ -200,8 +199,10 @@ class Preview:
                     await asyncio.wait({reading}, timeout=1)
                     code = process.returncode
                     raise FailedError(f"the development server has ended with {code}", code)
-                if self.phase == "starting" and await listens(self.port):
-                    self.tell("running")
+                if self.phase == "starting":
+                    with suppress(OSError):
+                        (await open_connection(self.port))[1].close()
+                        self.tell("running")
                 await asyncio.sleep(_POLL_SEC)
         finally:
             await self.end(process)
@@ -218,15 +219,21 @@ class Preview:
             await asyncio.wait_for(process.wait(), INSTALL_SEC)
             await asyncio.wait({reading}, timeout=1)
         except TimeoutError:
-            raise FailedError(f"the installation took longer than {INSTALL_SEC} s") from None
+            raise FailedError(f"the installation took longer than {INSTALL_SEC:g} s") from None
         finally:
             await self.end(process)
         if process.returncode:
-            raise FailedError(
-                f"the installation has ended with {process.returncode}", process.returncode
-            )
+            code = process.returncode
+            full = ": the preview's storage is full" if self.is_full(code) else ""
+            raise FailedError(f"the installation has ended with {code}{full}", code)
         with open(os.path.join(self.state, "installed"), "w") as file:
             file.write(digest_of(self.site))  # a lock file may have been written
+
+    def is_full(self, code: int) -> bool:
+        """Also where one file grew larger than all storage, which ends its writer."""
+        disk = os.statvfs(self.site)
+        is_too_large = code in (-signal.SIGXFSZ, 128 + signal.SIGXFSZ)
+        return is_too_large or disk.f_bavail * disk.f_frsize < _LITTLE
 
     async def spawn(self, line: str) -> asyncio.subprocess.Process:
         self.seen = set(_times(self.site))
@@ -284,13 +291,17 @@ class Preview:
     def tell(self, phase: str, exit_code: int | None = None) -> None:
         """For the server, which reads the file."""
         self.phase = phase
+        self.has_begun.set()
         draft = os.path.join(self.state, "state.part")
+        lines = list(self.lines) if phase == "failed" else []
+        told = {"phase": phase, "kind": self.kind, "exit_code": exit_code, "lines": lines}
+        with suppress(FileNotFoundError):
+            os.unlink(self.reserve)
         with open(draft, "w") as file:
-            lines = list(self.lines)[-_KEPT_LINES:] if phase == "failed" else []
-            told = {"phase": phase, "kind": self.kind, "exit_code": exit_code, "lines": lines}
             json.dump(told, file)
         os.replace(draft, os.path.join(self.state, "state.json"))
-        self.has_begun.set()
+        with suppress(OSError), open(self.reserve, "w") as file:
+            file.write(" " * _LITTLE)
 
     async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -367,15 +378,6 @@ async def open_connection(port: int) -> tuple[asyncio.StreamReader, asyncio.Stre
         return await asyncio.open_connection("127.0.0.1", port)
     except ConnectionRefusedError:
         return await asyncio.open_connection("::1", port)
-
-
-async def listens(port: int) -> bool:
-    try:
-        _, writer = await open_connection(port)
-    except OSError:
-        return False
-    writer.close()
-    return True
 
 
 def free_port() -> int:

@@ -50,7 +50,6 @@ _LAUNCH = f'web: exec python3 -I {_LAUNCHER} 127.0.0.1 "$PORT" {_SITE} {_STATE}\
 _START_TIMEOUT_SEC = 30.0
 _POLL_SEC = 0.02
 _INSTALL_POLL_SEC = 0.25
-_LONGEST_INSTALL_SEC = 1200.0
 _CLEAR = (
     f"cd {_SITE} && find . -mindepth 1 -maxdepth 1 ! -name node_modules ! -name package-lock.json "
     f"-exec rm -rf {{}} + ; rm -f ../{_STATE}/state.json"
@@ -77,6 +76,8 @@ class LocalPreviewProvider:
     network: Network
     hosts: str
     """The hosts of previews, for development servers that check them: `.example.com`."""
+    install_sec: float = 600
+    """The time that an installation may take."""
     packages_bytes: int = 8 << 30
     """Of the packages of all projects, at most."""
     _savings: dict[RunId, "asyncio.Task[None]"] = field(default_factory=dict, init=False)
@@ -213,7 +214,7 @@ class LocalPreviewProvider:
         saving.add_done_callback(lambda done: self._saved(run_id, done))
 
     async def _save_packages(self, run_id: RunId) -> None:
-        has_installed, until = False, time.monotonic() + _LONGEST_INSTALL_SEC
+        has_installed, until = False, time.monotonic() + 2 * self.install_sec
         while time.monotonic() < until:
             found = await self.application(_sandbox_id(run_id))
             has_installed |= found is not None and found.phase == "installing"
@@ -250,7 +251,10 @@ class LocalPreviewProvider:
             Files(own | _under_site(files)),
             policy="ends_machine",
             network=self.network,
-            environment={"PREVIEW_HOSTS": self.hosts},
+            environment={
+                "PREVIEW_HOSTS": self.hosts,
+                "PREVIEW_INSTALL_SEC": str(self.install_sec),
+            },
         )
 
     def _sandbox(self, running: Running) -> PreviewSandbox:
@@ -287,7 +291,7 @@ class LocalPreviewProvider:
                 await asyncio.sleep(_POLL_SEC)
         if isinstance(run, Running):
             return run
-        raise errors.SandboxGoneError
+        raise errors.SandboxGoneError(reason=run.message if isinstance(run, Ended) else "")
 
     async def _clear(self, run_id: RunId) -> None:
         """Stop it and delete its data; concurrent calls are fine."""

@@ -52,6 +52,8 @@ class RemotePreviewProvider:
     """The time to update the files of a preview."""
     hosts: str
     """The hosts of machines, for development servers that check them: `.e2b.app`."""
+    install_sec: float = 600
+    """The time that an installation may take."""
 
     def make_attempt_id(self) -> str:
         return holder_id()
@@ -179,9 +181,9 @@ class RemotePreviewProvider:
         """
         port, launcher = self.port, f"{_STATE}/launcher.py"
         await envd.upload({launcher: LAUNCHER}, within_sec=self.files_sec)
-        hosts = f"PREVIEW_HOSTS={shlex.quote(self.hosts)}"
+        chosen = f"PREVIEW_HOSTS={shlex.quote(self.hosts)} PREVIEW_INSTALL_SEC={self.install_sec}"
         arguments = f"0.0.0.0 {port} {shlex.quote(SITE)} {_STATE}"
-        server = f"{hosts} exec python3 -I {launcher} {arguments} >>{_STATE}/log 2>&1"
+        server = f"{chosen} exec python3 -I {launcher} {arguments} >>{_STATE}/log 2>&1"
         start = {"process": _shell(server)}
         async with aclosing(envd.stream("process.Process/Start", start)) as events:
             await anext(events)  # it goes on by itself
