@@ -148,11 +148,20 @@ def _ends(history: History) -> Iterator[tuple[Attempt, str]]:
 
 
 def _replaced_by(history: History) -> dict[str, set[str]]:
-    """A call that comes again later is told of the last that its lease has moved to."""
+    """A call that comes again later is told of the last that its lease has moved to; one that was
+    not answered may have moved it to any that its owner was told of since."""
     found: dict[str, set[str]] = defaultdict(set)
+    leases = [each for each in history.of(*ASKING, "replace") if each.is_lease]
     for each in history.of("replace"):
         if each.status == 200:
             found[each.sandbox_id].add(each.body["sandbox_id"])
+        elif each.status is None or each.status >= 500:
+            found[each.sandbox_id] |= {
+                lease.body["sandbox_id"]
+                for lease in leases
+                if (lease.track, lease.key) == (each.track, each.key)
+                and lease.answered_at > each.sent_at
+            }
     return found
 
 
@@ -212,7 +221,7 @@ def _lost(told: dict[str, _Told], stock: Stock, history: History, read_at: float
             yield from _wrongly_held(row, lease, history)
         elif row.status is not Status.ALLOCATED:
             yield f"lost: {what} is {row.status}"
-        elif given_up.get(sandbox_id, -inf) >= lease.body["allocated_at"]:  # not a hold before it
+        elif given_up.get(sandbox_id, -inf) > lease.known_from:  # not a hold before it
             yield f"lost: the end of {what} was answered, and it is still allocated"
         else:
             yield from _disagreeing(row, lease)

@@ -5,7 +5,7 @@ import asyncio
 import random
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -88,6 +88,7 @@ class FaultProxy:
         self.in_flight = 0
         self.gate = asyncio.Event()
         self.gate.set()
+        self.at_drop: Callable[[], None] = lambda: None
         self._engine_url = engine_url
         self._random = random.Random(seed)
         self._history = IndexHistory()
@@ -151,7 +152,10 @@ class FaultProxy:
             answer = await self._pass_on(request, action, body)
         except (aiohttp.ClientError, OSError):
             return _cut(request)
-        return _cut(request) if fate.kind == "drop" else answer
+        if fate.kind != "drop":
+            return answer
+        self.at_drop()
+        return _cut(request)
 
     def _draw(self, action: str) -> _Fate:
         faults = self.faults

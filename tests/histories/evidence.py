@@ -3,8 +3,8 @@ run, also by other rules."""
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Protocol
@@ -72,8 +72,9 @@ class PoolEvidence:
 
     def _of_events(self) -> Iterator[str]:
         """By the rules of `sandyard verify`."""
-        rules = PoolRules(0 if self.ticket_ttl_sec == inf else self.ticket_ttl_sec)
-        for subject, events in _by_subject(self.log).items():
+        ttl_sec = 0 if self.ticket_ttl_sec == inf else self.ticket_ttl_sec
+        rules = PoolRules(ttl_sec, late_ms=0)
+        for subject, events in _by_subject(map(_begun_when_written, self.log)).items():
             yield from (f"{subject} {problem}" for problem in rules.add(events))
         yield from (f"{each.subject} {each.message}" for each in rules.across())
 
@@ -109,7 +110,14 @@ class LifeEvidence:
                 yield from (f"{subject} {problem}" for problem in rules(events))
 
 
-def _by_subject(log: Sequence[LoggedEvent]) -> Mapping[str, list[Event]]:
+def _begun_when_written(logged: LoggedEvent) -> LoggedEvent:
+    """The claim may have read its clock long before."""
+    if logged.event.kind != "lease.created":
+        return logged
+    return replace(logged, event=replace(logged.event, at_ms=int(logged.event_id[:12], 16)))
+
+
+def _by_subject(log: Iterable[LoggedEvent]) -> Mapping[str, list[Event]]:
     """The changes of each, in order."""
     found: dict[str, list[Event]] = defaultdict(list)
     for each in sorted(log, key=lambda logged: logged.event.sequence or 0):

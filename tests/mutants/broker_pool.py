@@ -96,6 +96,19 @@ POOL = (
         ),
     ),
     Mutant(
+        "a-lost-answer-is-a-refusal",
+        "Ours until 0.3.0: a release whose answer was lost is 404 once cleanup has deleted it.",
+        "kit/dynamo/event_items.py",
+        'any(each.item and each.item.get("event_id") in event_ids for each in refused.reasons)',
+        "False",
+        (
+            (
+                "tests/faults/broker/test_faults.py::TestDroppedAnswers::"
+                "test_an_operator_sees_a_release_done_though_the_sandbox_is_deleted_since"
+            ),
+        ),
+    ),
+    Mutant(
         "contention-is-409",
         "Seen in peers: a claim that lost a race to another reports an empty pool (DynamoDB).",
         "broker/pool/stores/dynamo_claims.py",

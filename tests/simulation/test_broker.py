@@ -21,6 +21,9 @@ FIXED: list[tuple[Schedule, InMemory]] = [
     (Schedule(8, 600), "memory"),
     (Schedule(3006, 1000), "memory"),
     (Schedule(1795053965, 1000), "memory"),
+    (Schedule(1795125160, 500), "memory"),
+    (Schedule(1795125163, 1000), "memory"),
+    (Schedule(1795125255, 810), "memory"),
 ]
 """A seed that failed joins them."""
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import inf
 
 from sandyard.broker.pool.model import FREE, Status
-from sandyard.kit.changes.events import Event, Step, steps_of
+from sandyard.kit.changes.events import SETTLED_MS, Event, Step, steps_of
 from sandyard.kit.changes.verification import Problem
 
 CLOCKS_DIFFER_MS = 5000
@@ -41,6 +41,8 @@ class PoolRules:
 
     ticket_ttl_sec: float
     margin_ms: float = CLOCKS_DIFFER_MS
+    late_ms: float = SETTLED_MS
+    """A lease may be written so long after the time of its decision, which its event has."""
     _leases: dict[tuple[str, str], list[_Span]] = field(default_factory=lambda: defaultdict(list))
     _waits: list[_Wait] = field(default_factory=list)
     _served: list[tuple[float, _Wait]] = field(default_factory=list)
@@ -67,7 +69,7 @@ class PoolRules:
         yield from self._overtaken()
 
     def _may_precede(self, one: _Span, other: _Span) -> bool:
-        return one.end_ms <= other.begin_ms + self.margin_ms
+        return one.end_ms <= other.begin_ms + self.margin_ms + self.late_ms
 
     def _add_sandbox(self, steps: Sequence[Step]) -> Iterator[str]:
         has_been_leased = False

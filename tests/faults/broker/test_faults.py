@@ -120,6 +120,22 @@ class TestDroppedAnswers:
         assert proxy.total.injected == {"drop": 1}
         assert await row(direct, sandbox.sandbox_id) == changed
 
+    async def test_an_operator_sees_a_release_done_though_the_sandbox_is_deleted_since(
+        self, direct: DynamoPoolStore, pool: PoolTable, proxy: FaultProxy, clock: ManualClock
+    ) -> None:
+        await fill(direct, 1)
+        sandbox = await allocated(direct, "track")
+        proxy.set(drop=1, times=1, only=["TransactWriteItems"])
+        proxy.at_drop = proxy.gate.clear
+        async with store_at(proxy.url, pool, policy=PATIENT) as store:
+            broker = new_broker(store, clock=clock, metrics=BrokerMetrics(CollectorRegistry()))
+            acting = asyncio.create_task(broker.act(Action.RELEASE, sandbox_id=sandbox.sandbox_id))
+            while (released := await row(direct, sandbox.sandbox_id)) == sandbox:
+                await asyncio.sleep(0.01)
+            await pools.delete(direct, released)
+            proxy.gate.set()
+            assert await acting == released
+
     async def test_expiry_counts_what_it_ended(
         self, store: DynamoPoolStore, direct: DynamoPoolStore, proxy: FaultProxy, clock: ManualClock
     ) -> None:

@@ -58,6 +58,10 @@ SERVED = ((2 * MINUTE, "ready"), (3 * MINUTE, "served"))
             id="the next one by a clock that is behind",
         ),
         pytest.param(
+            [sandbox("a", LEASED, ENDED), sandbox("b", (9, "lease.created", MINE))],
+            id="the next one by a claim that took a minute",
+        ),
+        pytest.param(
             [
                 sandbox("a", LEASED, (8, "lease.replaced", {"status": "held"})),
                 sandbox("b", (9, "lease.created", MINE), ENDED),
@@ -102,7 +106,10 @@ def test_what_may_be_is_no_problem(subjects: list[list[Event]]) -> None:
             "passed from mine to other without a lease",
         ),
         (
-            [sandbox("a", LEASED, ENDED), sandbox("b", (MINUTE // 2, "lease.created", MINE))],
+            [
+                sandbox("a", LEASED, (2 * MINUTE, "lease.ended", GONE)),
+                sandbox("b", (MINUTE // 2, "lease.created", MINE)),
+            ],
             "had b for the same key k before its end",
         ),
         ([sandbox("a", LEASED), sandbox("b", (MINUTE, "lease.created", MINE))], "a mine had b"),

@@ -96,14 +96,12 @@ def calendar_key(reservation: Reservation) -> Item:
     return {"PK": CALENDAR, "SK": f"{reservation.ends_at:012}#{reservation.reservation_id}"}
 
 
-def entity_actions(
-    table: Table, transition: Transition[Any], write_id: str
-) -> list[dict[str, Any]]:
+def entity_actions(table: Table, transition: Transition[Any]) -> list[dict[str, Any]]:
     before: Any = transition.before
     after: Any = transition.after
     actions = _beside(table, before, after)
     old_key, key = (None if each is None else _key_of(each) for each in (before, after))
-    item = {} if after is None else {**asdict(after), "write_id": write_id}
+    item = {} if after is None else asdict(after)
     if key is not None and key == old_key:
         return [change_action(table, key, asdict(before), item), *actions]
     if key is not None:

@@ -88,13 +88,12 @@ class PoolTable(tables.TableSet):
         await self.table.delete_all(keep=LAYOUT_KEY)
         await self.events.table.delete_all(keep=STATE_KEY)
 
-    def change_action(self, transition: Transition[Sandbox], write_id: str) -> dict[str, Any]:
+    def change_action(self, transition: Transition[Sandbox]) -> dict[str, Any]:
         before, after = transition.before, transition.result
         if before is None:
             raise ValueError("there is nothing to change")
-        item = sandbox_attributes(after) | {"write_id": write_id}
         key = sandbox_key(after.sandbox_id)
-        return change_action(self.table, key, sandbox_attributes(before), item)
+        return change_action(self.table, key, sandbox_attributes(before), sandbox_attributes(after))
 
     async def mark_layout(self) -> None:
         await self.table.put(LAYOUT)

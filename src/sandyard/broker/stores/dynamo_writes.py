@@ -10,7 +10,7 @@ from sandyard.broker.stores.dynamo_entities import entity_actions
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.dynamo.client import TransactionRefusedError
-from sandyard.kit.dynamo.values import Item
+from sandyard.kit.dynamo.event_items import were_written
 
 _NO_TOMBSTONE = "attribute_not_exists(PK) OR kept_until <= :now"
 
@@ -30,7 +30,7 @@ class DynamoWrites:
         try:
             await self._table.transact(*actions, *events)
         except TransactionRefusedError as refused:
-            return any(wrote(write_id, each.item) for each in refused.reasons)
+            return were_written(events, refused)
         return True
 
     def _actions_of(
@@ -38,12 +38,12 @@ class DynamoWrites:
     ) -> list[dict[str, Any]]:
         entity = transition.before or transition.after
         if not isinstance(entity, Sandbox | Tombstone):
-            return entity_actions(self._table, transition, write_id)
+            return entity_actions(self._table, transition)
         after = transition.after
         moved = _lease_key(after if _begins_lease(transition) else entity)
         if moved not in moves or not isinstance(after, Sandbox):
             return self._actions(transition, write_id)
-        change = self._pool.change_action(transition, write_id)
+        change = self._pool.change_action(transition)
         if _ends_lease(transition):
             return [change]
         return [change, self._begin_lease(after, write_id, instead_of=moves[moved])]
@@ -51,13 +51,13 @@ class DynamoWrites:
     def _actions(self, transition: PoolTransition, write_id: str) -> list[dict[str, Any]]:
         before, after = transition.before, transition.result
         if isinstance(after, Tombstone):
-            return self._delete(transition, after, write_id)
+            return self._delete(transition, after)
         if before is None:
             is_leased = after.status is Status.ALLOCATED
             lease = [self._begin_lease(after, write_id)] if is_leased else []
-            return [*self._add(after, write_id), *lease]
+            return [*self._add(after), *lease]
         assert isinstance(before, Sandbox)  # noqa: S101 - nothing leads out of a tombstone
-        change = self._pool.change_action(cast("Transition[Sandbox]", transition), write_id)
+        change = self._pool.change_action(cast("Transition[Sandbox]", transition))
         if _ends_lease(transition):
             return [change, self._end_lease(before)]
         if after.status is not Status.ALLOCATED:
@@ -99,11 +99,9 @@ class DynamoWrites:
             values={"id": sandbox.sandbox_id},
         )
 
-    def _delete(
-        self, transition: PoolTransition, tombstone: Tombstone, write_id: str
-    ) -> list[dict[str, Any]]:
+    def _delete(self, transition: PoolTransition, tombstone: Tombstone) -> list[dict[str, Any]]:
         put = self._table.put_action(
-            dynamo_items.tombstone_item(tombstone) | {"write_id": write_id},
+            dynamo_items.tombstone_item(tombstone),
             condition=_NO_TOMBSTONE,
             values={"now": tombstone.deleted_at},
         )
@@ -116,11 +114,10 @@ class DynamoWrites:
         )
         return [delete, put]
 
-    def _add(self, sandbox: Sandbox, write_id: str) -> list[dict[str, Any]]:
+    def _add(self, sandbox: Sandbox) -> list[dict[str, Any]]:
         return [
             self._table.put_action(
-                dynamo_items.sandbox_item(sandbox) | {"write_id": write_id},
-                condition="attribute_not_exists(PK)",
+                dynamo_items.sandbox_item(sandbox), condition="attribute_not_exists(PK)"
             ),
             self._table.check_action(
                 dynamo_items.gone_key(sandbox.sandbox_id),
@@ -128,11 +125,6 @@ class DynamoWrites:
                 values={"now": sandbox.created_at},
             ),
         ]
-
-
-def wrote(write_id: str, item: Item | None) -> bool:
-    """Whether the conflicting item is from this same write, whose response was lost."""
-    return item is not None and item.get("write_id") == write_id
 
 
 def _ends_lease(transition: PoolTransition) -> bool:

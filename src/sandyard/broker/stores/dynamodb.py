@@ -22,7 +22,7 @@ from sandyard.broker.queue.stores.dynamo import DynamoQueue
 from sandyard.broker.reservations.stores.dynamo import DynamoReservations
 from sandyard.broker.stores import dynamo_entities
 from sandyard.broker.stores.dynamo_table import PoolTable
-from sandyard.broker.stores.dynamo_writes import DynamoWrites, wrote
+from sandyard.broker.stores.dynamo_writes import DynamoWrites
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.client import ConditionFailedError
@@ -180,8 +180,8 @@ class DynamoPoolStore(DynamoPages, DynamoQueue, DynamoReservations):
                 condition="attribute_not_exists(counting_until) OR counting_until <= :now",
             )
         except ConditionFailedError as refused:
-            counted_before = "counts" in (refused.item or {})
-            if counted_before and not wrote(write_id, refused.item):
+            found = refused.item or {}
+            if "counts" in found and found.get("write_id") != write_id:
                 return None
         counts = {str(status): await self._count(status) for status in model.Status}
         item: Item = {**_COUNTS_KEY, "taken_at": now, "counts": counts}

@@ -10,7 +10,7 @@ import orjson
 
 from sandyard.kit.changes.events import Event, Pruned
 from sandyard.kit.clock import Clock, SystemClock
-from sandyard.kit.dynamo.client import ConditionFailedError, Dynamo
+from sandyard.kit.dynamo.client import ConditionFailedError, Dynamo, TransactionRefusedError
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.tables import Definition, table_definition
 from sandyard.kit.dynamo.values import Item
@@ -58,11 +58,19 @@ class EventItems:
         self._make_id = EventIds()
 
     def put_action(self, event: Event) -> dict[str, Any]:
-        return self.table.put_action(self._item(event))
+        """Refused if it is there, which is told by `were_written`."""
+        return self.table.put_action(self._item(event), condition="attribute_not_exists(#subject)")
 
     def _item(self, event: Event) -> Item:
         written_ms = max(event.at_ms, int(self._clock.now() * 1000))
         return event_item(self._make_id(written_ms), event)
+
+
+def were_written(actions: Sequence[Mapping[str, Any]], refused: TransactionRefusedError) -> bool:
+    """Whether one of these events is there: then the transaction, whose response was lost, was
+    carried out, whatever has become of its items since."""
+    event_ids = {each["Put"]["Item"]["event_id"]["S"] for each in actions}
+    return any(each.item and each.item.get("event_id") in event_ids for each in refused.reasons)
 
 
 def event_item(event_id: str, event: Event) -> Item:

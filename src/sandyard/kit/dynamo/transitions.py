@@ -5,7 +5,7 @@ from typing import Any
 
 from sandyard.kit.changes.transitions import E, Transition
 from sandyard.kit.dynamo.client import TransactionRefusedError
-from sandyard.kit.dynamo.event_items import EventItems
+from sandyard.kit.dynamo.event_items import EventItems, were_written
 from sandyard.kit.dynamo.items import Table
 from sandyard.kit.dynamo.values import Item
 from sandyard.kit.wired import wired
@@ -22,12 +22,12 @@ class DynamoTransitions:
 
     async def apply(self, transition: Transition[E]) -> bool:
         """False if the item has changed since the decision. A write whose response was lost is
-        retried and then refused too: the caller, deciding again, finds it already done."""
+        retried and then refused too: its events show that it was carried out."""
         events = [self.events.put_action(event) for event in transition.events]
         try:
             await self.table.transact(self._action(transition), *events)
-        except TransactionRefusedError:
-            return False
+        except TransactionRefusedError as refused:
+            return were_written(events, refused)
         return True
 
     def _action(self, transition: Transition[E]) -> dict[str, Any]:

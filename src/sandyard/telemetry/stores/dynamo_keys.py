@@ -20,13 +20,7 @@ class DynamoKeyStore:
         )
 
     async def apply(self, transition: Transition[ApiKey]) -> bool:
-        if await self._transitions.apply(transition):
-            return True
-        if transition.before is not None:
-            return False
-        # Our own earlier attempt, whose response was lost, is refused as well.
-        stored = await self.find_key(transition.result.key_id)
-        return stored is not None and stored.api_key_hash == transition.result.api_key_hash
+        return await self._transitions.apply(transition)
 
     async def find_key(self, key_id: str) -> ApiKey | None:
         item = await self._keys.get({"key_id": key_id})

@@ -124,9 +124,9 @@ class DynamoClaims:
             values=None if held is None else {"old": held["write_id"]},
         )
         ended = None if held is None else await self._find_expired(claim, held)
-        actions = [self.pool.change_action(claimed, write_id), put]
+        actions = [self.pool.change_action(claimed), put]
         if ended is not None:
-            actions.append(self.pool.change_action(ended, write_id))
+            actions.append(self.pool.change_action(ended))
         events = [*claimed.events, *(ended.events if ended else ())]
         await self._table.transact(*actions, *map(self.pool.events.put_action, events))
         return lease
