@@ -28,7 +28,7 @@ from sandyard.platform.sandboxes.sql.store import SqlSandboxStore
 from sandyard.runtime.kubernetes.api import ApiAddress, KubernetesApi
 from sandyard.runtime.kubernetes.informer import Informer
 from sandyard.runtime.kubernetes.machines import KubernetesMachines
-from sandyard.runtime.kubernetes.manifest import PodOptions
+from sandyard.runtime.kubernetes.manifest import PodImage, PodOptions
 from sandyard.runtime.model import MachineSpec, RunId
 from sandyard.runtime.store.archives import ArchiveFolder
 from tests.support.clocks import RunningClock
@@ -82,7 +82,7 @@ async def _cluster(folder: Path, say: Say) -> list[Figure]:
         await fleet.post("/fill", params={"runs": _RUNS})
         figures = await _follow(KubernetesApi(ApiAddress(url, "sandboxes")), fleet, say)
         snapshots = ArchiveFolder(folder / "snapshots")
-        options = PodOptions("sandyard:agent", "debian:bookworm")
+        options = PodOptions("sandyard:agent", PodImage("debian:bookworm"))
         api = KubernetesApi(ApiAddress(url, "sandboxes"))
         machines = KubernetesMachines(api, options, snapshots, clock=SystemClock())
         try:

@@ -250,7 +250,7 @@ def _records(run_id: RunId) -> Mapping[str, str]:
 
 
 def _pod(run_id: RunId, number: int) -> Object:
-    options = manifest.PodOptions("sandyard:agent", "debian:bookworm")
+    options = manifest.PodOptions("sandyard:agent", manifest.PodImage("debian:bookworm"))
     found = manifest.pod(
         run_id,
         _LIMITS,

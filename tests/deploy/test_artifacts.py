@@ -115,32 +115,46 @@ def test_what_is_applied_to_kubernetes_fits_its_schema(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "allowed"),
+    ("file", "namespace", "allowed"),
     [
         (
             "rights.yaml",
+            "sandyard-sandboxes",
             {
                 ("pods", "secrets"): "create get list watch patch delete",
                 ("persistentvolumeclaims",): "create get list patch delete",
             },
         ),
-        ("egress.yaml", {("pods",): "get list watch"}),
+        (
+            "root.yaml",
+            "sandyard-root-sandboxes",
+            {
+                ("pods",): "create get list watch patch delete",
+                ("secrets",): "create get delete",
+            },
+        ),
+        ("egress.yaml", "sandyard-sandboxes", {("pods",): "get list watch"}),
     ],
 )
 def test_rights_are_for_objects_of_one_namespace_alone(
-    file: str, allowed: dict[tuple[str, ...], str]
+    file: str, namespace: str, allowed: dict[tuple[str, ...], str]
 ) -> None:
     rights = loaded(DEPLOY / "kubernetes" / "sandboxes" / file)
     assert "ClusterRole" not in {each["kind"] for each in rights}
-    [role] = [each for each in rights if each["kind"] == "Role"]
-    assert role["metadata"]["namespace"] == "sandyard-sandboxes"
+    role, *others = [each for each in rights if each["kind"] == "Role"]
+    assert {each["metadata"]["namespace"] for each in (role, *others)} == {namespace}
+    assert [each["rules"][0]["verbs"] for each in others] in ([], [["get", "list", "watch"]])
     found = {tuple(each["resources"]): " ".join(each["verbs"]) for each in role["rules"]}
     assert found == allowed
     assert all(each["apiGroups"] == [""] for each in role["rules"])
 
 
-def test_a_sandbox_reaches_the_egress_proxy_alone_and_the_server_alone_reaches_it() -> None:
-    [policy] = loaded(DEPLOY / "kubernetes" / "sandboxes" / "policies.yaml")
+@pytest.mark.parametrize("file", ["policies.yaml", "root.yaml"])
+def test_a_sandbox_reaches_the_egress_proxy_alone_and_the_server_alone_reaches_it(
+    file: str,
+) -> None:
+    applied = loaded(DEPLOY / "kubernetes" / "sandboxes" / file)
+    [policy] = [each for each in applied if each["kind"] == "NetworkPolicy"]
     spec = policy["spec"]
     assert (spec["podSelector"], spec["policyTypes"]) == ({}, ["Ingress", "Egress"])
     peers = {}

@@ -50,7 +50,10 @@ class KubernetesSettings(Section):
     kubernetes_image: str = "python:3.12-slim-bookworm"
     """Image in which a sandbox without an environment runs."""
     kubernetes_images: str = ""
-    """More images, as environments for templates: `name=image`, comma-separated."""
+    """More images, as environments for templates: `name=image`, comma-separated. Each may be
+    followed by `;root`, `;read-only` and `;class=` with a RuntimeClass."""
+    kubernetes_root_namespace: str | None = Field(None, pattern=_LABEL)
+    """Namespace of the Pods whose image has `;root`. Unset: no image may."""
     kubernetes_gvisor_class: str | None = None
     """RuntimeClass of the sandboxes that ask for gVisor. Unset: those can't start."""
     kubernetes_egress_proxy: str | None = Field(None, pattern=_SERVICE)

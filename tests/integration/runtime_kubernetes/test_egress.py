@@ -17,7 +17,8 @@ from sandyard.runtime.kubernetes.informer import Informer
 from sandyard.runtime.kubernetes.machines import KubernetesMachines
 from sandyard.runtime.model import MachineSpec
 from sandyard.runtime.network_model import EgressRules
-from tests.support.kubernetes.api_server import EGRESS_TOKEN, NAMESPACE
+from tests.support.kubernetes.admission import NAMESPACE, ROOT_NAMESPACE
+from tests.support.kubernetes.api_server import EGRESS_TOKEN
 from tests.support.kubernetes.cluster import Cluster, cluster
 from tests.support.runtime.programs import LIMITS, new_run_id
 from tests.support.runtime.sessions import shell
@@ -48,6 +49,7 @@ async def proxy_process(found: Cluster, folder: Path) -> AsyncIterator[int]:
         env={
             "KUBERNETES_URL": found.api.url,
             "KUBERNETES_NAMESPACE": NAMESPACE,
+            "KUBERNETES_ROOT_NAMESPACE": ROOT_NAMESPACE,
             "KUBERNETES_TOKEN_FILE": str(folder / "egress-token"),
             "SANDBOX_EGRESS_NETWORKS": f"{ALLOWED}/32",
         },

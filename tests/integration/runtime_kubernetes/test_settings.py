@@ -15,7 +15,8 @@ from sandyard.runtime.kubernetes.machines import KubernetesMachines
 from sandyard.runtime.kubernetes.manifest import name_of
 from sandyard.runtime.model import MachineSpec
 from sandyard.settings import KubernetesSettings, SandboxSettings, SettingsError
-from tests.support.kubernetes.api_server import NAMESPACE
+from tests.support.kubernetes.admission import NAMESPACE, ROOT_NAMESPACE
+from tests.support.kubernetes.api_server import key_of
 from tests.support.kubernetes.cluster import Cluster
 from tests.support.kubernetes.nodes import AGENT_IMAGE, DEBIAN
 from tests.support.runtime.programs import LIMITS, new_run_id
@@ -39,7 +40,8 @@ def machines_of(found: Cluster, folder: Path, **settings: str) -> KubernetesMach
         "kubernetes_ca_file": str(folder / "certificate.pem"),
         "kubernetes_agent_image": AGENT_IMAGE,
         "kubernetes_image": DEBIAN,
-        "kubernetes_images": "small=distroless",
+        "kubernetes_images": "small=distroless,whole=debian;root;class=kata",
+        "kubernetes_root_namespace": ROOT_NAMESPACE,
         "kubernetes_gvisor_class": "gvisor",
         "kubernetes_priority_class": "low",
         "kubernetes_start_timeout_sec": "60",
@@ -112,7 +114,20 @@ async def test_an_api_server_with_another_certificate_is_not_trusted(
         await machines.check()
 
 
-@pytest.mark.parametrize("missing", ["kubernetes_url", "kubernetes_agent_image"])
+async def test_an_image_with_root_has_a_pod_in_the_namespace_for_it(
+    found: Cluster, tmp_path: Path
+) -> None:
+    machines, run_id = machines_of(found, tmp_path), new_run_id()
+    await machines.create(run_id, MachineSpec(LIMITS, lifetime_sec=60, root="whole"))
+    pod = found.api.objects["pods"][key_of(ROOT_NAMESPACE, name_of(run_id))]["spec"]
+    assert (pod["runtimeClassName"], pod["hostUsers"]) == ("kata", False)
+    with pytest.raises(SettingsError, match="KUBERNETES_IMAGES: debian;roott"):
+        machines_of(found, tmp_path, kubernetes_images="whole=debian;roott")
+
+
+@pytest.mark.parametrize(
+    "missing", ["kubernetes_url", "kubernetes_agent_image", "kubernetes_root_namespace"]
+)
 async def test_without_what_it_needs_nothing_is_opened(
     found: Cluster, tmp_path: Path, missing: str
 ) -> None:

@@ -116,8 +116,8 @@ async def test_one_that_is_deleted_is_gone_with_the_last_pod_that_has_it(found: 
 
 
 async def test_a_start_that_waits_for_a_volume_in_vain_says_why(found: Cluster) -> None:
-    machines, _ = found.machines(start_timeout_sec=2)
+    machines, impatient = found.machines()[0], found.machines(start_timeout_sec=2)[0]
     await machines.volumes.create("vol-a", 64 * MEGABYTE)
     await started(machines, Mount("vol-a", "/data"))
     with pytest.raises(StartFailedError, match="affinity"):
-        await started(machines, Mount("vol-a", "/data"))
+        await started(impatient, Mount("vol-a", "/data"))

@@ -1,10 +1,9 @@
 """A small API server of Kubernetes, as strict as the real one in what the runtime relies on: names,
 versions, UIDs, watches with bookmarks and 410, graceful deletion, admission of the restricted
-profile, and conflicts. It knows Pods, Secrets and claims of volumes of one namespace."""
+profile, and conflicts. It knows Pods, Secrets and claims of volumes of two namespaces."""
 
 import asyncio
 import json
-import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -13,33 +12,28 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-import kubernetes_validate  # type: ignore[import-untyped]
 from aiohttp import web
 
-NAMESPACE = "sandboxes"
+from tests.support.kubernetes.admission import (
+    KINDS,
+    NAMESPACE,
+    ROOT_NAMESPACE,
+    Object,
+    RefusedError,
+    admit,
+    validate,
+)
+
 TOKEN = "the-token-of-the-service-account"
 EGRESS_TOKEN = "the-token-of-the-egress-proxy"
 """It may read Pods, and nothing else."""
-_VERSION = "1.31"
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-_LABEL_KEY = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_MOST_SECRET_BYTES = 1 << 20
-_KINDS = {"pods": "Pod", "secrets": "Secret", "persistentvolumeclaims": "PersistentVolumeClaim"}
 _BOOKMARK_SEC = 0.2
-Object = dict[str, Any]
-
-
-class RefusedError(Exception):
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
 
 
 class ApiServer:
     def __init__(self) -> None:
-        self.objects: dict[str, dict[str, Object]] = {kind: {} for kind in _KINDS}
+        self.objects: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
+        """By name; in the second namespace, by that and the name."""
         self.is_away = False
         self.expands_volumes = True
         """Whether the StorageClass allows it."""
@@ -55,7 +49,8 @@ class ApiServer:
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         app = web.Application(middlewares=[self._guarded], client_max_size=4 << 20)
-        base = f"/api/v1/namespaces/{NAMESPACE}/{{kind:{'|'.join(_KINDS)}}}"
+        namespaces = f"{{namespace:{NAMESPACE}|{ROOT_NAMESPACE}}}"
+        base = f"/api/v1/namespaces/{namespaces}/{{kind:{'|'.join(KINDS)}}}"
         app.add_routes(
             [
                 web.get(base, self._list),
@@ -94,7 +89,7 @@ class ApiServer:
         """As a controller of the cluster does."""
         self._version += 1
         found["metadata"]["resourceVersion"] = str(self._version)
-        name = found["metadata"]["name"]
+        name = key_of(found["metadata"]["namespace"], found["metadata"]["name"])
         if event == "DELETED":
             self.objects[kind].pop(name, None)
         else:
@@ -142,17 +137,18 @@ class ApiServer:
 
     async def _create(self, request: web.Request) -> web.Response:
         kind, found = request.match_info["kind"], json.loads(await request.read())
-        _validate(kind, found)
+        namespace = request.match_info["namespace"]
+        found["metadata"].setdefault("namespace", namespace)
+        validate(kind, found, namespace)
         name = found["metadata"]["name"]
-        if name in self.objects[kind]:
+        if key_of(namespace, name) in self.objects[kind]:
             raise RefusedError(409, "AlreadyExists", f'{kind} "{name}" already exists')
         found["metadata"] |= {
             "uid": str(uuid4()),
-            "namespace": NAMESPACE,
-            "creationTimestamp": _now(),
+            "creationTimestamp": now(),
         }
         if kind == "pods":
-            _admit(found)
+            admit(found)
         if kind != "secrets":
             found["status"] = {"phase": "Pending"}
         return web.json_response(self.write(kind, found, "ADDED"), status=201)
@@ -176,7 +172,8 @@ class ApiServer:
             raise RefusedError(422, "Invalid", "pod updates may not change fields of its spec")
         if kind == "persistentvolumeclaims":
             self._check_resize(found, merged)
-        _validate(kind, {key: each for key, each in merged.items() if key != "status"})
+        rest = {key: each for key, each in merged.items() if key != "status"}
+        validate(kind, rest, request.match_info["namespace"])
         return web.json_response(self.write(kind, merged))
 
     async def _delete(self, request: web.Request) -> web.Response:
@@ -191,13 +188,13 @@ class ApiServer:
         if kind == "pods" and "nodeName" in found["spec"] and grace_sec:
             if "deletionTimestamp" not in found["metadata"]:
                 found["metadata"] |= {
-                    "deletionTimestamp": _now(),
+                    "deletionTimestamp": now(),
                     "deletionGracePeriodSeconds": grace_sec,
                 }
                 self.write(kind, found)
             return web.json_response(found)
         if kind == "persistentvolumeclaims" and self._is_used(found):
-            found["metadata"] |= {"deletionTimestamp": _now()}
+            found["metadata"] |= {"deletionTimestamp": now()}
             return web.json_response(self.write(kind, found))
         return web.json_response(self.write(kind, found, "DELETED"))
 
@@ -236,7 +233,8 @@ class ApiServer:
             raise RefusedError(400, "BadRequest", f"unknown parameters {unknown}")
         if query.get("watch") == "true":
             return await self._watch(request)
-        names = sorted(self._selected(kind, query.get("labelSelector", "")))
+        in_namespace = request.match_info["namespace"]
+        names = sorted(self._selected(in_namespace, kind, query.get("labelSelector", "")))
         begin, limit = int(query.get("continue", "0")), int(query.get("limit", "0")) or len(names)
         metadata = {"resourceVersion": str(self._version)}
         if begin + limit < len(names):
@@ -246,6 +244,7 @@ class ApiServer:
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         kind, query = request.match_info["kind"], request.query
+        in_namespace = request.match_info["namespace"]
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         at, loop = int(query["resourceVersion"]), asyncio.get_running_loop()
@@ -259,27 +258,37 @@ class ApiServer:
                 await _send(response, "ERROR", gone)
                 break
             for version, of_kind, event, found in list(self._history):
-                if version > at and of_kind == kind and _matches(found, query["labelSelector"]):
+                if version <= at or (of_kind, found["metadata"]["namespace"]) != (
+                    kind,
+                    in_namespace,
+                ):
+                    continue
+                if _matches(found, query["labelSelector"]):
                     await _send(response, event, found)
             at = self._version
             changed = asyncio.ensure_future(self.changes())
             done, _ = await asyncio.wait({changed}, timeout=_BOOKMARK_SEC)
             if not done:
                 changed.cancel()
-                bookmark = {"kind": _KINDS[kind], "metadata": {"resourceVersion": str(at)}}
+                bookmark = {"kind": KINDS[kind], "metadata": {"resourceVersion": str(at)}}
                 await _send(response, "BOOKMARK", bookmark)
         return response
 
     def _find(self, request: web.Request) -> Object:
         kind, name = request.match_info["kind"], request.match_info["name"]
-        if (found := self.objects[kind].get(name)) is None:
+        key = key_of(request.match_info["namespace"], name)
+        if (found := self.objects[kind].get(key)) is None:
             raise RefusedError(404, "NotFound", f'{kind} "{name}" not found')
         return found
 
-    def _selected(self, kind: str, selector: str) -> Iterator[str]:
+    def _selected(self, namespace: str, kind: str, selector: str) -> Iterator[str]:
         for name, found in self.objects[kind].items():
-            if _matches(found, selector):
+            if found["metadata"]["namespace"] == namespace and _matches(found, selector):
                 yield name
+
+
+def key_of(namespace: str, name: str) -> str:
+    return name if namespace == NAMESPACE else f"{namespace}/{name}"
 
 
 def claims_of(pod: Mapping[str, Any]) -> dict[str, str]:
@@ -319,56 +328,10 @@ def _merged(found: Any, patch: Any) -> Any:
     return merged
 
 
-def _validate(kind: str, found: Object) -> None:
-    try:
-        kubernetes_validate.validate(found, _VERSION, strict=True)
-    except kubernetes_validate.ValidationError as error:
-        raise RefusedError(422, "Invalid", str(error)) from error
-    metadata = found["metadata"]
-    problems = [
-        len(metadata["name"]) > 63 or not _NAME.fullmatch(metadata["name"]),
-        metadata.get("namespace", NAMESPACE) != NAMESPACE,
-        found["kind"] != _KINDS[kind],
-        any(
-            not (_LABEL_KEY.fullmatch(key) and _LABEL.fullmatch(value))
-            for key, value in metadata.get("labels", {}).items()
-        ),
-        sum(map(len, found.get("data", {}).values())) * 3 // 4 > _MOST_SECRET_BYTES,
-    ]
-    if any(problems):
-        raise RefusedError(422, "Invalid", f"{metadata['name']} is invalid: {problems}")
-
-
-def _admit(pod: Object) -> None:
-    """The restricted Pod Security Standard, and what a sandbox must not have besides."""
-    spec, wrong = pod["spec"], []
-    security = spec.get("securityContext", {})
-    if not security.get("runAsNonRoot") or security.get("runAsUser") == 0:
-        wrong.append("runAsNonRoot")
-    if security.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"):
-        wrong.append("seccompProfile")
-    for container in (*spec.get("initContainers", ()), *spec["containers"]):
-        own = container.get("securityContext", {})
-        if own.get("allowPrivilegeEscalation") is not False:
-            wrong.append("allowPrivilegeEscalation")
-        if own.get("capabilities", {}).get("drop") != ["ALL"] or own["capabilities"].get("add"):
-            wrong.append("capabilities")
-        if own.get("privileged"):
-            wrong.append("privileged")
-    if any(spec.get(name) for name in ("hostNetwork", "hostPID", "hostIPC")):
-        wrong.append("host namespaces")
-    allowed = {"emptyDir", "persistentVolumeClaim", "secret"}
-    if any(not allowed & each.keys() for each in spec.get("volumes", ())):
-        wrong.append("volumes")
-    if wrong:
-        message = f'pods "{pod["metadata"]["name"]}" is forbidden: violates PodSecurity: {wrong}'
-        raise RefusedError(403, "Forbidden", message)
-
-
 def _status(code: int, reason: str, message: str) -> web.Response:
     body = {"kind": "Status", "code": code, "reason": reason, "message": message}
     return web.json_response(body, status=code)
 
 
-def _now() -> str:
+def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

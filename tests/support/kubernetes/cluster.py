@@ -25,15 +25,16 @@ from sandyard.runtime.kubernetes.api import ApiAddress, Kind, KubernetesApi
 from sandyard.runtime.kubernetes.egress import ProxyAddress
 from sandyard.runtime.kubernetes.informer import Informer
 from sandyard.runtime.kubernetes.machines import KubernetesMachines
-from sandyard.runtime.kubernetes.manifest import SELECTOR, PodOptions
+from sandyard.runtime.kubernetes.manifest import SELECTOR, PodImage, PodOptions
 from sandyard.runtime.kubernetes.model import is_up
 from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramTimeouts
 from sandyard.runtime.store.archives import ArchiveFolder
 from sandyard.runtime.store.folder import FolderObjects
 from sandyard.runtime.store.layers import Layers
-from tests.support.kubernetes.api_server import NAMESPACE, TOKEN, ApiServer
-from tests.support.kubernetes.nodes import AGENT_IMAGE, DEBIAN, Nodes
+from tests.support.kubernetes.admission import NAMESPACE, ROOT_NAMESPACE
+from tests.support.kubernetes.api_server import TOKEN, ApiServer
+from tests.support.kubernetes.nodes import AGENT_IMAGE, DEBIAN, DISTROLESS, Nodes
 
 URL = "KUBERNETES_TEST_URL"
 _ROOT = Path(__file__).parents[3]
@@ -66,7 +67,17 @@ def agent_folder() -> Path:
 class AnyCluster(ABC):
     """One that runs somewhere: servers of it, and what a test does to it."""
 
-    options = PodOptions(AGENT_IMAGE, DEBIAN, images={"distroless": "distroless", "lost": "lost"})
+    options = PodOptions(
+        AGENT_IMAGE,
+        PodImage(DEBIAN),
+        images={
+            "distroless": PodImage(DISTROLESS),
+            "lost": PodImage("lost"),
+            "root": PodImage(DEBIAN, has_root=True),
+            "read-only": PodImage(DEBIAN, is_read_only=True, runtime_class="kata"),
+        },
+        root_namespace=ROOT_NAMESPACE,
+    )
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,9 +102,10 @@ class AnyCluster(ABC):
     @abstractmethod
     def count_running(self) -> int: ...
 
-    def client(self, url: str | None = None) -> KubernetesApi:
+    def client(self, url: str | None = None, namespace: str | None = None) -> KubernetesApi:
         address = self.address
-        client = KubernetesApi(replace(address, url=url or address.url))
+        namespace = namespace or address.namespace
+        client = KubernetesApi(replace(address, url=url or address.url, namespace=namespace))
         self._clients.append(client)
         return client
 
@@ -121,6 +133,7 @@ class AnyCluster(ABC):
             start_timeout_sec=start_timeout_sec,
             lost_sec=lost_sec,
             proxy=proxy,
+            of_root=self.client(url, root) if (root := self.options.root_namespace) else None,
         )
         self.opened.append(machines)
         return machines, ArchiveFolder(folders["archives"], layers=layers)
@@ -182,7 +195,7 @@ class RealCluster(AnyCluster):
         super().__init__(folder)
         self.options = PodOptions(
             os.environ["KUBERNETES_AGENT_IMAGE"],
-            os.environ["KUBERNETES_IMAGE"],
+            PodImage(os.environ["KUBERNETES_IMAGE"]),
             priority_class=os.environ.get("KUBERNETES_PRIORITY_CLASS"),
         )
         self._pods = Informer(self.client(), "pods")

@@ -11,7 +11,6 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 import yaml
 
 from tests.support.e2b.network import join
-from tests.support.kubernetes.api_server import ApiServer, claims_of
+from tests.support.kubernetes.api_server import ApiServer, claims_of, key_of, now
 from tests.support.kubernetes.placement import allowed, is_attached_elsewhere
 from tests.support.kubernetes.pod_sockets import PodSockets
 
@@ -107,7 +106,7 @@ class Nodes:
         for pod in self.pods.values():
             if pod.node.name == node:
                 condition = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
-                condition["lastTransitionTime"] = _now()
+                condition["lastTransitionTime"] = now()
                 self._api.set_status(pod.name, conditions=[condition])
 
     def connect(self, node: str) -> None:
@@ -215,7 +214,7 @@ class Nodes:
         reader, writer = os.pipe()
         pod.process = await asyncio.create_subprocess_exec(
             *self._inside(pod, spec, container, info=writer),
-            env=self._environment(container),
+            env=self._environment(container, manifest["metadata"]["namespace"]),
             stdin=DEVNULL,
             stdout=PIPE,
             pass_fds=[writer],
@@ -229,7 +228,7 @@ class Nodes:
         with os.fdopen(reader, "rb") as info:
             pod.agent_pid = json.load(info)["child-pid"]
         await self._open_network(pod)
-        state = {"running": {"startedAt": _now()}}
+        state = {"running": {"startedAt": now()}}
         self._tell(
             pod,
             phase="Running",
@@ -275,17 +274,19 @@ class Nodes:
         if info is not None:
             log = pod.folder / "termination-log"
             words += ["--bind", str(log), "/dev/termination-log", "--info-fd", str(info)]
+        if container.get("securityContext", {}).get("readOnlyRootFilesystem"):
+            words += ["--remount-ro", "/"]
         words += ["--chdir", container.get("workingDir", "/")]
         return [*words, *container["command"]]
 
-    def _environment(self, container: dict[str, Any]) -> dict[str, str]:
+    def _environment(self, container: dict[str, Any], namespace: str) -> dict[str, str]:
         found = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
         for each in container.get("env", ()):
             if "value" in each:
                 found[each["name"]] = each["value"]
                 continue
             reference = each["valueFrom"]["secretKeyRef"]
-            data = self._api.objects["secrets"][reference["name"]]["data"]
+            data = self._api.objects["secrets"][key_of(namespace, reference["name"])]["data"]
             found[each["name"]] = base64.b64decode(data[reference["key"]]).decode()
         return found
 
@@ -345,7 +346,7 @@ class Nodes:
         end = dict(pod.end or {"reason": "Completed" if code == 0 else "Error", "exitCode": code})
         evicted = end.pop("evicted", None)
         message = log.read_text(errors="replace")[:4096]
-        terminated = {**end, "message": message, "startedAt": _now(), "finishedAt": _now()}
+        terminated = {**end, "message": message, "startedAt": now(), "finishedAt": now()}
         told = {"reason": "Evicted", "message": evicted} if evicted else {}
         self._tell(
             pod,
@@ -394,7 +395,3 @@ class Nodes:
     def _tell(self, pod: RunningPod, **status: Any) -> None:
         if not pod.node.is_cut_off:
             self._api.set_status(pod.name, **status)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

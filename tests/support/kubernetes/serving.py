@@ -8,7 +8,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
-from tests.support.kubernetes.api_server import NAMESPACE, TOKEN
+from tests.support.kubernetes.admission import NAMESPACE
+from tests.support.kubernetes.api_server import TOKEN
 from tests.support.kubernetes.cluster import Cluster
 from tests.support.kubernetes.nodes import AGENT_IMAGE, DEBIAN
 

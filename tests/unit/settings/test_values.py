@@ -30,6 +30,7 @@ VALUES: dict[str, tuple[str, Any, str]] = {
     "KUBERNETES_IMAGES": ("node=node:22,go=golang", "node=node:22,go=golang", ""),
     "KUBERNETES_LOST_SEC": ("5", 5, "0"),
     "KUBERNETES_PRIORITY_CLASS": ("low", "low", ""),
+    "KUBERNETES_ROOT_NAMESPACE": ("rooted", "rooted", "Rooted"),
     "KUBERNETES_VOLUME_CLASS": ("ssd", "ssd", ""),
     "KUBERNETES_START_TIMEOUT_SEC": ("5", 5, "0"),
     "MAX_UPLOAD_BYTES": ("1024", 1024, "0"),

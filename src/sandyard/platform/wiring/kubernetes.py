@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -18,7 +19,7 @@ from sandyard.runtime.kubernetes.egress_policy import ProxySettings
 from sandyard.runtime.kubernetes.egress_proxy import PodsEgressProxy
 from sandyard.runtime.kubernetes.informer import Informer
 from sandyard.runtime.kubernetes.machines import KubernetesMachines
-from sandyard.runtime.kubernetes.manifest import PodOptions
+from sandyard.runtime.kubernetes.manifest import PodImage, PodOptions
 from sandyard.runtime.kubernetes.model import PodState
 from sandyard.runtime.ports import Runtime
 from sandyard.runtime.programs.runner import ProgramRunner
@@ -42,14 +43,18 @@ def open_machines(
         raise SettingsError("SNAPSHOT_STORE: must be set for SANDBOX_RUNTIME=kubernetes")
     folder = data_dir / "runtime-kubernetes"
     reserve = disk_reserve(settings, data_dir)
+    options, address = _pod_options(kubernetes), _api_address(kubernetes)
+    if any(each.has_root for each in options.images.values()) and options.root_namespace is None:
+        raise SettingsError("KUBERNETES_ROOT_NAMESPACE: must be set for images with root")
     return KubernetesMachines(
-        KubernetesApi(_api_address(kubernetes)),
-        _pod_options(kubernetes),
+        KubernetesApi(address),
+        options,
         ArchiveFolder(folder / "snapshots", reserve, layers, "snapshots"),
         clock=clock,
         start_timeout_sec=kubernetes.kubernetes_start_timeout_sec,
         lost_sec=kubernetes.kubernetes_lost_sec,
         proxy=_proxy_address(kubernetes),
+        of_root=_of_root(kubernetes),
     )
 
 
@@ -104,6 +109,12 @@ def _api_address(settings: KubernetesSettings) -> ApiAddress:
     )
 
 
+def _of_root(settings: KubernetesSettings) -> KubernetesApi | None:
+    if (namespace := settings.kubernetes_root_namespace) is None:
+        return None
+    return KubernetesApi(replace(_api_address(settings), namespace=namespace))
+
+
 def _proxy_address(settings: KubernetesSettings) -> ProxyAddress | None:
     if (service := settings.kubernetes_egress_proxy) is None:
         return None
@@ -120,7 +131,8 @@ async def serving_egress(
     allowed = ProxySettings(
         options.allowed_hosts, options.egress_networks, options.allowed_networks
     )
-    pods = Informer(api, "pods")
+    apis = [api, *filter(None, [_of_root(kubernetes)])]
+    pods = Informer(api, "pods", *apis[1:])
     proxy = PodsEgressProxy(pods, allowed, SystemClock())
     following = asyncio.create_task(proxy.follow())
     try:
@@ -130,16 +142,24 @@ async def serving_egress(
     finally:
         following.cancel()
         await pods.close()
-        await api.close()
+        for each in apis:
+            await each.close()
 
 
 def _pod_options(settings: KubernetesSettings) -> PodOptions:
     if settings.kubernetes_agent_image is None:
         raise SettingsError("KUBERNETES_AGENT_IMAGE: must be set for SANDBOX_RUNTIME=kubernetes")
+    try:
+        images = {
+            name: PodImage.of(each) for name, each in named(settings.kubernetes_images).items()
+        }
+    except ValueError as error:
+        raise SettingsError(f"KUBERNETES_IMAGES: {error}") from error
     return PodOptions(
         settings.kubernetes_agent_image,
-        settings.kubernetes_image,
-        images=named(settings.kubernetes_images),
+        PodImage(settings.kubernetes_image),
+        images=images,
+        root_namespace=settings.kubernetes_root_namespace,
         gvisor_class=settings.kubernetes_gvisor_class,
         priority_class=settings.kubernetes_priority_class,
         volume_class=settings.kubernetes_volume_class,

@@ -62,7 +62,8 @@ class KubernetesApi:
 
     def __init__(self, address: ApiAddress) -> None:
         self._address = address
-        self._namespace = f"{address.url.rstrip('/')}/api/v1/namespaces/{address.namespace}"
+        self.namespace = address.namespace
+        self._base = f"{address.url.rstrip('/')}/api/v1/namespaces/{address.namespace}"
 
     @cached_property
     def _session(self) -> "ClientSession":
@@ -147,7 +148,7 @@ class KubernetesApi:
     async def _sent(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **request: Any
     ) -> "AsyncIterator[ClientResponse]":
-        url, sent = f"{self._namespace}/{path}", {**(headers or {}), **self._authorization()}
+        url, sent = f"{self._base}/{path}", {**(headers or {}), **self._authorization()}
         async with self._session.request(method, url, headers=sent, **request) as response:
             if response.status >= 400:
                 raise _failure(response.status, await response.read())

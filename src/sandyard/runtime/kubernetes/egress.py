@@ -11,7 +11,7 @@ from typing import Any
 
 from sandyard.runtime.errors import NotRunningError, RuntimeUnavailableError
 from sandyard.runtime.kubernetes import egress_policy
-from sandyard.runtime.kubernetes.api import KubernetesApi, Object
+from sandyard.runtime.kubernetes.api import Object
 from sandyard.runtime.kubernetes.egress_policy import Credentials, annotation, credentials_of
 from sandyard.runtime.kubernetes.informer import Informer
 from sandyard.runtime.kubernetes.records import KubernetesRunRecord
@@ -44,7 +44,6 @@ class ProxyAddress:
 class PodsEgress:
     """Without an egress proxy, Pods reach nothing."""
 
-    api: KubernetesApi
     pods: Informer
     pool: HttpPool
     _: KW_ONLY
@@ -108,7 +107,8 @@ class PodsEgress:
 
     async def _annotate(self, name: str, annotations: Mapping[str, str | None]) -> Object:
         patch: dict[str, Any] = {"metadata": {"annotations": dict(annotations)}}
-        if (found := await self.api.patch("pods", name, patch)) is None:
+        pod = self.pods.objects.get(name)
+        if pod is None or (found := await self.pods.api_of(pod).patch("pods", name, patch)) is None:
             raise NotRunningError
         self.pods.note(found)
         return found

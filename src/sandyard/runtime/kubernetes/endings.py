@@ -10,7 +10,7 @@ from sandyard.kit.clock import Clock
 from sandyard.runtime import errors
 from sandyard.runtime.kubernetes import manifest, model
 from sandyard.runtime.kubernetes.agent import Agent, AgentUnavailableError, PodSession
-from sandyard.runtime.kubernetes.api import KubernetesApi, Object
+from sandyard.runtime.kubernetes.api import Object
 from sandyard.runtime.kubernetes.egress import EgressUnavailableError, PodsEgress
 from sandyard.runtime.kubernetes.informer import Informer
 from sandyard.runtime.kubernetes.model import PodEnd
@@ -56,7 +56,6 @@ class Agents:
 
 @dataclass(slots=True, eq=False)
 class Endings:
-    api: KubernetesApi
     pods: Informer
     agents: Agents
     egress: PodsEgress
@@ -97,8 +96,10 @@ class Endings:
         if pod is not None:
             with suppress(EgressUnavailableError):
                 await self.egress.report(record)
-            await self.api.delete("pods", record.name, uid=pod["metadata"]["uid"])
-            self.agents.drop(pod["metadata"]["uid"])
+            api, uid = self.pods.api_of(pod), pod["metadata"]["uid"]
+            await api.delete("pods", record.name, uid=uid)
+            self.agents.drop(uid)
+        await record.remove_keys()
         await record.put_ended(ended)
         return ended
 

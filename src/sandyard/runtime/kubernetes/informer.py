@@ -1,4 +1,5 @@
-"""What the cluster has of one kind of our objects, known to this server by a list and a watch."""
+"""What the cluster has of one kind of our objects, known to this server by a list and a watch of
+each namespace."""
 
 import asyncio
 import time
@@ -23,41 +24,50 @@ class Informer:
     """Begins with its first use. An API server that is away leaves the last state, which is then
     not shown by `synced`."""
 
-    def __init__(self, api: KubernetesApi, kind: Kind) -> None:
+    def __init__(self, api: KubernetesApi, kind: Kind, *others: KubernetesApi) -> None:
+        """Each is of a namespace. No name is in two of them."""
         self.objects: dict[str, Object] = {}
         """By name."""
         self.seen_at: dict[str, float] = {}
         """When an object that is gone was last known to be there."""
-        self._api = api
+        self._apis = {each.namespace: each for each in (api, *others)}
+        self._first = api
         self._kind: Kind = kind
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
-        self._is_listed = False
-        self._failure: ApiUnavailableError | ApiRefusedError | None = None
+        self._listed: set[str] = set()
+        """The namespaces whose state is known."""
+        self._failures: dict[str, ApiUnavailableError | ApiRefusedError] = {}
 
     async def synced(self) -> None:
         """Return if the state is the cluster's. Raises ApiUnavailableError, ApiRefusedError."""
-        if self._task is None or self._task.done():
-            self._failure = None
-            self._task = asyncio.create_task(self._run())
-        while not self._is_listed and self._failure is None:
+        if not self._tasks or any(task.done() for task in self._tasks):
+            await self.close()
+            self._failures.clear()
+            self._tasks = [asyncio.create_task(self._run(each)) for each in self._apis.values()]
+        while len(self._listed) < len(self._apis) and not self._failures:
             await self.changed()
-        if self._failure is not None:
-            raise self._failure
+        for failure in self._failures.values():
+            raise failure
+
+    def api_of(self, found: Object) -> KubernetesApi:
+        """That of its namespace."""
+        return self._apis.get(found["metadata"].get("namespace"), self._first)
 
     async def get(self, name: str) -> Object | None:
         """The object; one that is not known yet is asked for."""
         await self.synced()
-        if name not in self.objects and (found := await self._api.get(self._kind, name)):
-            self.note(found)
+        if name not in self.objects:
+            await self.fresh(name)
         return self.objects.get(name)
 
     async def fresh(self, name: str) -> Object | None:
-        if (found := await self._api.get(self._kind, name)) is None:
-            self._drop(name)
-        else:
-            self.note(found)
-        return found
+        for api in self._apis.values():
+            if (found := await api.get(self._kind, name)) is not None:
+                self.note(found)
+                return found
+        self._drop(name)
+        return None
 
     def note(self, found: Object) -> None:
         """An object that the API server has returned."""
@@ -81,31 +91,31 @@ class Informer:
         await self._changed.wait()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._task
+                await task
 
-    async def _run(self) -> None:
+    async def _run(self, api: KubernetesApi) -> None:
         pause_sec = _FIRST_PAUSE_SEC
         while True:
             try:
-                found, version = await self._api.list(self._kind, selector=SELECTOR)
-                self._replace(found, int(version))
+                found, version = await api.list(self._kind, selector=SELECTOR)
+                self._replace(api, found, int(version))
                 pause_sec = _FIRST_PAUSE_SEC
                 while True:
-                    version = await self._follow(version)
+                    version = await self._follow(api, version)
             except ExpiredError:
                 continue
             except (ApiUnavailableError, ApiRefusedError) as error:
-                self._failure = error
+                self._failures[api.namespace] = error
                 self._tell()
             await asyncio.sleep(pause_sec)
             pause_sec = min(2 * pause_sec, _LONGEST_PAUSE_SEC)
 
-    async def _follow(self, version: str) -> str:
+    async def _follow(self, api: KubernetesApi, version: str) -> str:
         """One watch to its end; returns where the next one continues."""
-        events = self._api.watch(self._kind, selector=SELECTOR, version=version)
+        events = api.watch(self._kind, selector=SELECTOR, version=version)
         async for event, found in events:
             version = found["metadata"]["resourceVersion"]
             if event == "DELETED":
@@ -114,14 +124,16 @@ class Informer:
                 self.note(found)
         return version
 
-    def _replace(self, found: list[Object], version: int) -> None:
+    def _replace(self, api: KubernetesApi, found: list[Object], version: int) -> None:
         names = {each["metadata"]["name"] for each in found}
-        for name in self.objects.keys() - names:
-            if _version(self.objects[name]) <= version:  # else it was made after the list
+        for name, known in list(self.objects.items()):
+            # A later one was made after the list.
+            if name not in names and self.api_of(known) is api and _version(known) <= version:
                 self._drop(name)
         for each in found:
             self.note(each)
-        self._is_listed, self._failure = True, None
+        self._listed.add(api.namespace)
+        self._failures.pop(api.namespace, None)
         self._tell()
 
     def _drop(self, name: str) -> None:

@@ -6,21 +6,18 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from secrets import token_hex
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime import errors
 from sandyard.runtime.guest.program import ProgramState
 from sandyard.runtime.kubernetes import manifest, model
-from sandyard.runtime.kubernetes.agent import PodSession, make_keys
+from sandyard.runtime.kubernetes.agent import PodSession
 from sandyard.runtime.kubernetes.api import KubernetesApi, Object
-from sandyard.runtime.kubernetes.claims import add_volumes
 from sandyard.runtime.kubernetes.egress import PodsEgress, ProxyAddress
-from sandyard.runtime.kubernetes.egress_policy import annotation, credentials_of
 from sandyard.runtime.kubernetes.endings import Agents, Endings
 from sandyard.runtime.kubernetes.informer import Informer
-from sandyard.runtime.kubernetes.manifest import PodOptions
+from sandyard.runtime.kubernetes.manifest import PodImage, PodOptions
 from sandyard.runtime.kubernetes.model import PodEnd
 from sandyard.runtime.kubernetes.records import (
     KubernetesRecords,
@@ -65,22 +62,30 @@ class KubernetesMachines:
         start_timeout_sec: float = 120,
         lost_sec: float = 600,
         proxy: ProxyAddress | None = None,
+        of_root: KubernetesApi | None = None,
     ) -> None:
         """`start_timeout_sec` is for the scheduler, the image and the agent; `lost_sec` for the
-        files of a machine that has ended on a node that is cut off."""
-        self._api = api
+        files of a machine that has ended on a node that is cut off. `of_root` is of the namespace
+        of Pods with root."""
+        self._apis = (api, *filter(None, [of_root]))
         self._options = options
         self._snapshots = snapshots
         self.clock = clock
-        self._pods, self._secrets = Informer(api, "pods"), Informer(api, "secrets")
-        self.records = KubernetesRecords(api, self._secrets)
+        self._pods = Informer(api, "pods", *self._apis[1:])
+        self._secrets = Informer(api, "secrets")
+        self.records = KubernetesRecords(api, self._secrets, of_root)
         self._agents = Agents(self._pods)
-        self._egress = PodsEgress(api, self._pods, self._agents.pool, proxy=proxy)
+        self._egress = PodsEgress(self._pods, self._agents.pool, proxy=proxy)
         self._endings = Endings(
-            api, self._pods, self._agents, self._egress, snapshots, clock=clock, lost_sec=lost_sec
+            self._pods, self._agents, self._egress, snapshots, clock=clock, lost_sec=lost_sec
         )
         self._starts = PodStarts(
-            api, self._pods, self._agents, clock=clock, timeout_sec=start_timeout_sec
+            self._pods,
+            self._agents,
+            self._egress,
+            options,
+            clock=clock,
+            timeout_sec=start_timeout_sec,
         )
         self.volumes = PodVolumes(api, options)
         self._seen_at: dict[RunId, float] = {}
@@ -90,7 +95,8 @@ class KubernetesMachines:
         await self._pods.close()
         await self._secrets.close()
         await self._agents.pool.close()
-        await self._api.close()
+        for api in self._apis:
+            await api.close()
 
     async def check(self, isolation: IsolationMode | None = None) -> None:
         if isolation == "gvisor" and self._options.gvisor_class is None:
@@ -107,28 +113,11 @@ class KubernetesMachines:
             if not is_ours or record.machine() is not None:
                 raise errors.AttemptEndedError
             created_at = self.clock.now()
-            machine = MachineRecord(created_at, created_at + spec.lifetime_sec, spec.network)
-            await record.put_machine(machine, durable=False)
-            keys, egress = asdict(make_keys()), None
-            if (url := await self._egress.url(record.name)) is not None:
-                keys["proxy"] = url
-                egress = annotation(credentials_of(url), spec.network, spec.rules)
-            await record.put_all(keys)
-            pod = manifest.pod(
-                run_id,
-                spec.limits,
-                self._options,
-                image=image,
-                isolation=spec.isolation,
-                egress=egress,
-                deadline_at=machine.deadline_at,
-                creation=token_hex(8),
-            )
-            add_volumes(pod, spec.mounts)
-            await self._starts.make(pod)
-            await self._starts.until_up(record)
+            deadline_at = created_at + spec.lifetime_sec
+            machine = MachineRecord(created_at, deadline_at, spec.network, image.has_root)
+            await self._starts.start(record, machine, image, spec)
             await self._fill(record, spec)
-        return Up(run_id, self._options.port, created_at, machine.deadline_at, spec.isolation)
+        return Up(run_id, self._options.port, created_at, deadline_at, spec.isolation)
 
     async def find(self, run_id: RunId) -> MachineState | None:
         record = await self._record_of(run_id)
@@ -289,11 +278,13 @@ class KubernetesMachines:
         await self._secrets.get(record.name)
         return record
 
-    def _image_of(self, spec: MachineSpec) -> str:
-        if spec.root is None:
-            return self._options.image
-        if (image := self._options.images.get(spec.root)) is None:
+    def _image_of(self, spec: MachineSpec) -> PodImage:
+        options = self._options
+        image = options.image if spec.root is None else options.images.get(spec.root)
+        if image is None:
             raise errors.EnvironmentMissingError
+        if image.has_root and spec.mounts:
+            raise errors.StartFailedError("Sandboxes with root have no volumes in a cluster.")
         return image
 
     async def _fill(self, record: KubernetesRunRecord, spec: MachineSpec) -> None:

@@ -37,15 +37,38 @@ _UNREACHABLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 
 
 @dataclass(frozen=True, slots=True)
+class PodImage:
+    """What a Pod runs in. One with root has a user namespace of its own, and is in a namespace for
+    such Pods."""
+
+    name: str
+    has_root: bool = False
+    is_read_only: bool = False
+    """Whether its root file system is; its home, its workspace and /tmp are not."""
+    runtime_class: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> "PodImage":
+        """`image;root;read-only;class=NAME`, each but the first optional. Raises ValueError."""
+        name, *words = text.split(";")
+        options = {key: value for key, _, value in (each.partition("=") for each in words)}
+        if unknown := options.keys() - {"root", "read-only", "class"}:
+            raise ValueError(f"{text}: unknown {', '.join(sorted(unknown))}")
+        return cls(name, "root" in options, "read-only" in options, options.get("class"))
+
+
+@dataclass(frozen=True, slots=True)
 class PodOptions:
     agent_image: str
     """Has the agent, which an init container copies."""
-    image: str
+    image: PodImage
     """What a sandbox without an environment runs in."""
-    images: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, PodImage] = field(default_factory=dict)
     """By the names of environments."""
     gvisor_class: str | None = None
     priority_class: str | None = None
+    root_namespace: str | None = None
+    """Of the Pods with root."""
     volume_class: str | None = None
     """The StorageClass of volumes; None is the cluster's default."""
     port: int = 8080
@@ -102,26 +125,29 @@ def pod(
     limits: Limits,
     options: PodOptions,
     *,
-    image: str,
+    image: PodImage,
     isolation: IsolationMode | None,
     egress: Mapping[str, Any] | None,
     deadline_at: float,
     creation: str,
 ) -> dict[str, Any]:
-    """It fits the restricted Pod Security Standard. `egress` is for the egress proxy, if there is
-    one. `creation` identifies the call that made it."""
+    """It fits the restricted Pod Security Standard, unless its image has root. `egress` is for the
+    egress proxy, if there is one. `creation` identifies the call that made it."""
     metadata = _metadata(run_id)
     if egress is not None:
         metadata["annotations"][egress_policy.OWN] = json.dumps(egress)
     metadata["annotations"][CREATION] = creation
-    runtime_class = options.gvisor_class if isolation == "gvisor" else None
+    if image.has_root:
+        metadata["namespace"] = options.root_namespace
+    runtime_class = options.gvisor_class if isolation == "gvisor" else image.runtime_class
     spec = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "activeDeadlineSeconds": int(options.longest_sec),
         "terminationGracePeriodSeconds": GRACE_SEC,
-        "securityContext": pod_security(),
+        "securityContext": _ROOT_SECURITY if image.has_root else pod_security(),
+        **({"hostUsers": False} if image.has_root else {}),
         # A node that is cut off and comes back still runs it.
         "tolerations": [
             {"key": key, "operator": "Exists", "effect": "NoExecute"} for key in _UNREACHABLE
@@ -168,6 +194,7 @@ def pod_security() -> dict[str, Any]:
     }
 
 
+_ROOT_SECURITY = {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}}
 SECURITY: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -187,14 +214,15 @@ def _init_container(options: PodOptions) -> dict[str, Any]:
 
 
 def _container(
-    run_id: RunId, limits: Limits, *, image: str, deadline_at: float, has_egress: bool
+    run_id: RunId, limits: Limits, *, image: PodImage, deadline_at: float, has_egress: bool
 ) -> dict[str, Any]:
+    security = {} if image.has_root else SECURITY
     memory = str(limits.memory_bytes + _OVERHEAD_BYTES)
     cpu = f"{round(limits.cpu * 1000)}m"
     keys = {"TOKEN": "token", "CERTIFICATE": "certificate", "KEY": "key"}
     return {
         "name": CONTAINER,
-        "image": image,
+        "image": image.name,
         "command": command(AGENT_MODULE),
         "workingDir": HOME,
         "env": [
@@ -208,7 +236,7 @@ def _container(
             *(egress_policy.environment(_from_secret(run_id, "proxy")) if has_egress else ()),
         ],
         "ports": [{"name": "agent", "containerPort": PORT}],
-        "securityContext": {**SECURITY},
+        "securityContext": {**security, "readOnlyRootFilesystem": image.is_read_only},
         "resources": {
             "requests": {"cpu": cpu, "memory": memory},
             "limits": {

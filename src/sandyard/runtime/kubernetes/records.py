@@ -35,14 +35,19 @@ class MachineRecord:
     created_at: float
     deadline_at: float
     network: Network
+    has_root: bool = False
+    """Whether its Pod is in the namespace of those that have."""
 
 
 class KubernetesRecords:
     """`RunRecords` of a cluster."""
 
-    def __init__(self, api: KubernetesApi, secrets: Informer) -> None:
+    def __init__(
+        self, api: KubernetesApi, secrets: Informer, of_root: KubernetesApi | None = None
+    ) -> None:
         self.api = api
         self.secrets = secrets
+        self.of_root = of_root
         self.pending: dict[str, dict[str, str]] = {}
         """By name: records that are written with the next durable one."""
 
@@ -87,6 +92,20 @@ class KubernetesRunRecord(RunRecord):
         pending = self._records.pending.setdefault(self.name, {})
         pending |= {name: _encoded(text.encode()) for name, text in records.items()}
         await self.flush()
+
+    async def put_keys(self, keys: Mapping[str, str], *, has_root: bool) -> None:
+        """Where its Pod can have them too."""
+        await self.put_all(keys)
+        if has_root and (api := self._records.of_root) is not None:
+            data = {name: _encoded(text.encode()) for name, text in keys.items()}
+            await api.create("secrets", manifest.secret(self.run_id, data))
+
+    async def remove_keys(self) -> None:
+        machine, api = self.machine(), self._records.of_root
+        if machine is None or not machine.has_root or api is None:
+            return
+        if (found := await api.get("secrets", self.name)) is not None:
+            await api.delete("secrets", self.name, uid=found["metadata"]["uid"])
 
     def machine(self) -> MachineRecord | None:
         return self.read("machine", lambda found: MachineRecord(**found))

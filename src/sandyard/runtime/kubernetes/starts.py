@@ -1,22 +1,27 @@
 """How a Pod is made, and waited for until its agent responds."""
 
 import asyncio
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
+from secrets import token_hex
 
 from sandyard.kit.clock import Clock
 from sandyard.runtime import errors
 from sandyard.runtime.kubernetes import manifest, model
-from sandyard.runtime.kubernetes.agent import AgentUnavailableError
+from sandyard.runtime.kubernetes.agent import AgentUnavailableError, make_keys
 from sandyard.runtime.kubernetes.api import (
     ApiUnavailableError,
     ConflictError,
     InvalidObjectError,
-    KubernetesApi,
     Object,
 )
+from sandyard.runtime.kubernetes.claims import add_volumes
+from sandyard.runtime.kubernetes.egress import PodsEgress
+from sandyard.runtime.kubernetes.egress_policy import annotation, credentials_of
 from sandyard.runtime.kubernetes.endings import Agents
 from sandyard.runtime.kubernetes.informer import Informer
-from sandyard.runtime.kubernetes.records import KubernetesRunRecord
+from sandyard.runtime.kubernetes.manifest import PodImage, PodOptions
+from sandyard.runtime.kubernetes.records import KubernetesRunRecord, MachineRecord
+from sandyard.runtime.model import MachineSpec
 
 _POLL_SEC = 0.05
 _ATTEMPTS = 3
@@ -24,18 +29,47 @@ _ATTEMPTS = 3
 
 @dataclass(slots=True, eq=False)
 class PodStarts:
-    api: KubernetesApi
     pods: Informer
     agents: Agents
+    egress: PodsEgress
+    options: PodOptions
     _: KW_ONLY
     clock: Clock
     timeout_sec: float
 
-    async def make(self, pod: Object) -> None:
+    async def start(
+        self,
+        record: KubernetesRunRecord,
+        machine: MachineRecord,
+        image: PodImage,
+        spec: MachineSpec,
+    ) -> None:
+        """Return when its agent responds. Raises StartFailedError."""
+        await record.put_machine(machine, durable=False)
+        keys, egress = asdict(make_keys()), None
+        if (url := await self.egress.url(record.name)) is not None:
+            keys["proxy"] = url
+            egress = annotation(credentials_of(url), spec.network, spec.rules)
+        await record.put_keys(keys, has_root=image.has_root)
+        pod = manifest.pod(
+            record.run_id,
+            spec.limits,
+            self.options,
+            image=image,
+            isolation=spec.isolation,
+            egress=egress,
+            deadline_at=machine.deadline_at,
+            creation=token_hex(8),
+        )
+        add_volumes(pod, spec.mounts)
+        await self._make(pod)
+        await self._until_up(record)
+
+    async def _make(self, pod: Object) -> None:
         """A create whose response was lost may have made it: the second finds the first."""
         for left in reversed(range(_ATTEMPTS)):
             try:
-                self.pods.note(await self.api.create("pods", pod))
+                self.pods.note(await self.pods.api_of(pod).create("pods", pod))
                 break
             except ConflictError as error:
                 found = await self.pods.fresh(pod["metadata"]["name"])
@@ -49,8 +83,7 @@ class PodStarts:
                     raise
                 await asyncio.sleep(_POLL_SEC)
 
-    async def until_up(self, record: KubernetesRunRecord) -> None:
-        """Return when its agent responds. Raises StartFailedError."""
+    async def _until_up(self, record: KubernetesRunRecord) -> None:
         until = self.clock.now() + self.timeout_sec
         pod = await self.pods.until(record.name, self._is_decided, timeout_sec=self.timeout_sec)
         trouble = None if pod is None else self._trouble_of(pod)

@@ -6,6 +6,7 @@ import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 
 from sandyard.runtime.kubernetes.manifest import (
+    PodImage,
     PodOptions,
     name_of,
     pod,
@@ -17,7 +18,7 @@ from sandyard.runtime.model import Limits, RunId
 LIMITS = Limits(
     cpu=0.5, memory_bytes=512 << 20, processes=64, storage_bytes=1 << 30, max_running_sec=60
 )
-OPTIONS = PodOptions("ours:1", "theirs:1", gvisor_class="gvisor", priority_class="low")
+OPTIONS = PodOptions("ours:1", PodImage("theirs:1"), gvisor_class="gvisor", priority_class="low")
 RUN_ID = RunId("sandbox", "sbx_01ABC", "7")
 IDS = [
     RUN_ID,
@@ -34,7 +35,7 @@ def test_objects_fit_the_schemas(run_id: RunId, isolation: str | None) -> None:
         run_id,
         LIMITS,
         OPTIONS,
-        image="theirs:1",
+        image=PodImage("theirs:1"),
         isolation=isolation,  # type: ignore[arg-type]
         egress=None,
         deadline_at=1.5,
@@ -56,7 +57,7 @@ def test_a_pod_has_limits_and_no_rights_and_no_secrets_in_its_manifest() -> None
         RUN_ID,
         LIMITS,
         OPTIONS,
-        image="theirs:1",
+        image=PodImage("theirs:1"),
         isolation=None,
         egress=None,
         deadline_at=1.5,
