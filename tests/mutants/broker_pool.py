@@ -307,6 +307,14 @@ POOL = (
         (f"{_UNIT}/test_lease_model.py",),
     ),
     Mutant(
+        "a-lease-ends-for-no-reason",
+        "A lease whose time is over ends, and its track and its operator are not told why.",
+        "broker/pool/model.py",
+        "return end_lease(row, cause.because(EXPIRED))",
+        "return end_lease(row, cause)",
+        ("tests/interleavings/test_pool.py",),
+    ),
+    Mutant(
         "a-lease-that-was-replaced-at-once-is-a-second",
         "Ours until 0.3.0: `verify` took leases for overlapping that clocks told in another order.",
         "broker/log_rules.py",

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import inf
 
 from sandyard.broker.pool.model import FREE, Status
-from sandyard.kit.changes.events import SETTLED_MS, Event, Step, steps_of
+from sandyard.kit.changes.events import SETTLED_MS, Event, State, Step, steps_of
 from sandyard.kit.changes.verification import Problem
 
 CLOCKS_DIFFER_MS = 5000
@@ -84,19 +84,21 @@ class PoolRules:
                 if before and before["status"] not in FREE:
                     yield f"was leased while it was {before['status']}"
                 has_been_leased = True
+            elif _is_allocated(before) and not _is_allocated(after) and not event.reason:
+                yield f"lost {owners[0]}'s lease without a reason"
             elif before and after and owners[1] not in (None, owners[0]):
                 yield f"passed from {owners[0] or 'nobody'} to {owners[1]} without a lease"
         self._add_leases(steps)
 
     def _add_leases(self, steps: Sequence[Step]) -> None:
-        allocated = [each for each in steps if each.after.get("status") == Status.ALLOCATED]
+        allocated = [each for each in steps if _is_allocated(each.after)]
         if not allocated:
             return
         first, owner = allocated[0], allocated[-1].after
         ends = (
             each.event.at_ms
             for each in steps
-            if each.before.get("status") == Status.ALLOCATED != each.after.get("status")
+            if _is_allocated(each.before) and not _is_allocated(each.after)
         )
         span = _Span(first.event.at_ms, next(ends, inf), first.event.subject)
         self._leases[owner["allocated_to_track"], owner["idempotency_key"]].append(span)
@@ -137,3 +139,7 @@ class PoolRules:
                 is_first = each.ticket_id < served.ticket_id
                 if is_alike and is_first and served.name_prefix.startswith(each.name_prefix):
                     yield Problem(each.ticket_id, f"was passed by {served.ticket_id}")
+
+
+def _is_allocated(sandbox: State) -> bool:
+    return sandbox.get("status") == Status.ALLOCATED

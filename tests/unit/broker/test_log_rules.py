@@ -20,7 +20,8 @@ def told(subject: str, *steps: tuple[int, str, dict[str, Any] | None]) -> list[E
     for number, (at_ms, kind, data) in enumerate(steps):
         effect = Effect.PARTIAL if number else Effect.FULL
         effect = Effect.REMOVED if data is None else effect
-        events.append(Event(kind, subject, number + 1, "system", at_ms, effect, data or {}))
+        about = (kind, subject, number + 1, "system", at_ms, effect, data or {})
+        events.append(Event(*about, reason=None if kind == "lease.lost" else "a reason"))
     return events
 
 
@@ -113,6 +114,10 @@ def test_what_may_be_is_no_problem(subjects: list[list[Event]]) -> None:
             "had b for the same key k before its end",
         ),
         ([sandbox("a", LEASED), sandbox("b", (MINUTE, "lease.created", MINE))], "a mine had b"),
+        (
+            [sandbox("a", LEASED, (MINUTE, "lease.lost", GONE))],
+            "lost mine's lease without a reason",
+        ),
         ([ticket(1, 0), ticket(2, 9, *SERVED)], "t1 was passed by t2"),
         ([ticket(1, 0, (5 * MINUTE, "ready")), ticket(2, 9, *SERVED)], "t1 was passed by t2"),
     ],
