@@ -34,7 +34,7 @@ KERNELS := $(TOOLS)/kernels
 KERNEL_PACKAGES := pip==25.3 ipykernel==7.1.0 matplotlib==3.10.9 e2b-charts==1.0.0 bash_kernel==0.10.0
 
 .DEFAULT_GOAL := help
-.PHONY: help install more debian-tools serve demo dev test gameday test-e2b test-aws test-image test-kubernetes test-cgroups check format torture mutants bench screenshots aws-snapshots clean
+.PHONY: help install more debian-tools serve demo dev test gameday test-e2b test-real-e2b test-aws test-image test-kubernetes test-cgroups check format torture mutants bench screenshots aws-snapshots clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -132,6 +132,10 @@ test: dev debian-tools $(DYNOXIDE) $(AXE) $(E2B_JS) $(TYPESCRIPT) $(E2B_OLDER_TO
 
 test-e2b: dev debian-tools $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-pip ## E2B's SDKs of today and of a year ago, all calls, and fifty sandboxes at once
 	$(RUN)/pytest tests/e2e/e2b_api tests/unit/e2b_api -m "torture or not torture"
+
+test-real-e2b: dev ## A preview at the real E2B, by a key of yours (E2B_API_KEY=…); it is never part of `make test`
+	@test -n "$(E2B_API_KEY)" || { echo "Name a key: make test-real-e2b E2B_API_KEY=…" >&2; exit 1; }
+	@E2B_API_KEY=$(E2B_API_KEY) $(RUN)/pytest -m real_e2b tests/e2e/previews/test_real_e2b.py
 
 torture: dev $(DYNOXIDE) $(E2B_JS) $(E2B_OLDER_TOOLS) $(KERNELS)/with-pip ## Full matrices, a soak (SANDYARD_SOAK_SEC), a million simulated operations, a hundred thousand on each real engine (OPERATIONS, ON_ENGINES), and replicas as processes on DynamoDB (SANDYARD_TORTURE_SEED)
 	$(RUN)/pytest -m torture --numprocesses 2

@@ -23,6 +23,7 @@ BENCHMARKS: Mapping[str, str] = {
     "open-loop": "open_loop:measure",
     "previews": "previews:measure",
     "preview-troubles": "preview_troubles:measure",
+    "preview-columns": "preview_columns:measure",
     "project": "project_files:measure",
     "readings": "telemetry_http:measure",
     "replicas": "replicas:measure",
@@ -95,6 +96,7 @@ def main(names: Sequence[str], limit_sec: int, total_sec: int) -> None:
     e2b            sandboxes, commands and files by E2B's API beside the Platform's own
     previews       status of 200 previews asked at once, with a double of E2B behind
     preview-troubles  their status while E2B is slow, limits the rate, is away, cut off, or late
+    preview-columns  `sandbox_info` as JSONB beside the same in columns, on PostgreSQL
     project        a project of 5,000 files: from one changed file to the byte served
     console        every screen of a large site, and what 200 open consoles cost
     ssh            a command by SSH and scp beside those of sshd

@@ -67,6 +67,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A run of everything names what it leaves out for want of a key."""
+    arguments = terminalreporter.config.invocation_params.args
+    if not any(Path(each.partition("::")[0]).exists() for each in arguments):
+        terminalreporter.write_line("not run: the real E2B (make test-real-e2b E2B_API_KEY=…)")
+
+
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
     """A command that a test runs in this process sets up logging for all that follow."""
