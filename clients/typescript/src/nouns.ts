@@ -117,6 +117,14 @@ export class Previews extends Noun {
   unpublish(projectId: string): Promise<Answer<"unpublish_project">> {
     return this.call("unpublish_project", "DELETE", "/api/v1/projects/{project_id}/publish", [projectId], {}, "body");
   }
+  /** Publish a project at a domain. */
+  addDomain(projectId: string, domain: string): Promise<Answer<"add_publication_domain">> {
+    return this.call("add_publication_domain", "PUT", "/api/v1/projects/{project_id}/publish/domains/{domain}", [projectId, domain], {}, "body");
+  }
+  /** Remove a domain of a project. */
+  removeDomain(projectId: string, domain: string): Promise<Answer<"remove_publication_domain">> {
+    return this.call("remove_publication_domain", "DELETE", "/api/v1/projects/{project_id}/publish/domains/{domain}", [projectId, domain], {}, "body");
+  }
 }
 
 /** Variables and secrets of a project, which its sandboxes have too. */

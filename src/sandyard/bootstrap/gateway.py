@@ -49,9 +49,7 @@ def build_gateway(settings: Settings, parts: Sequence[Part]) -> tuple[OnDemandAp
             timeout_sec=settings.sandboxes.gateway_timeout_sec,
             connections_per_target=settings.sandboxes.gateway_connections,
         )
-        sites = None if previews is None else previews.sites.serve
-        return Gateway(
-            targets, access, domain, limits, client_address=address, serve_published=sites
-        )
+        sites = None if previews is None else previews.sites
+        return Gateway(targets, access, domain, limits, client_address=address, published=sites)
 
     return OnDemandApp(make), router

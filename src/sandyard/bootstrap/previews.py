@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
 from sandyard.gateway.model import PageScope, SandboxDomain
@@ -16,6 +17,7 @@ from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock, utc_time
 from sandyard.kit.jobs import Job
 from sandyard.kit.observability.metrics import Gauges
+from sandyard.kit.public_addresses import networks_of
 from sandyard.kit.sizes import GIGABYTE
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import SqlEventLog
@@ -37,6 +39,7 @@ from sandyard.previews.ports import PreviewProvider
 from sandyard.previews.project_files import FilePolicy, ProjectFiles
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.remote import REPEATS, RemotePreviewProvider, translation
+from sandyard.previews.publishing.domains import DomainProofs
 from sandyard.previews.publishing.service import Publishing
 from sandyard.previews.publishing.site import PublishedSites
 from sandyard.previews.service import PreviewPolicy, Previews
@@ -49,7 +52,8 @@ from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.model import Limits
 from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import E2bSettings, PreviewSettings, Settings
-from sandyard.wiring.addresses import PROGRAM_PORT
+from sandyard.settings.fields import words
+from sandyard.wiring.addresses import PROGRAM_PORT, public_url
 from sandyard.wiring.engines import SqlEngine, e2b_key, open_for_command, prune_job, verification_of
 from sandyard.wiring.job_specs import PreviewsJobSpecs as Specs
 from sandyard.wiring.part import Part
@@ -128,7 +132,7 @@ def build_previews(
             Chromium(settings.previews.chromium),
             provider.connect if isinstance(provider, LocalPreviewProvider) else None,
         ),
-        Publishing(store, platform.projects, files, clock, file_bytes),
+        Publishing(store, platform.projects, files, clock, file_bytes, _domain_proofs(settings)),
         partial(_published_url, sandbox_domain(settings)),
         security=ACCOUNT_SECURITY,
         clock=clock,
@@ -198,6 +202,12 @@ async def _preview_quotas(
         ResourceQuota("previews", running.in_use, running.limit),
         ResourceQuota("file_bytes", await store.file_bytes(account_id), file_bytes),
     ]
+
+
+def _domain_proofs(settings: Settings) -> DomainProofs:
+    own = (urlsplit(public_url(settings)).hostname or "", sandbox_domain(settings).name)
+    allowed = networks_of(words(settings.sandboxes.sandbox_egress_networks))
+    return DomainProofs(settings.secret("gateway_secret"), own, allowed)
 
 
 def _published_url(domain: SandboxDomain, project_id: str) -> str:

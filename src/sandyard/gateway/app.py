@@ -2,12 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
@@ -35,6 +35,7 @@ from sandyard.runtime.errors import NotRunningError, PortClosedError
 from sandyard.runtime.sessions.ports import PortConnection
 
 _CONNECT_SEC = 10
+_PUBLISHED_PORT = 8080
 _WEBSOCKET = "WEBSOCKET"
 _NOT_ASCII = re.compile(rb"[\x7f-\xff]")
 
@@ -56,6 +57,16 @@ class _Load:
     connections: int = 0
 
 
+class PublishedProjects(Protocol):
+    """Projects for everybody, which no program answers."""
+
+    async def find_domain(self, domain: str) -> str | None:
+        """The target that is shown at this host name of another domain."""
+
+    async def serve(self, target_id: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request. Raises NotFoundError."""
+
+
 @wired
 class Gateway:
     """Raises errors until a response has started; the server turns them into responses."""
@@ -66,8 +77,7 @@ class Gateway:
     domain: SandboxDomain
     limits: GatewayLimits
     client_address: Callable[[HTTPConnection], str]
-    serve_published: Callable[[str, Scope, Receive, Send], Awaitable[None]] | None = None
-    """Answers requests to published projects, which no program does."""
+    published: PublishedProjects | None = None
 
     def __post_init__(self) -> None:
         self._loads: dict[str, _Load] = {}
@@ -77,11 +87,11 @@ class Gateway:
         return 0 if load is None else load.connections
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        host = self._host(scope)
+        host = await self._host(scope)
         scope["state"]["log"] = {"target_id": host.target_id, "port": host.port}
-        if host.kind == "pub" and self.serve_published is not None:
+        if host.kind == "pub" and self.published is not None:
             with self._counted(host.target_id):
-                await self.serve_published(host.target_id, scope, receive, send)
+                await self.published.serve(host.target_id, scope, receive, send)
             return
         targets = self.targets.get(host.kind)
         target = None if targets is None else await targets.find(host.target_id)
@@ -106,11 +116,17 @@ class Gateway:
                 watch_access(scope, check)
                 await self._pass_request(connection, scope, receive, send)
 
-    def _host(self, scope: Scope) -> TargetHost:
+    async def _host(self, scope: Scope) -> TargetHost:
         """The requested host; with two `Host` headers, we and the program might use different
         ones."""
         hosts = values_of(scope["headers"], b"host")
-        found = self.domain.find(hosts[0]) if len(hosts) == 1 else None
+        if len(hosts) != 1:
+            raise errors.AddressUnknownError
+        found = self.domain.find(hosts[0])
+        custom = None if found is not None else self.domain.find_custom(hosts[0])
+        if custom is not None and self.published is not None:
+            target_id = await self.published.find_domain(custom)
+            found = None if target_id is None else TargetHost(_PUBLISHED_PORT, target_id)
         if found is None:
             raise errors.AddressUnknownError
         return found

@@ -75,6 +75,11 @@ class SandboxDomain:
         number = int(found[1])
         return TargetHost(number, found[2]) if number <= _LAST_PORT else None
 
+    def find_custom(self, host: bytes) -> str | None:
+        """A name of another domain that a proxy has put before this one."""
+        name = host.decode("latin-1").lower().partition(":")[0].removesuffix(f".{self.name}")
+        return name if "." in name and self.has(host) else None
+
     def authority_of(self, host: TargetHost) -> str:
         port = "" if self.port is None else f":{self.port}"
         return f"{host.label}.{self.name}{port}"

@@ -66,6 +66,26 @@ class PublishedPathError(InvalidError):
     """The version has no files below `root`, or no file `fallback` there."""
 
 
+class DomainUnprovenError(ConflictError):
+    """The host does not serve the project's token. Let it answer `details.url` with `details.token`
+    alone, then call again."""
+
+
+class DomainTakenError(ConflictError):
+    """Another project is published at this host. Its owner can remove it there."""
+
+
+class DomainRefusedError(InvalidError):
+    """The host must be a full name in small letters, such as shop.example.org, and not one of this
+    server's own."""
+
+
+class DomainsLimitError(ConflictError):
+    """The project is published at too many hosts. Remove one first."""
+
+    code = "DOMAINS_LIMIT_EXCEEDED"
+
+
 class ArchiveError(InvalidError):
     """The body is not a valid tar archive of files and folders. Send it without compression."""
 

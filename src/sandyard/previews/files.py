@@ -67,14 +67,16 @@ class Publication:
     fallback: str | None
     """The page, below the root, for paths that no file has."""
     published_at: datetime
+    domains: Sequence[str] = ()
+    """Host names that show it too."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationChange:
     publication: Publication | None
     """None to unpublish it."""
-    files: Mapping[str, bytes]
-    """By their paths below the root."""
+    files: Mapping[str, bytes] | None
+    """By their paths below the root; None leaves them."""
 
 
 def published_files(files: Sequence[ProjectFile], root: str) -> Mapping[str, bytes]:

@@ -240,10 +240,8 @@ def change_files(
         quota.require()
     after = replace(preview, files_version=preview.files_version + 1)
     preconditions = () if quota is None else (quota,)
-    transition = _changed(preview, after, "files.changed", cause, preconditions=preconditions)
-    [event] = transition.events
     counts = {"written": len(files.written), "deleted": len(files.deleted)}
-    return replace(transition, events=(replace(event, data={**event.data, **counts}),))
+    return _changed(preview, after, "files.changed", cause, preconditions=preconditions, **counts)
 
 
 def forget_versions(preview: Preview, *, cause: Cause) -> Transition[Preview]:
@@ -256,13 +254,26 @@ def publish(
 ) -> Transition[Preview]:
     """Raises FileBytesLimitError."""
     quota.require()
-    transition = _changed(preview, preview, "version.published", cause, preconditions=(quota,))
-    [event] = transition.events
-    return replace(transition, events=(replace(event, data={**event.data, "published": version}),))
+    return _changed(
+        preview,
+        preview,
+        "version.published",
+        cause,
+        preconditions=(quota,),
+        published=version,
+    )
 
 
 def unpublish(preview: Preview, *, cause: Cause) -> Transition[Preview]:
     return _changed(preview, preview, "version.unpublished", cause)
+
+
+def add_domain(preview: Preview, domain: str, *, cause: Cause) -> Transition[Preview]:
+    return _changed(preview, preview, "domain.added", cause, domain=domain)
+
+
+def remove_domain(preview: Preview, domain: str, *, cause: Cause) -> Transition[Preview]:
+    return _changed(preview, preview, "domain.removed", cause, domain=domain)
 
 
 def require_version(preview: Preview, expected: int | None) -> None:
@@ -291,13 +302,23 @@ def stored_anew(preview: Preview, kind: str, *, cause: Cause) -> Transition[Prev
 
 
 def _changed(
-    before: Preview, after: Preview, kind: str, cause: Cause, *, preconditions: tuple[Any, ...] = ()
+    before: Preview,
+    after: Preview,
+    kind: str,
+    cause: Cause,
+    *,
+    preconditions: tuple[Any, ...] = (),
+    **data: int | str,
 ) -> Transition[Preview]:
     """The sequence of a preview that is created again under the same id starts at the current time,
-    so that it differs from that of the removed one."""
+    so that it differs from that of the removed one. `data` is of the event alone."""
     if before.sequence:
-        return changed(before, after, kind, cause, preconditions=preconditions)
-    return created(after, kind, cause, first=cause.at_ms // 1000, preconditions=preconditions)
+        made = changed(before, after, kind, cause, preconditions=preconditions)
+    else:
+        first = cause.at_ms // 1000
+        made = created(after, kind, cause, first=first, preconditions=preconditions)
+    [event] = made.events
+    return replace(made, events=(replace(event, data={**event.data, **data}),))
 
 
 SyncOutcome = Literal["created", "updated", "installed", "restarted", "unchanged"]

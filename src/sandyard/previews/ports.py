@@ -131,6 +131,9 @@ class PreviewStore(Protocol):
 
     async def publication(self, project_id: str) -> Publication | None: ...
 
+    async def project_of_domain(self, domain: str) -> str | None:
+        """The project that is published there. No two are."""
+
     async def published(self, project_id: str, paths: Collection[str]) -> Sequence[ProjectFile]:
         """The published files at these paths."""
 

@@ -85,6 +85,8 @@ OPERATION_IDS = {
     "change_project_files": "PUT /api/v1/projects/{project_id}/files",
     "publish_project": "POST /api/v1/projects/{project_id}/publish",
     "get_publication": "GET /api/v1/projects/{project_id}/publish",
+    "add_publication_domain": "PUT /api/v1/projects/{project_id}/publish/domains/{domain}",
+    "remove_publication_domain": "DELETE /api/v1/projects/{project_id}/publish/domains/{domain}",
     "unpublish_project": "DELETE /api/v1/projects/{project_id}/publish",
     "read_project_tar": "GET /api/v1/projects/{project_id}/files/tar",
     "write_project_tar": "PUT /api/v1/projects/{project_id}/files/tar",

@@ -536,6 +536,8 @@ class PublicationAnswer:
     root: str
     fallback: str | None
     published_at: datetime
+    domains: list[str]
+    """Hosts that show it too"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

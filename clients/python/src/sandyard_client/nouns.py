@@ -111,6 +111,14 @@ class Previews(Noun):
         """Unpublish a project."""
         self._send("unpublish_project", {"project_id": project_id})
 
+    def add_domain(self, project_id: str, domain: str) -> models.PublicationAnswer:
+        """Publish a project at a domain."""
+        return self._call(models.PublicationAnswer, "add_publication_domain", {"project_id": project_id, "domain": domain})
+
+    def remove_domain(self, project_id: str, domain: str) -> None:
+        """Remove a domain of a project."""
+        self._send("remove_publication_domain", {"project_id": project_id, "domain": domain})
+
 class ProjectVariables(Noun):
     """Variables and secrets of a project, which its sandboxes have too."""
 
@@ -529,6 +537,14 @@ class AsyncPreviews(AsyncNoun):
     async def unpublish(self, project_id: str) -> None:
         """Unpublish a project."""
         await self._send("unpublish_project", {"project_id": project_id})
+
+    async def add_domain(self, project_id: str, domain: str) -> models.PublicationAnswer:
+        """Publish a project at a domain."""
+        return await self._call(models.PublicationAnswer, "add_publication_domain", {"project_id": project_id, "domain": domain})
+
+    async def remove_domain(self, project_id: str, domain: str) -> None:
+        """Remove a domain of a project."""
+        await self._send("remove_publication_domain", {"project_id": project_id, "domain": domain})
 
 class AsyncProjectVariables(AsyncNoun):
     """Variables and secrets of a project, which its sandboxes have too."""

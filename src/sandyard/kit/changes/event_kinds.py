@@ -38,7 +38,7 @@ template.updated
 ticket.created ticket.dropped ticket.moved ticket.ready ticket.served ticket.waiting
 usage.billed usage.capped usage.closed usage.deadline_moved usage.opened usage.recorded
 variable.budget_reached variable.created variable.removed variable.updated version.published
-version.unpublished versions.removed
+version.unpublished versions.removed domain.added domain.removed
 volume.created volume.deleted volume.resized volume.storage_counted
 webhook.changed webhook.created webhook.deleted
 webhook.disabled webhook.secret_rotated

@@ -1,6 +1,6 @@
 """Calls that publish a version of a project's files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Self
 
@@ -14,6 +14,7 @@ from sandyard.previews.publishing.service import Publishing
 
 Caller = Annotated[Any, Depends(caller_of)]
 ProjectId = Annotated[str, Path(description="The id of one of your projects")]
+Domain = Annotated[str, Path(max_length=253, description="A host name, such as shop.example.org")]
 UrlOf = Callable[[str], str]
 """The address of a published project, by its id."""
 
@@ -40,6 +41,7 @@ class PublicationAnswer(Documented):
     root: str = eg("dist")
     fallback: str | None = eg("index.html")
     published_at: datetime = eg("2026-10-30T09:00:00Z")
+    domains: Sequence[str] = eg(["shop.example.org"], description="Hosts that show it too")
 
     @classmethod
     def of(cls, found: Publication, url: str) -> Self:
@@ -49,6 +51,7 @@ class PublicationAnswer(Documented):
             root=found.root,
             fallback=found.fallback,
             published_at=found.published_at,
+            domains=found.domains,
         )
 
 
@@ -80,3 +83,26 @@ def add_publishing(routes: GuardedRoutes, publishing: Publishing, url_of: UrlOf)
     async def unpublish_project(caller: Caller, project_id: ProjectId) -> None:
         """Its address is a 404 from then on. Nothing if it was not published."""
         await publishing.unpublish(project_id, account_id=caller.account_id, actor=caller.actor)
+
+    @routes.put("/publish/domains/{domain}", "Publish a project at a domain", 409)
+    async def add_publication_domain(
+        caller: Caller, project_id: ProjectId, domain: Domain
+    ) -> PublicationAnswer:
+        """The host must serve the project's token for it: 409 `DOMAIN_UNPROVEN` says which, and
+        where. Whoever serves requests to the host then passes them on to this server. It ends with
+        what is published."""
+        found = await publishing.add_domain(
+            project_id, domain, account_id=caller.account_id, actor=caller.actor
+        )
+        return PublicationAnswer.of(found, url_of(project_id))
+
+    @routes.delete(
+        "/publish/domains/{domain}", "Remove a domain of a project", 409, status_code=204
+    )
+    async def remove_publication_domain(
+        caller: Caller, project_id: ProjectId, domain: Domain
+    ) -> None:
+        """Nothing if it is not published there."""
+        await publishing.remove_domain(
+            project_id, domain, account_id=caller.account_id, actor=caller.actor
+        )

@@ -1,16 +1,25 @@
 """Publishing a version of a project's files, and unpublishing it."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
 from sandyard.previews import model
-from sandyard.previews.errors import NotPublishedError, PreviewBusyError, PublishedPathError
+from sandyard.previews.errors import (
+    DomainsLimitError,
+    DomainTakenError,
+    NotPublishedError,
+    PreviewBusyError,
+    PublishedPathError,
+)
 from sandyard.previews.files import Publication, PublicationChange, published_files
 from sandyard.previews.model import FileQuota, Preview
 from sandyard.previews.ports import PreviewStore, Project, ProjectLookup
 from sandyard.previews.project_files import ProjectFiles
 from sandyard.previews.projects import ProjectPreviews, require_project
+from sandyard.previews.publishing.domains import MOST_DOMAINS, DomainProofs
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +32,7 @@ class Publishing:
     files: ProjectFiles
     clock: Clock
     bytes_per_account: int
+    proofs: DomainProofs
 
     async def publish(
         self,
@@ -37,8 +47,8 @@ class Publishing:
         """The current version, or an earlier one, instead of what was published before. Raises
         VersionNotFoundError, PublishedPathError and FileBytesLimitError."""
         cause = Cause.by(actor, self.clock)
-        number, found = await self.files.list(project_id, account_id=account_id, version=version)
-        files = published_files(found, root)
+        number, there = await self.files.list(project_id, account_id=account_id, version=version)
+        files = published_files(there, root)
         if not files or (fallback is not None and fallback not in files):
             raise PublishedPathError
         publication = Publication(number, root, fallback, cause.at)
@@ -49,9 +59,11 @@ class Publishing:
             quota = await self.store.read_file_quota(
                 FileQuota(account_id, project_id, size, self.bytes_per_account)
             )
+            before = await self.store.publication(project_id)
+            found = replace(publication, domains=before.domains if before else ())
             changed = model.publish(preview, number, quota=quota, cause=cause)
-            if await self._write(changed, PublicationChange(publication, files)):
-                return publication
+            if await self._write(changed, PublicationChange(found, files)):
+                return found
         raise PreviewBusyError
 
     async def unpublish(self, project_id: str, *, account_id: str, actor: str) -> None:
@@ -73,6 +85,57 @@ class Publishing:
         if found is None:
             raise NotPublishedError
         return found
+
+    async def add_domain(
+        self, project_id: str, domain: str, *, account_id: str, actor: str
+    ) -> Publication:
+        """Show what is published at this host too. Raises NotPublishedError, DomainRefusedError,
+        DomainUnprovenError, DomainTakenError and DomainsLimitError."""
+        if domain in (await self.get(project_id, account_id=account_id)).domains:
+            return await self.get(project_id, account_id=account_id)
+        await self.proofs.require(project_id, domain)
+
+        def added(found: Publication) -> Publication:
+            if len(found.domains) >= MOST_DOMAINS:
+                raise DomainsLimitError
+            return replace(found, domains=sorted({*found.domains, domain}))
+
+        async for _ in ConflictRetries():
+            if await self.store.project_of_domain(domain) not in (None, project_id):
+                raise DomainTakenError
+            changed = partial(model.add_domain, domain=domain, cause=Cause.by(actor, self.clock))
+            if found := await self._change(project_id, account_id, added, changed):
+                return found
+        raise PreviewBusyError
+
+    async def remove_domain(
+        self, project_id: str, domain: str, *, account_id: str, actor: str
+    ) -> None:
+        """Nothing if it is not published there. Raises NotPublishedError."""
+
+        def removed(found: Publication) -> Publication:
+            return replace(found, domains=[each for each in found.domains if each != domain])
+
+        async for _ in ConflictRetries():
+            changed = partial(model.remove_domain, domain=domain, cause=Cause.by(actor, self.clock))
+            if await self._change(project_id, account_id, removed, changed):
+                return
+        raise PreviewBusyError
+
+    async def _change(
+        self,
+        project_id: str,
+        account_id: str,
+        decide: Callable[[Publication], Publication],
+        changed: Callable[[Preview], Transition[Preview]],
+    ) -> Publication | None:
+        """None if another was faster."""
+        preview = await self._previews.get(project_id, account_id, writable=True)
+        before = await self.get(project_id, account_id=account_id)
+        after = decide(before)
+        if after == before or await self._write(changed(preview), PublicationChange(after, None)):
+            return after
+        return None
 
     @property
     def _previews(self) -> ProjectPreviews:

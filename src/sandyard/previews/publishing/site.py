@@ -29,6 +29,11 @@ class PublishedSites:
     projects: ProjectLookup
     accounts: AccountLookup
 
+    async def find_domain(self, domain: str) -> str | None:
+        """The target that is shown at this host."""
+        project_id = await self.store.project_of_domain(domain)
+        return None if project_id is None else "pub" + project_id.removeprefix("prj")
+
     async def serve(self, target_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises NotPublishedError, also while the account is deactivated."""
         project_id = "prj" + target_id.removeprefix("pub")

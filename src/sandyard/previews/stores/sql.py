@@ -142,9 +142,9 @@ class SqlPreviewStore(SqlPublished):
         except StaleTransitionError:
             return False
         except IntegrityError:
-            if transition.before is not None:
+            if transition.before is not None and publication is None:
                 raise
-            return False  # another caller created it first
+            return False  # another caller created it first, or has the domain
         return True
 
     async def touch(self, preview: Preview, *, last_checked: datetime) -> None:

@@ -17,7 +17,7 @@ _file = tables.project_files.c
 _past = tables.past_files.c
 _content = tables.past_contents.c
 _version = tables.file_versions.c
-_PUBLISHED = (tables.published_files, tables.publications)
+_PUBLISHED = (tables.published_files, tables.publications, tables.published_domains)
 _FILE_TABLES = (
     *_PUBLISHED,
     tables.project_files,

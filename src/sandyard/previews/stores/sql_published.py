@@ -1,6 +1,7 @@
 """Published versions on SQLite or PostgreSQL."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 
 import sqlalchemy as sa
 
@@ -11,14 +12,25 @@ from sandyard.previews.stores.sql_files import SqlFiles, remove_unnamed, store_c
 _publication = tables.publications.c
 _file = tables.published_files.c
 _content = tables.past_contents.c
+_domain = tables.published_domains.c
 
 
 class SqlPublished(SqlFiles):
     async def publication(self, project_id: str) -> Publication | None:
         columns = [each for each in _publication if each.name != "project_id"]
         statement = sa.select(*columns).where(_publication.project_id == project_id)
-        row = await self._database.read(lambda connection: connection.execute(statement).first())
-        return None if row is None else Publication(**row._mapping)  # noqa: SLF001 - public
+        named = sa.select(_domain.domain).where(_domain.project_id == project_id)
+
+        def work(connection: sa.Connection) -> Publication | None:
+            row = connection.execute(statement).first()
+            names = connection.execute(named.order_by(_domain.domain)).scalars().all()
+            return None if row is None else Publication(**row._mapping, domains=names)  # noqa: SLF001 - public
+
+        return await self._database.read(work)
+
+    async def project_of_domain(self, domain: str) -> str | None:
+        statement = sa.select(_domain.project_id).where(_domain.domain == domain)
+        return await self._database.read(lambda connection: connection.execute(statement).scalar())
 
     async def published(self, project_id: str, paths: Collection[str]) -> Sequence[ProjectFile]:
         statement = (
@@ -37,19 +49,23 @@ class SqlPublished(SqlFiles):
 def write_publication(
     connection: sa.Connection, project_id: str, change: PublicationChange
 ) -> None:
-    for table in (tables.published_files, tables.publications):
+    found, files = change.publication, change.files
+    replaced = [tables.publications, tables.published_domains]
+    for table in [*replaced, *([] if files is None else [tables.published_files])]:
         connection.execute(table.delete().where(table.c.project_id == project_id))
-    found = change.publication
     if found is not None:
-        hashes = store_contents(connection, project_id, change.files)
-        row = {name: getattr(found, name) for name in ("version", "root", "fallback")}
-        row |= {"project_id": project_id, "published_at": found.published_at}
+        row = asdict(found) | {"project_id": project_id}
+        named = [{"domain": each, "project_id": project_id} for each in row.pop("domains")]
         connection.execute(tables.publications.insert().values(row))
-        connection.execute(
-            tables.published_files.insert(),
-            [
-                {"project_id": project_id, "path": path, "hash": each}
-                for path, each in sorted(hashes.items())
-            ],
-        )
+        if named:
+            connection.execute(tables.published_domains.insert(), named)
+    if files is None:
+        return
+    hashes = store_contents(connection, project_id, files) if files else {}
+    written = [
+        {"project_id": project_id, "path": path, "hash": each}
+        for path, each in sorted(hashes.items())
+    ]
+    if written:
+        connection.execute(tables.published_files.insert(), written)
     remove_unnamed(connection, project_id)

@@ -96,6 +96,12 @@ published_files = sa.Table(
     sa.Column("hash", sa.String(64), nullable=False),
 )
 """Their contents are among `past_contents` too."""
+published_domains = sa.Table(
+    "published_domains",
+    metadata,
+    sa.Column("domain", sa.String(253), primary_key=True),
+    sa.Column("project_id", sa.String(25), nullable=False),
+)
 jobs = job_table(metadata)
 events = event_table(metadata)
 SUBJECTS = (previews.c.project_id,)

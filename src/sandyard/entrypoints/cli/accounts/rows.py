@@ -61,6 +61,8 @@ preview = Rows(
         Row("publish", "publish_project", "shop --root dist --fallback index.html", columns=ALL),
         Row("published", "get_publication", "shop", columns=ALL),
         Row("unpublish", "unpublish_project", "shop"),
+        Row("add-domain", "add_publication_domain", "shop shop.example.org", columns=ALL),
+        Row("rm-domain", "remove_publication_domain", "shop shop.example.org"),
         Row("link", "create_project_token", "shop --minutes 30", columns="url expires_at token*"),
         Row("history", "get_preview_history", "shop", columns=EVENT_COLUMNS),
     ),

@@ -1,4 +1,4 @@
-"""Published versions of projects: their files stay while versions go."""
+"""Published versions of projects, whose files stay while versions go, and their host names."""
 
 import sqlalchemy as sa
 
@@ -32,6 +32,12 @@ def upgrade() -> None:
         sa.Column("hash", sa.String(64), nullable=False),
     )
     create_index("published_files", "project_id, hash", name="published_files_hash")
+    create_table(
+        "published_domains",
+        sa.Column("domain", sa.String(253), primary_key=True),
+        belongs_to("project_id", "previews.project_id", length=25),
+    )
+    create_index("published_domains", "project_id", name="published_domains_project")
 
 
 def _project() -> sa.Column[str]:
@@ -41,4 +47,4 @@ def _project() -> sa.Column[str]:
 
 
 def downgrade() -> None:
-    drop_tables("published_files", "publications")
+    drop_tables("published_domains", "published_files", "publications")
