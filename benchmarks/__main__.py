@@ -43,6 +43,7 @@ BENCHMARKS: Mapping[str, str] = {
     "images": "images:measure",
     "gateway": "gateway:measure",
     "network": "network:measure",
+    "secrets": "secrets:measure",
     "hop": "bulkhead:measure",
     "e2b": "e2b:measure",
     "kubernetes": "kubernetes:measure",

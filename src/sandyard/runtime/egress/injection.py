@@ -7,9 +7,10 @@ requests. Bodies are streamed. Loaded only where there are secrets: it needs an 
 import asyncio
 import os
 import ssl
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import h11
 
@@ -28,6 +29,7 @@ from sandyard.runtime.secrets_model import (
 UNTRUSTED = "the program does not trust this sandbox's certificates"
 _MOST_HEAD_BYTES = 64 * 1024
 _LAST_SEC = 1.0
+_PAUSE_SEC = 0.2
 _FORBIDDEN = 403
 _OF_CONNECTIONS = frozenset(
     {
@@ -81,15 +83,27 @@ class _Peer:
     def __init__(self, stream: TlsStream, role: "type[h11.CLIENT] | type[h11.SERVER]") -> None:
         self.stream = stream
         self.http = h11.Connection(role, max_incomplete_event_size=_MOST_HEAD_BYTES)
+        self._unsent = b""
 
-    async def event(self) -> _Event:
+    async def event(self, *, passed_to: "_Peer | None" = None) -> _Event:
+        """What was passed to the other side is sent before this one is waited for."""
         while (found := self.http.next_event()) is h11.NEED_DATA:
+            if passed_to is not None:
+                await passed_to.flush()
             self.http.receive_data(await self.stream.read())
         return found  # type: ignore[return-value]
 
-    async def send(self, event: h11.Event) -> None:
-        if data := self.http.send(event):
+    def add(self, event: h11.Event) -> None:
+        self._unsent += self.http.send(event) or b""
+
+    async def flush(self) -> None:
+        if self._unsent:
+            data, self._unsent = self._unsent, b""
             await self.stream.write(data)
+
+    async def send(self, event: h11.Event) -> None:
+        self.add(event)
+        await self.flush()
 
 
 @dataclass(slots=True)
@@ -144,16 +158,18 @@ class InjectedConnection:
             self.refused(UNTRUSTED)
 
     async def _next_request(self) -> h11.Request | None:
-        """None if the program or the host closes the connection instead."""
-        asking = asyncio.ensure_future(self._program.event())
-        closing = asyncio.ensure_future(self._until_closed())
+        """None if the program or the host closes the connection instead. The host is watched only
+        when the program has paused."""
+        event: _Event | None = None
         try:
-            await asyncio.wait({asking, closing}, return_when=asyncio.FIRST_COMPLETED)
-            event = asking.result() if asking.done() and not closing.done() else None
-        finally:
-            for each in (asking, closing):
-                each.cancel()
-            await asyncio.gather(asking, closing, return_exceptions=True)
+            async with asyncio.timeout(_PAUSE_SEC):
+                event = await self._program.event()
+        except TimeoutError:
+            asking = asyncio.ensure_future(self._program.event())
+            closing = asyncio.ensure_future(self._until_closed())
+            async with _together(asking, closing):
+                if not closing.done():
+                    event = asking.result()
         return event if isinstance(event, h11.Request) else None
 
     async def _until_closed(self) -> None:
@@ -168,27 +184,31 @@ class InjectedConnection:
         placed = self._placed(request)
         server = self._server or await self._connected()
         await server.send(_request_of(request, placed))
-        sending = asyncio.ensure_future(self._send_body(server))
-        answering = asyncio.ensure_future(self._send_answer(server, placed))
-        try:
-            await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
-            if await answering:
-                await self._tunnel(server, EchoGuard(placed.traces))
-                return False
-            if server.http.our_state is h11.DONE:
-                await asyncio.wait([sending], timeout=_LAST_SEC)
-        finally:
-            for each in (sending, answering):
-                each.cancel()
-            await asyncio.gather(sending, answering, return_exceptions=True)
+        if self._program.http.their_state is h11.DONE:  # it has no body
+            server.add(h11.EndOfMessage())
+            is_upgraded = await self._send_answer(server, placed)
+        else:
+            is_upgraded = await self._exchange_body(server, placed)
+        if is_upgraded:
+            await self._tunnel(server, EchoGuard(placed.traces))
+            return False
         both = (self._program.http, server.http)
         if any({each.our_state, each.their_state} != {h11.DONE} for each in both):
             return False
         for http in both:
             http.start_next_cycle()
         return True
+
+    async def _exchange_body(self, server: _Peer, placed: Placed) -> bool:
+        sending = asyncio.ensure_future(self._send_body(server))
+        answering = asyncio.ensure_future(self._send_answer(server, placed))
+        async with _together(sending, answering):
+            if sending.done():
+                sending.result()
+            is_upgraded = await answering
+            if server.http.our_state is h11.DONE:
+                await asyncio.wait([sending], timeout=_LAST_SEC)
+        return is_upgraded
 
     async def _connected(self) -> _Peer:
         try:
@@ -242,7 +262,7 @@ class InjectedConnection:
         """Returns whether both speak another protocol from now on."""
         guard = EchoGuard(placed.traces)
         while True:
-            event = await server.event()
+            event = await server.event(passed_to=self._program)
             if isinstance(event, h11.InformationalResponse | h11.Response):
                 headers = _checked(event, guard)
                 is_last = server.http.their_state is h11.MUST_CLOSE or _closes(event)
@@ -250,18 +270,19 @@ class InjectedConnection:
                     headers.append((b"Connection", b"close"))
                 if event.status_code == _SWITCHING:
                     headers += [(b"Connection", b"upgrade"), (b"Upgrade", _WEB_SOCKET)]
-                await self._program.send(
+                self._program.add(
                     type(event)(status_code=event.status_code, headers=headers, reason=event.reason)
                 )
                 if event.status_code == _SWITCHING:
+                    await self._program.flush()
                     return True
             elif isinstance(event, h11.Data):
                 self._count(0, len(event.data))
                 if passed := guard.passed(bytes(event.data)):
-                    await self._program.send(h11.Data(data=passed))
+                    self._program.add(h11.Data(data=passed))
             elif isinstance(event, h11.EndOfMessage):
                 if rest := guard.rest():
-                    await self._program.send(h11.Data(data=rest))
+                    self._program.add(h11.Data(data=rest))
                 await self._program.send(h11.EndOfMessage())
                 return False
             else:
@@ -271,12 +292,8 @@ class InjectedConnection:
         """Until one of them closes it."""
         out = asyncio.ensure_future(self._copy(self._program, server, None))
         back = asyncio.ensure_future(self._copy(server, self._program, guard))
-        try:
-            await asyncio.wait({out, back}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in (out, back):
-                each.cancel()
-            await asyncio.gather(out, back, return_exceptions=True)
+        async with _together(out, back):
+            pass
 
     async def _copy(self, source: _Peer, sink: _Peer, guard: EchoGuard | None) -> None:
         data = source.http.trailing_data[0] or await source.stream.read()
@@ -296,6 +313,18 @@ class InjectedConnection:
             await self._program.send(h11.Response(status_code=status, headers=headers))
             await self._program.send(h11.Data(data=body))
             await self._program.send(h11.EndOfMessage())
+
+
+@asynccontextmanager
+async def _together(*both: "asyncio.Future[Any]") -> AsyncIterator[None]:
+    """Entered when one of them is done; both are over when it is left."""
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        yield
+    finally:
+        for each in both:
+            each.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
 
 
 def _is_used_up(secret: BoundSecret, use: SecretUse) -> bool:
@@ -349,9 +378,7 @@ def _checked(
     answer: h11.Response | h11.InformationalResponse, guard: EchoGuard
 ) -> list[tuple[bytes, bytes]]:
     """Its headers but those of its connection. Raises EchoedError."""
-    for _, value in answer.headers:
-        guard.passed(value + b"\n")
-    guard.passed(answer.reason + b"\n")
+    guard.passed(b"\n".join([*(value for _, value in answer.headers), answer.reason, b""]))
     return [each for each in answer.headers.raw_items() if each[0].lower() not in _OF_CONNECTIONS]
 
 
