@@ -16,7 +16,7 @@ from sandyard.kit.clock import SystemClock
 from sandyard.runtime.local.server.options import LocalOptions
 from sandyard.runtime.model import Files, IsolationMode, Limits, Program, RunId, Running
 from sandyard.runtime.programs.warm import WarmPool, WarmRuns
-from sandyard.runtime.records.run_folder import RunFolders
+from sandyard.runtime.records.run_folder import WarmFolders
 from sandyard.runtime.sessions.model import Command
 from sandyard.runtime.sessions.ports import Session
 from tests.support.runtime.local_runtime import LocalRuntime
@@ -110,7 +110,7 @@ async def _start(runtime: LocalRuntime, program: Program, attempt: int) -> Runni
 
 
 async def _warm(runtime: LocalRuntime, folder: Path, program: Program) -> float:
-    runs = WarmRuns(runtime, RunFolders(folder), SystemClock())
+    runs = WarmRuns(runtime, WarmFolders(folder), SystemClock())
     pool = WarmPool("warm", program, _LIMITS, count=1)
     await runs.keep([pool])
     return await _timed(runs.take(pool, to=RunId("sandbox", "warm", "1"), limits=_LIMITS))

@@ -57,6 +57,12 @@ class RunId:
         if not (_NAME.fullmatch(self.id) and _NAME.fullmatch(self.attempt)):
             raise InvalidRunIdError
 
+    @classmethod
+    def of(cls, text: str) -> "RunId":
+        """From its `str`. Raises InvalidRunIdError."""
+        kind, run, attempt = text.split(".")
+        return cls(kind, run, attempt)  # type: ignore[arg-type]
+
     def __str__(self) -> str:
         return f"{self.kind}.{self.id}.{self.attempt}"
 

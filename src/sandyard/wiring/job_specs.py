@@ -45,7 +45,7 @@ class PlatformJobSpecs(JobSpecs):
     WARM = JobSpec(
         "warm",
         "keep machines of templates warm on this node",
-        absent="only sandboxes of this machine are kept warm",
+        absent="at E2B no machines are kept warm",
     )
     MEASURE = JobSpec("measure", "sample the sandboxes of this node")
     SNAPSHOTS = JobSpec("snapshots", "remove the files of stopped sandboxes that have expired")
@@ -53,7 +53,7 @@ class PlatformJobSpecs(JobSpecs):
     VOLUMES = JobSpec(
         "volumes",
         "remove the files of deleted volumes of this node",
-        absent="only sandboxes of this machine have volumes",
+        absent="at E2B there are no volumes",
     )
     BILLING = JobSpec("billing", "create bills from the usage")
     DELETED_ACCOUNTS = JobSpec("deleted-accounts", "remove the data of deleted accounts")

@@ -13,7 +13,7 @@ import pytest
 from sandyard.kit.clock import SystemClock
 from sandyard.runtime.model import RunId, Running
 from sandyard.runtime.programs.warm import WarmPool, WarmRuns
-from sandyard.runtime.records.run_folder import RunFolders
+from sandyard.runtime.records.run_folder import WarmFolders
 from tests.support.runtime.local_runtime import LocalRuntime
 from tests.support.runtime.programs import (
     LIMITS,
@@ -37,7 +37,9 @@ async def runtime(tmp_path: Path) -> AsyncIterator[LocalRuntime]:
 
 def warm_runs(folder: Path) -> WarmRuns:
     """As another server on the same data dir has them."""
-    return WarmRuns(LocalRuntime(folder / "runtime"), RunFolders(folder / "runtime"), SystemClock())
+    return WarmRuns(
+        LocalRuntime(folder / "runtime"), WarmFolders(folder / "runtime"), SystemClock()
+    )
 
 
 async def test_of_many_who_ask_at_once_each_gets_one_or_none(
@@ -102,7 +104,7 @@ async def test_those_that_are_found_after_a_crash_are_used_or_ended(
     """One waits, one was taken by a server that was killed before it handed it over, and one is of
     a program that is not wanted any more."""
     await warm_runs(tmp_path).keep([POOL, replace(POOL, name="old", count=1)])
-    folders = RunFolders(tmp_path / "runtime")
+    folders = WarmFolders(tmp_path / "runtime")
     [lost, kept] = [run_id for run_id in folders.run_ids("warm") if run_id.id == "tpl"]
     assert folders.of(lost).take()
     os.utime(folders.path_of(lost) / "taken", (1, 1))

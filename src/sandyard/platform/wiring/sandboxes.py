@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
@@ -60,8 +59,8 @@ from sandyard.platform.wiring.local_runtime import runtime_folder
 from sandyard.platform.wiring.shared import Shared
 from sandyard.platform.wiring.volumes import VolumesWired
 from sandyard.runtime.ports import Runtime, VolumeFiles
-from sandyard.runtime.programs.warm import WarmRuns
-from sandyard.runtime.records.run_folder import RunFolders
+from sandyard.runtime.programs.warm import WarmRecords, WarmRuns
+from sandyard.runtime.records.run_folder import WarmFolders
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.remote.http import HttpPool
 from sandyard.runtime.store.archives import ArchiveFolder
@@ -93,7 +92,9 @@ class SandboxesWired:
         """This machine's, even if sandboxes run at E2B; the cluster's, if they are Pods."""
         self.runtime = self.local_runtime
         volume_files: VolumeFiles | None = None
+        warm_records: WarmRecords | None = None
         if settings.sandbox_runtime == "local":
+            warm_records = WarmFolders(runtime_folder(data_dir))
             volume_files = runtimes.open_local_volumes(settings, data_dir, clock)
         if settings.sandbox_runtime == "e2b":
             self.runtime = runtimes.open_e2b_runtime(
@@ -104,7 +105,7 @@ class SandboxesWired:
             machines = kubernetes.open_machines(settings, cluster, data_dir, clock, layers)
             self.closers.append(machines.close)
             self._gauges.append(partial(kubernetes.pod_gauges, machines))
-            volume_files = machines.volumes
+            volume_files, warm_records = machines.volumes, machines.warm
             self.runtime = self.local_runtime = kubernetes.open_runtime(
                 machines, settings, data_dir, clock, layers
             )
@@ -115,7 +116,9 @@ class SandboxesWired:
         self.sessions = Sessions(node, self.activity)
         self.commands = Commands(self.sessions, variables)
         templates = SqlTemplateStore(platform.database, platform.transitions)
-        warm = _warm(node, templates, data_dir) if settings.sandbox_runtime == "local" else None
+        warm = None
+        if warm_records is not None:
+            warm = WarmSandboxes(node, templates, WarmRuns(self.runtime, warm_records, clock))
         workspace_gb = settings.sandbox_storage_gb
         self.storage = StorageQuota(
             self.store, limit_gb=node.quota.storage_gb, workspace_gb=workspace_gb
@@ -266,11 +269,6 @@ def _session_routers(
             allowed_origins=platform.settings.server.allowed_origins,
         ),
     )
-
-
-def _warm(node: SandboxNode, templates: SqlTemplateStore, data_dir: Path) -> WarmSandboxes:
-    folders = RunFolders(runtime_folder(data_dir))
-    return WarmSandboxes(node, templates, WarmRuns(node.runtime, folders, node.clock))
 
 
 async def sandbox_gauges(node: SandboxNode) -> Gauges:

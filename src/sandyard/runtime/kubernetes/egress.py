@@ -59,12 +59,12 @@ class PodsEgress:
     @asynccontextmanager
     async def opened(self, record: KubernetesRunRecord) -> AsyncIterator[Egress]:
         """For one command, with a token of its own."""
-        if (url := await self.url(record.name)) is None:
+        if (url := await self.url(record.pod)) is None:
             yield Egress({}, _no_refusal)
             return
         credentials = credentials_of(url)
         allowed = annotation(credentials, "internet")
-        await self._annotate(record.name, {egress_policy.OF_CLONE: json.dumps(allowed)})
+        await self._annotate(record.pod, {egress_policy.OF_CLONE: json.dumps(allowed)})
 
         async def refused() -> str | None:
             found = await self._ask(credentials)
@@ -74,7 +74,7 @@ class PodsEgress:
             yield Egress({"https_proxy": url, "no_proxy": "", "NO_PROXY": ""}, refused)
         finally:
             with suppress(NotRunningError):
-                await self._annotate(record.name, {egress_policy.OF_CLONE: None})
+                await self._annotate(record.pod, {egress_policy.OF_CLONE: None})
 
     async def set_network(
         self, record: KubernetesRunRecord, network: Network, rules: EgressRules
@@ -86,7 +86,7 @@ class PodsEgress:
         if url is not None:
             credentials = credentials_of(url)
             allowed = json.dumps(annotation(credentials, network, rules))
-            pod = await self._annotate(record.name, {egress_policy.OWN: allowed})
+            pod = await self._annotate(record.pod, {egress_policy.OWN: allowed})
             await self._ask(credentials, version=pod["metadata"]["resourceVersion"])
         await record.put_machine(replace(machine, network=network))
 
@@ -96,7 +96,7 @@ class PodsEgress:
         if machine is None:
             return EgressReport("none")
         reports = record.egress(machine.network)
-        if url is not None and record.ended() is None and record.name in self.pods.objects:
+        if url is not None and record.ended() is None and record.pod in self.pods.objects:
             found = await self._ask(credentials_of(url))
             reports |= {
                 proxy: replace(each.report, network=machine.network)

@@ -36,7 +36,7 @@ class Agents:
 
     def of(self, record: KubernetesRunRecord) -> Agent:
         """Raises NotRunningError."""
-        pod = self._pods.objects.get(record.name)
+        pod = self._pods.objects.get(record.pod)
         if pod is None or not model.is_up(pod):
             raise errors.NotRunningError
         keys = [record.text(name) for name in ("token", "certificate", "key")]
@@ -88,7 +88,7 @@ class Endings:
         ended = record.ended(final=False)
         if ended is None:
             raise errors.RuntimeUnavailableError(reason=f"no end of {record.name} is recorded")
-        pod = await self.pods.fresh(record.name)
+        pod = await self.pods.fresh(record.pod)
         if pod is not None and model.end_of(pod, now=self.clock.now()) is None:
             ended = await self._collect(record, ended, pod)
         elif record.running() is not None and ended.snapshot is None:
@@ -97,7 +97,7 @@ class Endings:
             with suppress(EgressUnavailableError):
                 await self.egress.report(record)
             api, uid = self.pods.api_of(pod), pod["metadata"]["uid"]
-            await api.delete("pods", record.name, uid=uid)
+            await api.delete("pods", record.pod, uid=uid)
             self.agents.drop(uid)
         await record.remove_keys()
         await record.put_ended(ended)

@@ -11,7 +11,7 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.errors import UnavailableError
 from sandyard.runtime import errors
 from sandyard.runtime.guest.program import ProgramState
-from sandyard.runtime.kubernetes import manifest, model
+from sandyard.runtime.kubernetes import model
 from sandyard.runtime.kubernetes.agent import PodSession
 from sandyard.runtime.kubernetes.api import KubernetesApi, Object
 from sandyard.runtime.kubernetes.egress import PodsEgress, ProxyAddress
@@ -26,6 +26,7 @@ from sandyard.runtime.kubernetes.records import (
 )
 from sandyard.runtime.kubernetes.starts import PodStarts
 from sandyard.runtime.kubernetes.volumes import PodVolumes
+from sandyard.runtime.kubernetes.warm import WarmPods
 from sandyard.runtime.machine_ports import Egress
 from sandyard.runtime.model import (
     Ended,
@@ -88,6 +89,7 @@ class KubernetesMachines:
             timeout_sec=start_timeout_sec,
         )
         self.volumes = PodVolumes(api, options)
+        self.warm = WarmPods(self.records, self._pods)
         self._seen_at: dict[RunId, float] = {}
 
     async def close(self) -> None:
@@ -127,7 +129,7 @@ class KubernetesMachines:
             return ended
         if (ending := record.ended(final=False)) is not None:
             return Stopping(run_id, ending.ended_at, ending.message)
-        pod = await self._pods.get(record.name)
+        pod = await self._pods.get(record.pod)
         if record.running() is None and not (pod is not None and model.is_up(pod)):
             return Starting(run_id, machine.created_at)
         return Up(run_id, self._options.port, machine.created_at, machine.deadline_at)
@@ -144,18 +146,16 @@ class KubernetesMachines:
             return await self._refresh(record) if is_ours else await self.find(run_id)
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
-        await self._synced()
-        found = map(manifest.run_id_of, self._secrets.objects.values())
-        return sorted((each for each in found if each.kind == kind), key=str)
+        return await self.records.run_ids(kind)
 
     async def pod_states(self) -> Sequence[tuple[model.PodState, float]]:
         """The state of each Pod that has not ended, and since when."""
         await self._synced()
-        found, now = [], self.clock.now()
+        found: list[tuple[model.PodState, float]] = []
+        now, ending = self.clock.now(), self.records.ending()
         for name, pod in self._pods.objects.items():
             if (state := model.state_of(pod, now=now)) is not None:
-                ending_at = self.records.ending_at(name)
-                found.append(state if ending_at is None else ("ending", ending_at))
+                found.append(("ending", ending[name]) if name in ending else state)
         return found
 
     async def session(self, run_id: RunId) -> PodSession:
@@ -303,7 +303,7 @@ class KubernetesMachines:
         async def is_running() -> bool:
             """Only the cluster says that it is gone: what does not respond may still run."""
             await self._synced()
-            pod = await self._pods.until(record.name, has_ended, timeout_sec=_STATUS_SEC)
+            pod = await self._pods.until(record.pod, has_ended, timeout_sec=_STATUS_SEC)
             return not has_ended(pod)
 
         return self._agents.of(record).session(is_running)
@@ -319,7 +319,7 @@ class KubernetesMachines:
     async def _has_work(self, record: KubernetesRunRecord, up: Up) -> bool:
         """Whether something has ended it, or should."""
         now = self.clock.now()
-        pod = self._pods.objects.get(record.name)
+        pod = self._pods.objects.get(record.pod)
         if (
             pod is None
             or record.stop_is_requested()
@@ -348,7 +348,7 @@ class KubernetesMachines:
     async def _refresh(self, record: KubernetesRunRecord) -> MachineState | None:
         """Under the lock: completes interrupted steps."""
         state, now = await self.find(record.run_id), self.clock.now()
-        pod = await self._pods.fresh(record.name)
+        pod = await self._pods.fresh(record.pod)
         match state:
             case Stopping():
                 return await self._endings.finish(record)
@@ -374,7 +374,7 @@ class KubernetesMachines:
             up.created_at,
             record.launched_at() or 0.0,
             self._seen_at.get(record.run_id, 0.0),
-            self._pods.seen_at.get(record.name, 0.0),
+            self._pods.seen_at.get(record.pod, 0.0),
         )
         if (at := max(seen)) >= up.deadline_at:
             return PodEnd("timeout", up.deadline_at, "It reached its time limit.")

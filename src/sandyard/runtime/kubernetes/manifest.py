@@ -98,8 +98,7 @@ def short_name(words: str, of: str) -> str:
 
 
 def run_id_of(manifest: Manifest) -> RunId:
-    kind, run, attempt = manifest["metadata"]["annotations"][RUN].split(".")
-    return RunId(kind, run, attempt)
+    return RunId.of(manifest["metadata"]["annotations"][RUN])
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -177,10 +176,15 @@ def pod(
 
 
 def _metadata(run_id: RunId) -> dict[str, Any]:
+    return {"name": name_of(run_id), **identity(run_id)}
+
+
+def identity(run_id: RunId) -> dict[str, Any]:
+    """By which people find what belongs to a run."""
     labels = {**OURS, KIND: run_id.kind}
     if _LABEL.fullmatch(run_id.attempt):
         labels[ATTEMPT] = run_id.attempt
-    return {"name": name_of(run_id), "labels": labels, "annotations": {RUN: str(run_id)}}
+    return {"labels": labels, "annotations": {RUN: str(run_id)}}
 
 
 def pod_security() -> dict[str, Any]:

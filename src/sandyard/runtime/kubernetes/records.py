@@ -5,23 +5,29 @@ import base64
 import json
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from secrets import token_hex
 from typing import Any, TypeVar
 
 from sandyard.kit.errors import InvalidError
-from sandyard.runtime.errors import RecordBrokenError, RunNotFoundError, RuntimeUnavailableError
+from sandyard.runtime.errors import (
+    AttemptEndedError,
+    RecordBrokenError,
+    RunNotFoundError,
+    RuntimeUnavailableError,
+)
 from sandyard.runtime.kubernetes import manifest
 from sandyard.runtime.kubernetes.api import ConflictError, KubernetesApi, Object
 from sandyard.runtime.kubernetes.informer import Informer
-from sandyard.runtime.model import Ended, Log, RunId
+from sandyard.runtime.model import Ended, Kind, Log, RunId
 from sandyard.runtime.network_model import EgressReport, Network, read_report
 from sandyard.runtime.records.recorded_run import RunRecord, to_record
 
 T = TypeVar("T")
-_STOP, _LOG = "stop", "log"
+_STOP, _LOG, _POD, _TAKEN = "stop", "log", "pod", "taken"
+_OF_CALLS = frozenset({_TAKEN, "lock", "start-lock"})
 _LOG_BYTES = 512 << 10
 """What is kept of the log of a run that has ended, compressed."""
 _LOCK_SEC, _RENEW_SEC = 20.0, 5.0
@@ -51,12 +57,20 @@ class KubernetesRecords:
         self.pending: dict[str, dict[str, str]] = {}
         """By name: records that are written with the next durable one."""
 
-    def ending_at(self, name: str) -> float | None:
-        """When the run of this name has ended, whose files are not yet stored."""
-        if "ending" not in (self.secrets.objects.get(name, {}).get("data") or {}):
-            return None
-        ended = self.of(manifest.run_id_of(self.secrets.objects[name])).ended(final=False)
-        return None if ended is None else ended.ended_at
+    def ending(self) -> Mapping[str, float]:
+        """When runs have ended whose files are not yet stored, by their Pods."""
+        found = {}
+        for each in self.secrets.objects.values():
+            if "ending" in (each.get("data") or {}):
+                record = self.of(manifest.run_id_of(each))
+                if (ended := record.ended(final=False)) is not None:
+                    found[record.pod] = ended.ended_at
+        return found
+
+    async def run_ids(self, kind: Kind) -> Sequence[RunId]:
+        await self.secrets.synced()
+        found = map(manifest.run_id_of, self.secrets.objects.values())
+        return sorted((each for each in found if each.kind == kind), key=str)
 
     def of(self, run_id: RunId) -> "KubernetesRunRecord":
         return KubernetesRunRecord(self, run_id)
@@ -69,15 +83,20 @@ class KubernetesRunRecord(RunRecord):
         self._records = records
 
     def read(self, name: str, parse: Callable[[dict[str, Any]], T]) -> T | None:
-        encoded = self._data().get(name)
+        encoded = self.data().get(name)
         try:
             return None if encoded is None else parse(json.loads(base64.b64decode(encoded)))
         except (ValueError, KeyError, TypeError, InvalidError) as error:
             raise RecordBrokenError(reason=f"{name} in Secret {self.name}: {error!r}") from error
 
     def text(self, name: str) -> str | None:
-        encoded = self._data().get(name)
+        encoded = self.data().get(name)
         return None if encoded is None else base64.b64decode(encoded).decode()
+
+    @property
+    def pod(self) -> str:
+        """The name of its Pod: another's, if that was handed over."""
+        return self.text(_POD) or self.name
 
     def exists(self) -> bool:
         return self.name in self._records.secrets.objects
@@ -104,8 +123,40 @@ class KubernetesRunRecord(RunRecord):
         machine, api = self.machine(), self._records.of_root
         if machine is None or not machine.has_root or api is None:
             return
-        if (found := await api.get("secrets", self.name)) is not None:
-            await api.delete("secrets", self.name, uid=found["metadata"]["uid"])
+        if (found := await api.get("secrets", self.pod)) is not None:
+            await api.delete("secrets", self.pod, uid=found["metadata"]["uid"])
+
+    def taken_at(self) -> float | None:
+        return self.read(_TAKEN, lambda found: float(found["at"]))
+
+    def taken_for(self) -> str:
+        return self.read(_TAKEN, lambda found: str(found["to"])) or ""
+
+    async def take(self, to: str) -> bool:
+        """Whether the caller gets it: of concurrent callers, only one does."""
+        taken = _encoded(json.dumps({"at": time.time(), "to": to}).encode())
+        for _ in range(_ATTEMPTS):
+            found = await self._records.secrets.fresh(self.name)
+            if found is None or self.taken_at() is not None:
+                return False
+            with suppress(ConflictError):
+                version = found["metadata"]["resourceVersion"]
+                return await self._patch({_TAKEN: taken}, version=version) is not None
+        return False
+
+    async def take_over(
+        self, other: "KubernetesRunRecord", records: Mapping[str, dict[str, Any]]
+    ) -> None:
+        """Make this run that of the other's machine, with these records. Raises
+        AttemptEndedError."""
+        data = {name: each for name, each in other.data().items() if name not in _OF_CALLS}
+        data |= {name: _encoded(json.dumps(each).encode()) for name, each in records.items()}
+        data[_POD] = _encoded(other.pod.encode())
+        try:
+            found = await self._records.api.create("secrets", manifest.secret(self.run_id, data))
+        except ConflictError as error:
+            raise AttemptEndedError from error
+        self._records.secrets.note(found)
 
     def machine(self) -> MachineRecord | None:
         return self.read("machine", lambda found: MachineRecord(**found))
@@ -129,7 +180,7 @@ class KubernetesRunRecord(RunRecord):
         await self.put(_STOP, {})
 
     def stop_is_requested(self) -> bool:
-        return _STOP in self._data()
+        return _STOP in self.data()
 
     async def put_ended(self, ended: Ended, *, final: bool = True) -> None:
         """The end; not final while its files are still being stored."""
@@ -143,7 +194,7 @@ class KubernetesRunRecord(RunRecord):
 
     def log(self, begin: int | None) -> Log | None:
         """The saved log, from this byte on."""
-        if (encoded := self._data().get(_LOG)) is None:
+        if (encoded := self.data().get(_LOG)) is None:
             return None
         stored = base64.b64decode(encoded)
         begins_at, content = int.from_bytes(stored[:8], "big"), zlib.decompress(stored[8:])
@@ -239,7 +290,7 @@ class KubernetesRunRecord(RunRecord):
             self._records.secrets.note(found)
         return found
 
-    def _data(self) -> Mapping[str, str]:
+    def data(self) -> Mapping[str, str]:
         stored = self._records.secrets.objects.get(self.name, {}).get("data") or {}
         return {**stored, **self._records.pending.get(self.name, {})}
 

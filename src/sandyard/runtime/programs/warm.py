@@ -1,7 +1,7 @@
 """Warm runs, ready for the next sandbox with the same program and limits.
 
-Their state is on disk: after a server was killed, the next one finds them, and of several that want
-the same run one gets it.
+Their state outlives the server: after one was killed, the next one finds them, and of several that
+want the same run one gets it.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from sandyard.kit.clock import Clock
 from sandyard.kit.errors import InvalidError, NotFoundError, UnavailableError
 from sandyard.runtime import errors
 from sandyard.runtime.model import Ended, Limits, Program, RunId, Running, Starting
 from sandyard.runtime.ports import Runtime
-from sandyard.runtime.records.run_folder import RunFolders
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +50,33 @@ class WarmPool:
         return run_id.id == self.name and run_id.attempt.startswith(f"{self.version}-")
 
 
+class WarmRecords(Protocol):
+    """Which warm runs there are, and who takes them."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other servers may hand them out: then they outlive this one."""
+        ...
+
+    async def warm_ids(self) -> Sequence[RunId]: ...
+
+    async def taken_at(self, run_id: RunId) -> float | None: ...
+
+    async def take(self, run_id: RunId, *, to: RunId | None = None) -> bool:
+        """Whether the caller gets it: of concurrent callers, only one does. `to` is the run that it
+        becomes; None if it is to be ended."""
+
+    async def hand_over(self, run_id: RunId, to: Running, limits: Limits) -> None:
+        """Make it available under another id from now on, with this record."""
+
+    async def is_handed_over(self, run_id: RunId) -> bool:
+        """Whether it is now found under another id."""
+
+
 class WarmRuns:
-    def __init__(self, runtime: Runtime, folders: RunFolders, clock: Clock) -> None:
+    def __init__(self, runtime: Runtime, records: WarmRecords, clock: Clock) -> None:
         self._runtime = runtime
-        self._folders = folders
+        self._records = records
         self._clock = clock
         self._has_kept = False
         self._refused_until: dict[str, float] = {}
@@ -64,7 +87,7 @@ class WarmRuns:
         """Take a run of the pool: it then runs under `to`, with these limits and the deadline they
         set, and with the network of this program. None if none is ready."""
         wanted = pool if program is None else replace(pool, program=program)
-        for run_id in await self._run_ids():
+        for run_id in await self._records.warm_ids():
             if wanted.has(run_id):
                 running = await self._take(run_id, to, limits, wanted.program)
                 if running is not None:
@@ -76,7 +99,7 @@ class WarmRuns:
         self._has_kept = True
         waiting: dict[str, list[RunId]] = {pool.name: [] for pool in pools}
         surplus = []
-        for run_id in await self._run_ids():
+        for run_id in await self._records.warm_ids():
             pool = next((each for each in pools if each.has(run_id)), None)
             try:
                 if not await self._is_waiting(run_id):
@@ -93,30 +116,26 @@ class WarmRuns:
         return sum([await self._fill(pool, pool.count - len(waiting[pool.name])) for pool in pools])
 
     async def close(self) -> None:
-        """End all waiting runs, if this process maintains them."""
-        if self._has_kept:
+        """End all waiting runs, if this process alone maintains them."""
+        if self._has_kept and not self._records.is_shared:
             try:
                 async with asyncio.timeout(_ENDED_WITHIN_SEC):
-                    await self._end(await self._run_ids())
+                    await self._end(await self._records.warm_ids())
             except (UnavailableError, TimeoutError) as error:
                 # The next server finds them, or their deadline ends them.
                 extra = {"action": "warm", "reason": str(error)}
                 logger.warning("warm machines could not be ended", extra=extra)
 
-    async def _run_ids(self) -> Sequence[RunId]:
-        return await asyncio.to_thread(self._folders.run_ids, "warm")
-
     async def _take(
         self, run_id: RunId, to: RunId, limits: Limits, program: Program
     ) -> Running | None:
-        folder = self._folders.of(run_id)
         if (
-            folder.taken_at() is not None
+            await self._records.taken_at(run_id) is not None
             or not isinstance(found := await self._runtime.find(run_id), Running)
             or not _is_healthy(found)
         ):
             return None
-        if not folder.take():
+        if not await self._records.take(run_id, to=to):
             return None
         now = self._clock.now()
         try:
@@ -129,7 +148,7 @@ class WarmRuns:
         except (errors.NotRunningError, errors.RunNotFoundError):  # it has just ended
             return None
         running = Running(to, found.port, now, moved.deadline_at, moved.program)
-        await asyncio.to_thread(self._folders.hand_over, run_id, running, limits)
+        await self._records.hand_over(run_id, running, limits)
         return running
 
     async def _fill(self, pool: WarmPool, missing: int) -> int:
@@ -161,9 +180,9 @@ class WarmRuns:
 
     async def _is_waiting(self, run_id: RunId) -> bool:
         """Whether it can be handed out, now or later; one that never can be is ended."""
-        if (taken_at := self._folders.of(run_id).taken_at()) is not None:
+        if (taken_at := await self._records.taken_at(run_id)) is not None:
             is_lost = self._clock.now() - taken_at > _HANDED_OVER_SEC
-            if is_lost and not self._folders.is_handed_over(run_id):
+            if is_lost and not await self._records.is_handed_over(run_id):
                 await self._forget(run_id)  # the process that took it was killed
             return False
         match await self._runtime.refresh(run_id):
@@ -179,7 +198,7 @@ class WarmRuns:
 
     async def _end(self, run_ids: Iterable[RunId]) -> None:
         """End those that nobody has taken."""
-        ours = [run_id for run_id in run_ids if self._folders.of(run_id).take()]
+        ours = [run_id for run_id in run_ids if await self._records.take(run_id)]
         await asyncio.gather(*map(self._forget, ours))
 
     async def _forget(self, run_id: RunId) -> None:

@@ -3,11 +3,12 @@
 A record is complete or absent.
 """
 
+import asyncio
 import fcntl
 import json
 import os
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -44,24 +45,6 @@ class RunFolders:
         path = self._entry(run_id)
         return path.resolve() if path.is_symlink() else path
 
-    def hand_over(self, run_id: RunId, to: Running, limits: Limits) -> None:
-        """Make a run available under another id from now on, with this record."""
-        folder, entry = self.of(run_id), self._entry(to.run_id)
-        folder.write("begun", begun_record(limits, to.started_at), durable=False)
-        folder.write("launched", {"at": to.started_at}, durable=False)
-        folder.write("running", running_record(to), durable=False)
-        entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        entry.symlink_to(os.path.relpath(folder.path, entry.parent))
-
-    def is_handed_over(self, run_id: RunId) -> bool:
-        """Whether it is now found under another id."""
-        running = self.of(run_id).running()
-        return (
-            running is not None
-            and running.run_id != run_id
-            and (self._entry(running.run_id).is_symlink())
-        )
-
     def _entry(self, run_id: RunId) -> Path:
         return self._path / run_id.kind / run_id.id / run_id.attempt
 
@@ -82,6 +65,40 @@ class RunFolders:
         for path in {entry, folder}:
             with suppress(OSError):  # other attempts of the same sandbox exist
                 path.parent.rmdir()
+
+
+class WarmFolders(RunFolders):
+    """`WarmRecords` of this machine."""
+
+    is_shared = False
+
+    async def warm_ids(self) -> Sequence[RunId]:
+        return await asyncio.to_thread(self.run_ids, "warm")
+
+    async def taken_at(self, run_id: RunId) -> float | None:
+        return self.of(run_id).taken_at()
+
+    async def take(self, run_id: RunId, *, to: RunId | None = None) -> bool:  # noqa: ARG002
+        return self.of(run_id).take()
+
+    async def hand_over(self, run_id: RunId, to: Running, limits: Limits) -> None:
+        await asyncio.to_thread(self._hand_over, run_id, to, limits)
+
+    async def is_handed_over(self, run_id: RunId) -> bool:
+        running = self.of(run_id).running()
+        return (
+            running is not None
+            and running.run_id != run_id
+            and (self._entry(running.run_id).is_symlink())
+        )
+
+    def _hand_over(self, run_id: RunId, to: Running, limits: Limits) -> None:
+        folder, entry = self.of(run_id), self._entry(to.run_id)
+        folder.write("begun", begun_record(limits, to.started_at), durable=False)
+        folder.write("launched", {"at": to.started_at}, durable=False)
+        folder.write("running", running_record(to), durable=False)
+        entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        entry.symlink_to(os.path.relpath(folder.path, entry.parent))
 
 
 class RunFolder(RunRecord):
