@@ -144,6 +144,33 @@ async def test_edited_files_arrive_in_the_running_sandbox(
     assert await api.put_files(caller, project, {"index.html": "two"}) == 2, "nothing is different"
 
 
+async def test_a_sync_says_what_it_did_and_whether_the_sandbox_was_running(
+    api: PreviewApi,
+) -> None:
+    caller = await api.account()
+    project = await api.project(caller, **{"index.html": "one"})
+    steps: list[tuple[dict[str, str], tuple[str, ...], str]] = [
+        ({}, (), "created"),
+        ({}, (), "unchanged"),
+        ({"index.html": "two"}, (), "updated"),
+        ({"Procfile": "web: true\n"}, (), "restarted"),
+        ({"package.json": "{}", "Procfile": "web: false\n"}, (), "installed"),
+        ({"package-lock.json": "{}"}, (), "installed"),
+        ({"src/package.json": "{}"}, (), "updated"),
+        ({}, ("package.json",), "installed"),
+        ({}, ("Procfile",), "restarted"),
+    ]
+    for written, deleted, outcome in steps:
+        if written or deleted:
+            await api.put_files(caller, project, written, *deleted)
+        synced = await api.sync(caller, project)
+        assert synced["data"]["outcome"] == outcome, (written, deleted)
+        is_first = outcome == "created"
+        running = "The preview is running." if is_first else "The sandbox was already running."
+        assert synced["message"] == running
+    assert await api.get("/usage", caller) == {"usage": [], "next_cursor": None}, "not billed"
+
+
 async def test_a_new_sandbox_is_made_when_the_last_has_ended(
     api: PreviewApi, double: E2bDouble
 ) -> None:

@@ -78,9 +78,11 @@ async def test_where_nothing_fresh_is_known_it_is_unknown_for_now(
     await api.sync(caller, project)
     double.inject("slow", "get", seconds=1.2)
     api.clock.advance(minutes(6))
-    answer = await api.status(caller, project)
+    told = await api.call("GET", f"/projects/{project}/sandbox/status", caller)
+    answer = told.json()
     assert (answer["status"], answer["action_required"]) == ("unknown", "retry_later")
     assert answer["retry_after"] == RETRY_AFTER_SEC
+    assert told.headers["Retry-After"] == str(RETRY_AFTER_SEC)
     await asyncio.sleep(2)
     answer = await api.status(caller, project)
     assert (answer["status"], answer["retry_after"]) == ("running", None), "asked meanwhile"

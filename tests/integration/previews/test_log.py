@@ -1,8 +1,14 @@
 """The log of a preview, as it is and as it goes on."""
 
 import asyncio
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+from sandyard.kit.free_ports import free_port
+from sandyard.previews.providers import launcher
+from sandyard.previews.providers.launcher import LOG_BYTES
 from tests.support.e2b.double import e2b_double
 from tests.support.e2b.machines import e2b_machines
 from tests.support.platform.in_process import Caller
@@ -65,3 +71,25 @@ async def test_a_log_at_e2b_is_followed_with_what_is_written_meanwhile(tmp_path:
         assert state.exit_code == 3
         assert state.last_lines[0] == "one"
         await provider.kill(made.sandbox_id)
+
+
+def test_a_log_in_a_file_is_bounded(tmp_path: Path) -> None:
+    """As at E2B, where each reading sends all of it."""
+    site, state, log = tmp_path / "site", tmp_path / "state", tmp_path / "log"
+    site.mkdir()
+    line = "x" * 4000
+    write = f"for i in $(seq {3 * LOG_BYTES // 4000}); do echo {line}; done; echo written; exit 3"
+    (site / "Procfile").write_text(f"web: {write}\n")
+    words = [sys.executable, "-I", launcher.__file__, "127.0.0.1", str(free_port())]
+    with log.open("ab") as file:
+        process = subprocess.Popen([*words, str(site), str(state)], stdout=file)
+    try:
+        deadline = time.monotonic() + 60
+        while "ended with 3" not in (text := log.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert len(text) < LOG_BYTES + 2 * len(line)
+        assert "written" in text
+    finally:
+        process.kill()
+        process.wait()

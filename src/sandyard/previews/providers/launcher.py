@@ -30,10 +30,11 @@ _STOP_SEC = 3
 _KEPT_LINES = 40
 _PIECE = 1 << 16
 _LITTLE = 1 << 20
+LOG_BYTES = 4 << 20
 _NODE = ("package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc")
 _PYTHON = ("requirements.txt", "pyproject.toml")
-_MANIFESTS = (*_NODE, *_PYTHON)
-_RESTARTS = (*_MANIFESTS, "Procfile")
+MANIFESTS = (*_NODE, *_PYTHON)
+RESTARTS = (*MANIFESTS, "Procfile")
 _UNWATCHED = {"node_modules", ".git", ".venv", ".next", "__pycache__", "dist"}
 _TEXTS = ("text/", "application/javascript", "application/json", "image/svg+xml")
 
@@ -129,7 +130,7 @@ def _read(site: str, name: str) -> str:
 
 def digest_of(site: str) -> str:
     """Of the content of all manifests."""
-    return hashlib.sha256("\0".join(_read(site, name) for name in _MANIFESTS).encode()).hexdigest()
+    return hashlib.sha256("\0".join(_read(site, name) for name in MANIFESTS).encode()).hexdigest()
 
 
 def _times(folder: str, names: tuple[str, ...] = ()) -> Iterator[tuple[str, int]]:
@@ -282,11 +283,13 @@ class Preview:
             await asyncio.sleep(2 * _POLL_SEC)
 
     def restarts(self) -> set[tuple[str, int]]:
-        return set(_times(self.site, _RESTARTS))
+        return set(_times(self.site, RESTARTS))
 
     def say(self, line: str) -> None:
         self.lines.append(line)
         print(line, flush=True)
+        if os.fstat(1).st_size > LOG_BYTES:  # a file; whoever reads a pipe bounds it
+            os.ftruncate(1, 0)
 
     def tell(self, phase: str, exit_code: int | None = None) -> None:
         """For the server, which reads the file."""
@@ -295,8 +298,7 @@ class Preview:
         draft = os.path.join(self.state, "state.part")
         lines = list(self.lines) if phase == "failed" else []
         told = {"phase": phase, "kind": self.kind, "exit_code": exit_code, "lines": lines}
-        with suppress(FileNotFoundError):
-            os.unlink(self.reserve)
+        open(self.reserve, "w").close()
         with open(draft, "w") as file:
             json.dump(told, file)
         os.replace(draft, os.path.join(self.state, "state.json"))
@@ -305,8 +307,6 @@ class Preview:
 
     async def pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if self.phase == "failed":
-                raise ConnectionRefusedError
             inner, outer = await open_connection(self.port)
         except OSError:
             await self.show_page(reader, writer)

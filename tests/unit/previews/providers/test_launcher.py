@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.previews.providers.launcher import Application, Preview, detect, digest_of, page
+from sandyard.previews.model import sync_outcome
+from sandyard.previews.providers.launcher import (
+    MANIFESTS,
+    RESTARTS,
+    Application,
+    Preview,
+    detect,
+    digest_of,
+    page,
+)
 from sandyard.previews.providers.program import application_of
 
 VITE = {"scripts": {"dev": "vite"}, "devDependencies": {"vite": "^6"}}
@@ -78,6 +87,12 @@ def test_a_changed_manifest_is_another_digest_and_a_changed_page_is_not(tmp_path
     assert digest_of(str(tmp_path)) == before
     detected(tmp_path, package__json=NEXT)
     assert digest_of(str(tmp_path)) != before
+
+
+def test_a_sync_names_as_installed_what_the_launcher_installs_from() -> None:
+    for path in MANIFESTS:
+        assert sync_outcome([path, "Procfile", "index.html"]) == "installed"
+    assert {path for path in RESTARTS if sync_outcome([path]) == "restarted"} == {"Procfile"}
 
 
 def test_a_sync_may_remove_the_folder_with_its_last_file(tmp_path: Path) -> None:
