@@ -24,10 +24,10 @@ POOL = (
     ),
     Mutant(
         "sync-overwrites-allocation-on-dynamodb",
-        "The same on DynamoDB: a write without the condition that it was decided from.",
-        "kit/dynamo/transitions.py",
-        'condition="#sequence = :before"',
-        'condition="#sequence = :before OR attribute_exists(#sequence)"',
+        "The same on DynamoDB: writes without the conditions that they were decided from.",
+        "kit/dynamo/items.py",
+        'action["ConditionExpression"] = condition',
+        'action["ConditionExpression"] = f"{condition} OR attribute_not_exists(any_name)"',
         (
             (
                 f"{_INTEGRATION}/test_sync.py"
