@@ -24,6 +24,7 @@ from sandyard.e2b_api.sandboxes.snapshots import Snapshots
 from sandyard.e2b_api.templates.finder import TemplateFinder
 from sandyard.e2b_api.templates.http import TemplateCalls
 from sandyard.e2b_api.tokens import SandboxTokens, UploadTokens
+from sandyard.e2b_api.volumes.contents import VolumeContentCalls, VolumeTokens
 from sandyard.e2b_api.volumes.http import VolumeCalls
 from sandyard.gateway.model import PageScope
 from sandyard.gateway.service import TokenIssue
@@ -97,16 +98,20 @@ def _control(
     metrics = SandboxMetrics(wired.measurements, _sampler(platform), clock=clock)
     snapshots = Snapshots(sandboxes, templates, wired.archives)
     build_calls = BuildCalls(builds, templates, uploads)
+    tokens = VolumeTokens(issued, SqlCredentialLookup(platform.database), clock)
+    contents = VolumeContentCalls(
+        wired.volume_contents, tokens, platform.guard, settings.server.max_upload_bytes
+    )
     endpoints = (
         *SandboxCalls(sandboxes, metrics, snapshots, access, clock).endpoints(),
         *TemplateCalls(templates, disk_mb).endpoints(),
         *build_calls.endpoints(),
-        *VolumeCalls(wired.volumes, disk_mb << 20).endpoints(),
+        *VolumeCalls(wired.volumes, disk_mb << 20, tokens).endpoints(),
     )
     return ControlApi(
         platform.guard,
         endpoints,
-        build_calls.public_routes(),
+        (*build_calls.public_routes(), *contents.routes()),
         most_bytes=settings.server.max_body_bytes,
     )
 

@@ -40,9 +40,7 @@ Text = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
 Texts = Annotated[dict[Text, Text], Field(max_length=100)]
 Handler = Callable[[Request, Principal], Awaitable[Response | None]]
 """None is a response without content."""
-_NOT_OFFERED = frozenset(
-    {"volumecontent", "secrets", "api-keys", "access-tokens", "nodes", "admin"}
-)
+_NOT_OFFERED = frozenset({"secrets", "api-keys", "access-tokens", "nodes", "admin"})
 
 
 _LARGEST = 10**9

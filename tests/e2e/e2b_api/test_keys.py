@@ -110,7 +110,7 @@ def test_a_key_that_may_look_does_not_get_in(e2b: E2bServer) -> None:
         ("GET", "/v2/sandboxes?startedAfter=odd", None, 400),
         ("POST", "/volumes", {"name": "a b"}, 400),
         ("GET", "/volumes/vol-00000000000000000", None, 404),
-        ("GET", "/volumecontent/vol-1/dir?path=/", None, 501),
+        ("GET", "/volumecontent/vol-1/dir?path=/", None, 401),
         ("GET", "/nothing", None, 404),
     ],
 )

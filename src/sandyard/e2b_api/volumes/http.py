@@ -1,4 +1,4 @@
-"""The calls about volumes. Their files are read and written in sandboxes alone."""
+"""The calls about volumes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from starlette.responses import Response
 from sandyard.e2b_api.control import MOST_LISTED, Body, Endpoint, body_of
 from sandyard.e2b_api.envd.connect import json_response
 from sandyard.e2b_api.sandboxes.schemas import VolumeName
+from sandyard.e2b_api.volumes.contents import VolumeTokens
 from sandyard.platform.access.principal import Principal, Scope
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.volumes.model import NewVolume, Volume, VolumeFilter
@@ -25,6 +26,7 @@ class VolumeCalls:
     volumes: Volumes
     size_bytes: int
     """Of each: E2B's API names none."""
+    tokens: VolumeTokens
 
     def endpoints(self) -> Sequence[Endpoint]:
         one = "/volumes/{volume}"
@@ -38,7 +40,7 @@ class VolumeCalls:
     async def _create(self, request: Request, by: Principal) -> Response:
         body = await body_of(request, NewVolumeBody)
         made = await self.volumes.create(by, NewVolume(body.name, self.size_bytes))
-        return json_response(_with_token(made), status=201)
+        return json_response(self._with_token(made, by), status=201)
 
     async def _list(self, _request: Request, by: Principal) -> Response:
         found: list[Volume] = []
@@ -52,16 +54,14 @@ class VolumeCalls:
 
     async def _get(self, request: Request, by: Principal) -> Response:
         volume_id = request.path_params["volume"]
-        return json_response(_with_token(await self.volumes.get(by.account_id, volume_id)))
+        return json_response(self._with_token(await self.volumes.get(by.account_id, volume_id), by))
 
     async def _delete(self, request: Request, by: Principal) -> None:
         await self.volumes.delete(by, request.path_params["volume"])
 
+    def _with_token(self, volume: Volume, by: Principal) -> Mapping[str, Any]:
+        return {**_body(volume), "token": self.tokens.issue(volume.volume_id, by)}
+
 
 def _body(volume: Volume) -> Mapping[str, Any]:
     return {"volumeID": volume.volume_id, "name": volume.name}
-
-
-def _with_token(volume: Volume) -> Mapping[str, Any]:
-    """SDKs need the field; it is empty, because calls about the content are not offered."""
-    return {**_body(volume), "token": ""}

@@ -123,6 +123,13 @@ class AccessGuard:
             principal = await self._by_key(credential)
         else:
             principal = await self.by_token(credential, self.logins)
+        await self.admit(request, principal, scope, is_write=is_write)
+        return principal
+
+    async def admit(
+        self, request: Request, principal: Principal, scope: Scope, *, is_write: bool | None = None
+    ) -> None:
+        """The same for who was authenticated otherwise."""
         await self.requests.count(principal.account_id)
         if not principal.scope.includes(scope):
             raise ScopeMissingError(details={"needed": scope, "scope": principal.scope})
@@ -130,7 +137,6 @@ class AccessGuard:
             await self.writes.count(principal.account_id)
         request.state.log = {"account_id": principal.account_id, "key_id": principal.key_id}
         watch_access(request.scope, partial(self.check, principal))
-        return principal
 
     async def admin(self, request: Request) -> Principal:
         is_write = request.method not in _READING

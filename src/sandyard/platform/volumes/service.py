@@ -66,7 +66,7 @@ class Volumes(OwnedEntities[Volume, VolumeStore]):
         files, account_id = self._require_files(), principal.account_id
         if new.copy_of is not None:
             source = await self.get(account_id, new.copy_of)
-            self._require_here(source)
+            self.require_here(source)
             for holder in (await self.use_of(account_id, source)).holders:
                 if not holder.is_read_only:
                     raise model.mounted_error(holder)
@@ -108,7 +108,7 @@ class Volumes(OwnedEntities[Volume, VolumeStore]):
 
         async def decide() -> Sequence[Transition[Any]]:
             volume = await self.get(account_id, volume_id)
-            self._require_here(volume)
+            self.require_here(volume)
             resized = model.resize_volume(
                 volume,
                 await self.use_of(account_id, volume),
@@ -133,7 +133,7 @@ class Volumes(OwnedEntities[Volume, VolumeStore]):
 
         async def decide() -> Transition[Volume]:
             volume = await self.get(principal.account_id, volume_id)
-            self._require_here(volume)
+            self.require_here(volume)
             use = await self.use_of(principal.account_id, volume)
             return model.delete_volume(volume, use, cause=cause)
 
@@ -156,7 +156,7 @@ class Volumes(OwnedEntities[Volume, VolumeStore]):
             raise VolumesUnsupportedError
         return self._files
 
-    def _require_here(self, volume: Volume) -> None:
+    def require_here(self, volume: Volume) -> None:
         require_here(volume.node, node=self._node.name, error=VolumeElsewhereError)
 
 

@@ -52,6 +52,7 @@ from sandyard.platform.usage.sql import SqlUsageStore
 from sandyard.platform.variables.http import create_sandbox_env_router
 from sandyard.platform.variables.service import ParentSandboxes, Variables
 from sandyard.platform.variables.sync import SecretSync
+from sandyard.platform.volumes.contents import VolumeContents
 from sandyard.platform.volumes.http import create_volumes_router
 from sandyard.platform.wiring import kubernetes, runtimes
 from sandyard.platform.wiring.images import ImagesWired
@@ -157,6 +158,7 @@ class SandboxesWired:
             billing_job,
         )
         files = SandboxFiles(node, self.sessions, self.recorder, self.storage)
+        self.volume_contents = VolumeContents(self.volumes, self.sessions, node)
         self.routers = (
             create_sandboxes_router(self.sandboxes, self.programs, self.deadlines, guard),
             create_admin_sandboxes_router(self.sandboxes, guard),

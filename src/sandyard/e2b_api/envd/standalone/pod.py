@@ -13,9 +13,9 @@ from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from hmac import compare_digest
-from typing import Any, cast
+from typing import Any
 
 import h11
 from starlette.requests import Request
@@ -30,6 +30,7 @@ from sandyard.e2b_api.envd.standalone.lifetime import Lifetime, usage
 from sandyard.e2b_api.envd.standalone.machine import ThisMachine
 from sandyard.e2b_api.envd.standalone.server import serve
 from sandyard.kit.errors import SandyardError
+from sandyard.kit.http.held_streams import HeldStream
 from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.guest import RefusedError
 from sandyard.runtime.guest.__main__ import find
@@ -117,7 +118,11 @@ class PodAgent:
             messages = self._commands.messages(operation, arguments)
         else:
             messages = self._messages(find(operation), arguments)
-        return _LinesResponse(_lines(messages), media_type="application/x-ndjson")
+        lines = _lines(messages)
+        answer = HeldStream(lines, media_type="application/x-ndjson")
+        answer.held = AsyncExitStack()
+        answer.held.push_async_callback(lines.aclose)
+        return answer
 
     async def _read_tar(self, request: Request) -> Response:
         """The folder as an archive, by a process of its own: packing changes its folder."""
@@ -163,14 +168,6 @@ class PodAgent:
         finally:
             if isinstance(result, Iterator):
                 result.close()  # type: ignore[attr-defined]
-
-
-class _LinesResponse(StreamingResponse):
-    """What it streams ends with it, also when its caller has gone."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(cast("AsyncGenerator[bytes]", self.body_iterator)):
-            await super().__call__(scope, receive, send)
 
 
 async def _lines(messages: AsyncGenerator[dict[str, Any]]) -> AsyncGenerator[bytes]:

@@ -7,12 +7,11 @@ from datetime import datetime
 from typing import Annotated, Any, Self
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import Field, StrictStr
-from starlette.types import Receive, Scope, Send
 
 from sandyard.kit.clock import utc_time
 from sandyard.kit.http.byte_ranges import parse_range
+from sandyard.kit.http.held_streams import HeldStream
 from sandyard.kit.http.routes import GuardedRoutes
 from sandyard.kit.http.schemas import PageAnswer, eg, example
 from sandyard.kit.paging import page_up_to, position_in
@@ -232,16 +231,6 @@ async def _followed(files: Files, path: str) -> FileInfo:
     raise FileRefusedError
 
 
-class _FilesResponse(StreamingResponse):
-    """Closes the files when it was sent, or its caller has gone."""
-
-    opened: AsyncExitStack
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self.opened:
-            await super().__call__(scope, receive, send)
-
-
 async def _stream(
     opened: AsyncExitStack,
     content: AsyncIterator[bytes],
@@ -258,8 +247,8 @@ async def _stream(
         async for piece in content:
             yield piece
 
-    response = _FilesResponse(pieces(), status, media_type=media_type, headers=headers)
-    response.opened = opened.pop_all()
+    response = HeldStream(pieces(), status, media_type=media_type, headers=headers)
+    response.held = opened.pop_all()
     return response
 
 
