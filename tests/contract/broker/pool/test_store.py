@@ -204,9 +204,10 @@ class TestDeletion:
         tombstone = deleted(free).after
         assert isinstance(tombstone, Tombstone)
         assert await delete(store, free)
-        assert await store.apply([found]) == [False]
+        late = discoveries(1, now=NOW + 60)
+        assert await store.apply(late) == [False]
         await store.drop_tombstones(now=NOW + TOMBSTONE_SECONDS - 1)
-        assert await store.apply([found]) == [False]
+        assert await store.apply(late) == [False]
         renewed = NOW + 2 * TOMBSTONE_SECONDS
         await store.renew_tombstones([free.sandbox_id], kept_until=renewed)
         await store.drop_tombstones(now=NOW + TOMBSTONE_SECONDS)
