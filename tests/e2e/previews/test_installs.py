@@ -63,7 +63,9 @@ def runs_of(data: Path, project: str) -> list[Path]:
 def installs(ann: Person, project: str) -> list[str]:
     until_phase(ann, project, "running")
     url = ann.call("GET", f"/projects/{project}/sandbox/status")["sandbox_info"]["preview_url"]
-    return page_of(ann, f"{url}installs.txt").text.split()
+    listed = page_of(ann, url, "/installs.txt")
+    assert listed.status_code == 200
+    return listed.text.split()
 
 
 def test_many_syncs_at_once_make_one_sandbox_and_one_install(tmp_path: Path) -> None:
