@@ -27,6 +27,7 @@ from sandyard.platform.http import PREFIX
 from sandyard.platform.quotas.model import ResourceQuota
 from sandyard.platform.sandboxes.errors import QuotaExceededError
 from sandyard.platform.wiring.part import PlatformPart
+from sandyard.platform.wiring.runtimes import open_e2b_control
 from sandyard.previews.attempts import Attempts
 from sandyard.previews.files import FileLimits
 from sandyard.previews.gateway_targets import PreviewTargets
@@ -48,13 +49,12 @@ from sandyard.previews.stores.old_columns import OldColumns
 from sandyard.previews.stores.schema import MIGRATIONS
 from sandyard.previews.stores.sql import SqlPreviewStore
 from sandyard.previews.verification import verify
-from sandyard.runtime.e2b.control import E2bControl
 from sandyard.runtime.model import Limits
 from sandyard.runtime.remote.http import HttpPool
 from sandyard.settings import E2bSettings, PreviewSettings, Settings
 from sandyard.settings.fields import words
 from sandyard.wiring.addresses import PROGRAM_PORT, public_url
-from sandyard.wiring.engines import SqlEngine, e2b_key, open_for_command, prune_job, verification_of
+from sandyard.wiring.engines import SqlEngine, open_for_command, prune_job, verification_of
 from sandyard.wiring.job_specs import PreviewsJobSpecs as Specs
 from sandyard.wiring.part import Part
 from sandyard.wiring.spec import Counting, Verification
@@ -273,9 +273,8 @@ def _schedule(
 def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider:
     chosen = settings.previews
     if chosen.preview_provider == "e2b":
-        provider = open_e2b_provider(settings.e2b, platform.wired.e2b_pool)
-        provider.install_sec = chosen.preview_install_sec
-        return provider
+        pool = platform.wired.e2b_pool
+        return open_e2b_provider(settings.e2b, pool, install_sec=chosen.preview_install_sec)
     limits = Limits(
         cpu=1,
         memory_bytes=int(chosen.preview_memory_gb * GIGABYTE),
@@ -295,15 +294,11 @@ def open_provider(settings: Settings, platform: PlatformPart) -> PreviewProvider
     )
 
 
-def open_e2b_provider(e2b: E2bSettings, pool: HttpPool) -> RemotePreviewProvider:
-    control = E2bControl(
-        e2b_key(e2b, needed_for="PREVIEW_PROVIDER=e2b"),
-        domain=e2b.e2b_domain,
-        api_url=e2b.e2b_api_url,
-        sandbox_url=e2b.e2b_sandbox_url,
-        pool=pool,
-        translate=translation,
-        repeats=REPEATS,
+def open_e2b_provider(
+    e2b: E2bSettings, pool: HttpPool, *, install_sec: float = 600
+) -> RemotePreviewProvider:
+    control = open_e2b_control(
+        e2b, pool, translation, needed_for="PREVIEW_PROVIDER=e2b", repeats=REPEATS
     )
     return RemotePreviewProvider(
         control,
@@ -312,6 +307,7 @@ def open_e2b_provider(e2b: E2bSettings, pool: HttpPool) -> RemotePreviewProvider
         scheme="http" if (e2b.e2b_sandbox_url or "").startswith("http://") else "https",
         files_sec=control.timeouts.files_sec,
         hosts=f".{e2b.e2b_domain}",
+        install_sec=install_sec,
     )
 
 

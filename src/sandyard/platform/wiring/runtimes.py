@@ -17,6 +17,7 @@ from sandyard.runtime.programs.runner import ProgramRunner
 from sandyard.runtime.programs.start import ProgramTimeouts
 from sandyard.runtime.records.disk_reserve import DiskReserve
 from sandyard.runtime.records.run_folder import RunFolders
+from sandyard.runtime.remote.errors import Translate
 from sandyard.runtime.remote.http import HttpPool
 from sandyard.runtime.store.archives import ArchiveFolder
 from sandyard.runtime.store.folder import FolderObjects
@@ -106,14 +107,7 @@ def open_e2b_runtime(
     layers: NoLayers,
 ) -> Runtime:
     folder = data_dir / "runtime-e2b"
-    control = E2bControl(
-        e2b_key(e2b, needed_for="SANDBOX_RUNTIME=e2b"),
-        domain=e2b.e2b_domain,
-        api_url=e2b.e2b_api_url,
-        sandbox_url=e2b.e2b_sandbox_url,
-        pool=pool,
-        translate=translation,
-    )
+    control = open_e2b_control(e2b, pool, translation, needed_for="SANDBOX_RUNTIME=e2b")
     machines = E2bMachines(
         folder,
         control,
@@ -122,6 +116,21 @@ def open_e2b_runtime(
     )
     archives = ArchiveFolder(folder / "archives", disk_reserve(settings, data_dir), layers)
     return ProgramRunner(machines, RunFolders(folder), archives, program_timeouts(settings), clock)
+
+
+def open_e2b_control(
+    e2b: E2bSettings, pool: HttpPool, translate: Translate, *, needed_for: str, repeats: int = 0
+) -> E2bControl:
+    """Raises SettingsError."""
+    return E2bControl(
+        e2b_key(e2b, needed_for=needed_for),
+        domain=e2b.e2b_domain,
+        api_url=e2b.e2b_api_url,
+        sandbox_url=e2b.e2b_sandbox_url,
+        pool=pool,
+        translate=translate,
+        repeats=repeats,
+    )
 
 
 def named(text: str) -> dict[str, str]:
