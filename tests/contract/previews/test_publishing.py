@@ -90,6 +90,9 @@ async def test_client_side_routes_get_the_fallback_and_other_paths_a_page_of_404
     await publish(api, ann, project)
     own = await page(api, url, "users/7")
     assert (own.status_code, own.text) == (404, "our own")
+    await api.put_files(ann, project, {"200.html": "by its name"})
+    await publish(api, ann, project)
+    assert (await page(api, url, "users/7")).text == "by its name"
 
 
 @pytest.mark.parametrize(

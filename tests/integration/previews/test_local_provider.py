@@ -49,6 +49,24 @@ async def test_texts_are_utf_8_and_nothing_is_kept_by_a_browser(
     assert {page.headers["Cache-Control"] for page in pages} == {"no-store"}
 
 
+async def test_static_drafts_have_the_fallback_and_the_404_page_of_published_ones(
+    provider: LocalPreviewProvider,
+) -> None:
+    made = await create(provider, files={"index.html": b"start", "about.html": b"about"})
+
+    async def shown(path: str) -> tuple[int, str]:
+        page = await page_of_preview(provider, made, path)
+        return page.status_code, page.text
+
+    assert await shown("/about") == (200, "about")
+    status, text = await shown("/users/7")
+    assert (status, "Not found" in text) == (404, True)
+    written = {"404.html": b"our own", "200.html": b"app"}
+    await provider.write_files(made.sandbox_id, written=written, deleted=[])
+    assert await shown("/users/7?tab=1") == (200, "app")
+    assert await shown("/missing.js") == (404, "our own")
+
+
 async def phase_of(provider: LocalPreviewProvider, made: PreviewSandbox, phase: str) -> Application:
     """Waits for it."""
     async with asyncio.timeout(60):

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from sandyard.kit.free_ports import free_port
-from sandyard.previews.providers import launcher
-from sandyard.previews.providers.launcher import LOG_BYTES
+from sandyard.previews.launcher.preview import LOG_BYTES
+from sandyard.previews.providers.program import LAUNCHER
 from tests.support.e2b.double import e2b_double
 from tests.support.e2b.machines import e2b_machines
 from tests.support.platform.in_process import Caller
@@ -80,7 +80,9 @@ def test_a_log_in_a_file_is_bounded(tmp_path: Path) -> None:
     line = "x" * 4000
     write = f"for i in $(seq {3 * LOG_BYTES // 4000}); do echo {line}; done; echo written; exit 3"
     (site / "Procfile").write_text(f"web: {write}\n")
-    words = [sys.executable, "-I", launcher.__file__, "127.0.0.1", str(free_port())]
+    program = tmp_path / "launcher.pyz"
+    program.write_bytes(LAUNCHER)
+    words = [sys.executable, "-I", str(program), "127.0.0.1", str(free_port())]
     with log.open("ab") as file:
         process = subprocess.Popen([*words, str(site), str(state)], stdout=file)
     try:

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 _SITE = "site"
 _STATE = "state"
-_LAUNCHER = "launcher.py"
+_LAUNCHER = "launcher.pyz"
 _LAUNCH = f'web: exec python3 -I {_LAUNCHER} 127.0.0.1 "$PORT" {_SITE} {_STATE}\n'
 _START_TIMEOUT_SEC = 30.0
 _POLL_SEC = 0.02

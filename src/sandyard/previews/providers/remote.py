@@ -179,7 +179,7 @@ class RemotePreviewProvider:
 
         If something already listens, the launcher finds its port taken and exits.
         """
-        port, launcher = self.port, f"{_STATE}/launcher.py"
+        port, launcher = self.port, f"{_STATE}/launcher.pyz"
         await envd.upload({launcher: LAUNCHER}, within_sec=self.files_sec)
         chosen = f"PREVIEW_HOSTS={shlex.quote(self.hosts)} PREVIEW_INSTALL_SEC={self.install_sec}"
         arguments = f"0.0.0.0 {port} {shlex.quote(SITE)} {_STATE}"

@@ -31,7 +31,9 @@ class PublishBody(Documented):
         "", description="The folder to show, such as that of a build; by default all files"
     )
     fallback: Annotated[StrictStr, Field(min_length=1, max_length=512)] | None = Field(
-        None, description="The page below it for paths that no file has, as client-side routes need"
+        None,
+        description="The page below it for paths that no file has, as client-side routes need; "
+        "by default `200.html`, if there is one",
     )
 
 

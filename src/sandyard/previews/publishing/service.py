@@ -15,6 +15,7 @@ from sandyard.previews.errors import (
     PublishedPathError,
 )
 from sandyard.previews.files import Publication, PublicationChange, published_files
+from sandyard.previews.launcher.serving import FALLBACK
 from sandyard.previews.model import FileQuota, Preview
 from sandyard.previews.ports import PreviewStore, Project, ProjectLookup
 from sandyard.previews.project_files import ProjectFiles
@@ -49,6 +50,8 @@ class Publishing:
         cause = Cause.by(actor, self.clock)
         number, there = await self.files.list(project_id, account_id=account_id, version=version)
         files = published_files(there, root)
+        if fallback is None and FALLBACK in files:
+            fallback = FALLBACK
         if not files or (fallback is not None and fallback not in files):
             raise PublishedPathError
         publication = Publication(number, root, fallback, cause.at)

@@ -11,11 +11,9 @@ from starlette.types import Receive, Scope, Send
 
 from sandyard.previews.errors import NotPublishedError
 from sandyard.previews.files import ProjectFile, Publication
+from sandyard.previews.launcher.serving import NOT_FOUND
 from sandyard.previews.ports import AccountLookup, PreviewStore, ProjectLookup
 
-_NOT_FOUND = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Not found</title>
-<style>body { font: 16px system-ui; margin: 3rem }</style>
-<h1>Not found</h1><p>There is no such page here. <a href="/">To the start</a></p>"""
 _TEXTS = ("text/", "application/javascript", "application/json", "image/svg+xml")
 
 
@@ -66,7 +64,7 @@ class PublishedSites:
                 return _shown(files[name], request, tag=f'"{found.published_at.timestamp()}"')
         for own in await self.store.published(project_id, ["404.html"]):
             return Response(own.content, 404, _HEADERS, "text/html")
-        return Response(_NOT_FOUND, 404, _HEADERS, "text/html")
+        return Response(NOT_FOUND, 404, _HEADERS, "text/html")
 
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}

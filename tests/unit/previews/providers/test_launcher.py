@@ -6,21 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from sandyard.previews.model import sync_outcome
-from sandyard.previews.providers.launcher import (
+from sandyard.previews.launcher.detection import (
     MANIFESTS,
     RESTARTS,
     Application,
-    Preview,
     detect,
     digest_of,
-    page,
 )
+from sandyard.previews.launcher.preview import Preview
+from sandyard.previews.launcher.serving import page
+from sandyard.previews.model import sync_outcome
 from sandyard.previews.providers.program import application_of
 
 VITE = {"scripts": {"dev": "vite"}, "devDependencies": {"vite": "^6"}}
-NEXT = {"scripts": {"dev": "next dev"}, "dependencies": {"next": "15"}}
-EXPRESS = {"scripts": {"dev": "node --watch app.js"}, "dependencies": {"express": "5"}}
+NEXT = {
+    "scripts": {"dev": "next dev", "build": "next build", "start": "next start"},
+    "dependencies": {"next": "15"},
+}
+EXPRESS = {
+    "scripts": {"dev": "node --watch app.js", "start": "node app.js"},
+    "dependencies": {"express": "5"},
+}
 
 
 def detected(folder: Path, **files: object) -> Application:
@@ -36,19 +42,34 @@ def test_files_alone_are_served_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "kind", "start"),
+    ("package", "kind", "start", "run"),
     [
-        (VITE, "vite", "exec npm run dev -- --port $PORT --strictPort --host 127.0.0.1"),
-        (NEXT, "next", "exec npm run dev -- -p $PORT -H 127.0.0.1"),
-        (EXPRESS, "express", "exec npm run dev"),
+        (
+            VITE,
+            "vite",
+            "exec npm run dev -- --port $PORT --strictPort --host 127.0.0.1",
+            "exec vite preview --port $PORT --strictPort --host 127.0.0.1",
+        ),
+        (
+            NEXT,
+            "next",
+            "exec npm run dev -- -p $PORT -H 127.0.0.1",
+            "exec npm run start -- -p $PORT -H 127.0.0.1",
+        ),
+        (EXPRESS, "express", "exec npm run dev", "exec npm run start"),
     ],
 )
 def test_a_package_with_a_script_dev(
-    tmp_path: Path, package: dict[str, object], kind: str, start: str
+    tmp_path: Path, package: dict[str, object], kind: str, start: str, run: str
 ) -> None:
     found = detected(tmp_path, package__json=package, requirements__txt="flask\n")
     assert (found.kind, found.start) == (kind, start)
     assert (found.install or "").startswith("npm install")
+    published = detect(str(tmp_path), "run")
+    assert (published.kind, published.start) == (kind, run)
+    assert (published.install or "").endswith("&& npm run build") == ("build" in package["scripts"])  # type: ignore[operator]
+    built = detect(str(tmp_path), "build")
+    assert (built.start, (built.install or "").split(" && ")[-1]) == (None, "npm run build")
 
 
 @pytest.mark.parametrize("kind", ["flask", "fastapi", "streamlit"])
@@ -57,6 +78,8 @@ def test_a_framework_of_python_starts_the_module_that_is_there(tmp_path: Path, k
     assert found.kind == kind
     assert " app" in (found.start or "")
     assert f"'{kind.title()}>=1'" in (found.install or "")
+    published = detect(str(tmp_path), "run").start or ""
+    assert found.start in (published, f"{published} --reload", f"{published} --debug")
 
 
 def test_dependencies_of_a_pyproject(tmp_path: Path) -> None:

@@ -1,149 +1,40 @@
-"""The program of a preview, inside its machine: finds out what the project is, installs what it
-needs, runs its development server, and shows a page for as long as that does not answer.
+"""The program of a preview: finds out what the project is, installs what it needs, runs its
+development server, and shows a page for as long as that does not answer.
 
-`python3 -I launcher.py HOST PORT SITE STATE`, with the standard library alone. It passes every
+`python3 -I launcher.pyz HOST PORT SITE STATE`, with the standard library alone. It passes every
 connection on to the development server, which listens on a port of its own. A change of what is
 installed from installs again; after a failure, any change of a file tries again.
 """
 
 import asyncio
-import functools
-import hashlib
-import html
-import http.server
 import json
 import os
-import re
 import signal
 import socket
-import sys
-import threading
-import tomllib
 from collections import deque
-from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple, NoReturn
+from typing import NoReturn, cast
 
+from sandyard.previews.launcher.detection import (
+    RESTARTS,
+    Application,
+    Purpose,
+    detect,
+    digest_of,
+    read,
+    times,
+)
+from sandyard.previews.launcher.serving import page, serve_files
+
+PURPOSE = cast("Purpose", os.environ.get("PREVIEW_PURPOSE", "dev"))
 INSTALL_SEC = float(os.environ.get("PREVIEW_INSTALL_SEC", "600"))
 _POLL_SEC = 0.2
 _STOP_SEC = 3
+_RETRY_SEC = 10
 _KEPT_LINES = 40
 _PIECE = 1 << 16
 _LITTLE = 1 << 20
 LOG_BYTES = 4 << 20
-_NODE = ("package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc")
-_PYTHON = ("requirements.txt", "pyproject.toml")
-MANIFESTS = (*_NODE, *_PYTHON)
-RESTARTS = (*MANIFESTS, "Procfile")
-_UNWATCHED = {"node_modules", ".git", ".venv", ".next", "__pycache__", "dist"}
-_TEXTS = ("text/", "application/javascript", "application/json", "image/svg+xml")
-
-
-class Application(NamedTuple):
-    """What a project is. Lines are for the shell, and find `$PORT` in the environment."""
-
-    kind: str
-    install: str | None = None
-    start: str | None = None
-    """None: its files are served as they are."""
-
-
-def detect(site: str) -> Application:
-    """In this order: a Procfile; a package.json with a script `dev`; Python's requirements with a
-    framework that is known; files."""
-    web = re.search(r"^web:[ \t]*(\S.*)$", _read(site, "Procfile"), re.MULTILINE)
-    package, required = _package(site), _required(site)
-    scripts = package.get("scripts") or {}
-    if web:
-        install = " && ".join(each for each in (_node(package), _python(required)) if each)
-        return Application("procfile", install or None, web.group(1))
-    if "dev" in scripts:
-        named = {*(package.get("dependencies") or {}), *(package.get("devDependencies") or {})}
-        for kind, options in (
-            ("next", "-p $PORT -H 127.0.0.1"),
-            ("vite", "--port $PORT --strictPort --host 127.0.0.1"),
-        ):
-            if kind in named and kind in str(scripts["dev"]):
-                return Application(kind, _node(package), f"exec npm run dev -- {options}")
-        kind = "express" if "express" in named else "node"
-        return Application(kind, _node(package), "exec npm run dev")
-    for kind, line in _PYTHON_SERVERS:
-        if kind in required:
-            start = line.format(entry=_entry(site, kind))
-            return Application(kind, _python(required), start)
-    return Application("static")
-
-
-_STREAMLIT = "--server.port $PORT --server.address 127.0.0.1 --server.headless true"
-_PYTHON_SERVERS = (
-    ("streamlit", f"exec streamlit run {{entry}}.py {_STREAMLIT}"),
-    ("fastapi", "exec uvicorn {entry}:app --reload --host 127.0.0.1 --port $PORT"),
-    ("flask", "exec flask --app {entry} run --debug --host 127.0.0.1 --port $PORT"),
-)
-
-
-def _entry(site: str, kind: str) -> str:
-    names = ("streamlit_app", "app", "main") if kind == "streamlit" else ("main", "app", "wsgi")
-    found = [name for name in names if os.path.exists(os.path.join(site, f"{name}.py"))]
-    return found[0] if found else names[1]
-
-
-def _node(package: dict[str, Any]) -> str | None:
-    return "npm install --no-audit --no-fund --prefer-offline" if package else None
-
-
-def _python(required: dict[str, str]) -> str | None:
-    lines = [*required.values(), *(["uvicorn"] if "fastapi" in required else [])]
-    chosen = " ".join("'" + line.replace("'", "") + "'" for line in lines)
-    pip = "../venv/bin/pip install --disable-pip-version-check"
-    return f"python3 -m venv ../venv && {pip} {chosen}" if lines else None
-
-
-def _package(site: str) -> dict[str, Any]:
-    try:
-        found = json.loads(_read(site, "package.json") or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _required(site: str) -> dict[str, str]:
-    """The requirements by the names of their packages."""
-    lines = _read(site, "requirements.txt").splitlines()
-    if not lines:
-        try:
-            lines = tomllib.loads(_read(site, "pyproject.toml"))["project"]["dependencies"]
-        except (KeyError, ValueError):
-            lines = []
-    wanted = [line.split(" #")[0].strip() for line in lines]
-    pairs = [(re.match(r"[A-Za-z0-9._-]+", line), line) for line in wanted]
-    return {name.group().lower(): line for name, line in pairs if name and line[:1] not in "#-"}
-
-
-def _read(site: str, name: str) -> str:
-    try:
-        with open(os.path.join(site, name), encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def digest_of(site: str) -> str:
-    """Of the content of all manifests."""
-    return hashlib.sha256("\0".join(_read(site, name) for name in MANIFESTS).encode()).hexdigest()
-
-
-def _times(folder: str, names: tuple[str, ...] = ()) -> Iterator[tuple[str, int]]:
-    """Of these files in the folder; of all below it, if none are named. A sync may remove them
-    meanwhile, and the folder with its last file."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for each in entries:
-            if each.is_dir(follow_symlinks=False):
-                if not names and each.name not in _UNWATCHED:
-                    yield from _times(each.path)
-            elif not names or each.name in names:
-                with suppress(OSError):
-                    yield each.path, each.stat(follow_symlinks=False).st_mtime_ns
 
 
 class FailedError(Exception):
@@ -170,7 +61,7 @@ class Preview:
 
     async def run(self) -> NoReturn:
         while True:
-            application = detect(self.site)
+            application = detect(self.site, PURPOSE)
             self.kind, seen = application.kind, self.restarts()
             try:
                 await self.serve(application, seen)
@@ -181,6 +72,8 @@ class Preview:
 
     async def serve(self, application: Application, seen: set[tuple[str, int]]) -> None:
         """Return when what it is started from has changed."""
+        if application.install is not None:
+            await self.install(application.install)
         if application.start is None:
             server = serve_files(self.port, self.site)
             self.tell("running")
@@ -189,8 +82,6 @@ class Preview:
             await asyncio.to_thread(server.shutdown)
             server.server_close()
             return
-        if application.install is not None:
-            await self.install(application.install)
         self.tell("starting")
         process = await self.spawn(application.start)
         reading = asyncio.ensure_future(self.read_lines(process))
@@ -210,7 +101,7 @@ class Preview:
 
     async def install(self, line: str) -> None:
         """Nothing if it was installed from the same manifests."""
-        if _read(self.state, "installed") == digest_of(self.site):
+        if read(self.state, "installed") == digest_of(self.site):
             return
         self.tell("installing")
         self.say(f"preview: {line}")
@@ -237,7 +128,7 @@ class Preview:
         return is_too_large or disk.f_bavail * disk.f_frsize < _LITTLE
 
     async def spawn(self, line: str) -> asyncio.subprocess.Process:
-        self.seen = set(_times(self.site))
+        self.seen = set(times(self.site))
         own = [os.path.join(self.site, "node_modules/.bin"), os.path.abspath("venv/bin")]
         hosts = os.environ.get("PREVIEW_HOSTS", "")
         return await asyncio.create_subprocess_shell(
@@ -278,12 +169,15 @@ class Preview:
                 continue
 
     async def until_changed(self) -> None:
+        if PURPOSE == "run":  # its files stay as they are
+            await asyncio.sleep(_RETRY_SEC)
+            return
         await asyncio.sleep(1)  # if what failed changes files itself, it is tried again slowly
-        while set(_times(self.site)) == self.seen:
+        while set(times(self.site)) == self.seen:
             await asyncio.sleep(2 * _POLL_SEC)
 
     def restarts(self) -> set[tuple[str, int]]:
-        return set(_times(self.site, RESTARTS))
+        return set(times(self.site, RESTARTS))
 
     def say(self, line: str) -> None:
         self.lines.append(line)
@@ -318,7 +212,8 @@ class Preview:
     async def show_page(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
-            body = page(self.phase, self.kind, self.lines).encode()
+            lines = self.lines if PURPOSE == "dev" else ()  # others are read by everybody
+            body = page(self.phase, self.kind, lines).encode()
             head = (
                 "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html; charset=utf-8\r\n"
                 f"Content-Length: {len(body)}\r\nRetry-After: 1\r\nCache-Control: no-store\r\n"
@@ -330,38 +225,6 @@ class Preview:
             pass
         finally:
             writer.close()
-
-
-_TITLES = {"installing": "Installing packages", "failed": "This preview does not run"}
-_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
-<meta http-equiv="refresh" content="1"><title>{title}</title>
-<style>body {{ font: 16px system-ui; margin: 3rem }} pre {{ overflow: auto }}</style>
-<h1 data-phase="{phase}">{title}</h1><p>{kind}</p><pre>{lines}</pre>"""
-"""Reloads itself each second."""
-
-
-def page(phase: str, kind: str, lines: deque[str]) -> str:
-    title = _TITLES.get(phase, "Starting")
-    return _PAGE.format(title=title, phase=phase, kind=kind, lines=html.escape("\n".join(lines)))
-
-
-def serve_files(port: int, site: str) -> http.server.ThreadingHTTPServer:
-    """As they are; browsers must not cache them, as they may change with the next sync."""
-
-    class Site(http.server.SimpleHTTPRequestHandler):
-        def guess_type(self, path: Any) -> str:
-            kind = super().guess_type(path)
-            return kind + "; charset=utf-8" if kind.startswith(_TEXTS) else kind
-
-        def end_headers(self) -> None:
-            self.send_header("Cache-Control", "no-store")
-            super().end_headers()
-
-    serve = functools.partial(Site, directory=site)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), serve)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    return server
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -394,7 +257,3 @@ async def main(host: str, port: str, site: str, state: str) -> None:
     server = await asyncio.start_server(preview.pass_on, host, int(port))
     async with server:
         await running
-
-
-if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
