@@ -21,6 +21,7 @@ def build_mcp(
         broker_path=settings.broker.api_base_path,
         most_bytes=settings.server.max_body_bytes,
         metadata=_metadata(settings),
+        public_url=settings.platform.public_url,
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 from mcp.server.mcpserver import Context
@@ -19,8 +20,11 @@ from sandyard.mcp.paths import METADATA, PATH
 from sandyard.mcp.server import build_server
 
 _UNAUTHORIZED = 401
+_FORBIDDEN = 403
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY_HOST = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-"""Every request has a credential that no browser adds by itself."""
+"""Every request has a credential that no browser adds by itself, and pages of others are refused
+by their `Origin`, whatever name they have given this server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,10 @@ class McpApp:
         broker_path: str,
         most_bytes: int,
         metadata: OAuthMetadata | None,
+        public_url: str | None,
     ) -> None:
         self._api = api
+        self._public_url = public_url
         self._broker_path = broker_path
         self._metadata = metadata
         self._most_bytes = most_bytes
@@ -59,6 +65,9 @@ class McpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] != PATH and scope["path"].startswith(METADATA):
             await self._describe()(scope, receive, send)
+        elif not self._may_ask(scope):
+            message = "A web page of another site may not call this server."
+            await _error(_FORBIDDEN, "FORBIDDEN", message)(scope, receive, send)
         elif not await self._is_authenticated(scope):
             await self._refusal()(scope, receive, send)
         else:
@@ -70,22 +79,24 @@ class McpApp:
             return Response(status_code=404)
         return Response(orjson.dumps(self._metadata.body()), media_type="application/json")
 
+    def _may_ask(self, scope: Scope) -> bool:
+        """Browsers name the page that asks: one of this machine, or of this server."""
+        sent = dict(scope["headers"]).get(b"origin")
+        if sent is None:
+            return True
+        origin, public = urlsplit(sent.decode("latin-1")), urlsplit(self._public_url or "")
+        is_own = (origin.scheme, origin.netloc) == (public.scheme, public.netloc)
+        return is_own or origin.hostname in _LOOPBACK
+
     def _refusal(self) -> Response:
-        error = {
-            "code": "UNAUTHORIZED",
-            "message": "Send `Authorization: Bearer` with an API key, or with a client's token.",
-        }
+        message = "Send `Authorization: Bearer` with an API key, or with a client's token."
         found = (
             f', resource_metadata="{self._metadata.resource.removesuffix(PATH)}{METADATA}{PATH}"'
             if self._metadata
             else ""
         )
-        return Response(
-            orjson.dumps({"error": error}),
-            _UNAUTHORIZED,
-            {"WWW-Authenticate": f'Bearer realm="sandyard"{found}'},
-            "application/json",
-        )
+        headers = {"WWW-Authenticate": f'Bearer realm="sandyard"{found}'}
+        return _error(_UNAUTHORIZED, "UNAUTHORIZED", message, headers)
 
     async def _is_authenticated(self, scope: Scope) -> bool:
         """By the Platform, or by the Broker, whose calls a client's token opens."""
@@ -129,6 +140,13 @@ class McpApp:
     def _calls_of(self, context: Context[Any]) -> Calls:
         request: Request = context.request_context.request  # type: ignore[assignment]
         return Calls(InnerApi(self._api, request.scope), self._broker_path)
+
+
+def _error(
+    status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    body = orjson.dumps({"error": {"code": code, "message": message}})
+    return Response(body, status, headers, "application/json")
 
 
 async def _run(manager: StreamableHTTPSessionManager, started: asyncio.Event) -> None:

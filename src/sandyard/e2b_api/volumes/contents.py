@@ -4,6 +4,7 @@ import posixpath
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from pydantic import Field
@@ -30,6 +31,8 @@ from sandyard.runtime.sessions.ports import Session
 
 _BEARER = "bearer "
 _MOST_ID = 65_533
+_LONGEST = timedelta(hours=1)
+"""How long one call may take with a login's token."""
 _KINDS = {"file": "file", "folder": "directory", "link": "symlink"}
 
 
@@ -70,7 +73,8 @@ class VolumeTokens:
             scope = Scope.READ if key is None else key.scope
         if owner is None or not is_valid or owner.account_id != account_id:
             return None
-        return Principal(account_id, owner.role, key_id, scope, owner.token_version)
+        ends_at = utc_time(self._clock.now()) + _LONGEST
+        return Principal(account_id, owner.role, key_id, scope, owner.token_version, ends_at)
 
 
 class _Path(Query):
