@@ -1,13 +1,13 @@
 """A folder as an object store, such as a mounted share: one file per object."""
 
 import os
-import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sandyard.runtime.records.run_folder import sync_folder
 from sandyard.runtime.store.errors import StoreUnavailableError
+from sandyard.runtime.store.hashing import copy
 from sandyard.runtime.store.model import REFERENCES
 from sandyard.runtime.store.ports import StoredObject
 
@@ -30,27 +30,25 @@ class FolderObjects:
             raise StoreUnavailableError(f"{self.address}: {error}") from error
 
     def put(self, key: str, source: Path | None = None) -> None:
-        target = self._path / key
-        draft = target.with_name(f"{_DRAFT}{os.urandom(8).hex()}")
+        self.put_named(source or Path(os.devnull), lambda _: key)
+
+    def put_named(self, source: Path, key_of: Callable[[str], str | None]) -> None:
+        draft = self._path / f"{_DRAFT}{os.urandom(8).hex()}"
         with self._translated():
-            self._make_folder(target.parent)
             try:
                 draft.touch(mode=0o600)
-                if source is not None:
-                    shutil.copyfile(source, draft)
-                with draft.open("rb+") as file:
-                    os.fsync(file.fileno())
+                if (key := key_of(copy(source, draft))) is None:
+                    return
+                target = self._path / key
+                self._make_folder(target.parent)
                 draft.replace(target)
                 sync_folder(target.parent)
             finally:
                 draft.unlink(missing_ok=True)
 
-    def get(self, key: str, to: Path) -> bool:
+    def get(self, key: str, to: Path) -> str | None:
         with self._translated():
-            if not (self._path / key).exists():
-                return False
-            shutil.copyfile(self._path / key, to)
-        return True
+            return copy(self._path / key, to) if (self._path / key).exists() else None
 
     def find(self, key: str) -> StoredObject | None:
         with self._translated():

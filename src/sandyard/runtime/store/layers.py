@@ -1,7 +1,6 @@
 """Files in an object store: content-addressed, compressed, checked, each stored once."""
 
 import asyncio
-import hashlib
 import os
 import subprocess
 import time
@@ -10,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from sandyard.runtime.model import Snapshot
@@ -153,18 +153,22 @@ class Layers(NoLayers):
             size_bytes = path.stat().st_size
             before = self._references(model.references_to(kind, given_id))
             with _compressed(path) as (content, is_compressed):
-                sha256 = _sha256(content)
-                if any(each.sha256 == sha256 for each in before):
-                    return
-                name = self._find_object(sha256)
-                if name is None:
-                    name = model.new_object(
-                        sha256, os.urandom(4).hex(), is_compressed=is_compressed
-                    )
-                    self._objects.put(model.object_key(name), content)
+                found: list[str] = []
+
+                def key_of(sha256: str) -> str | None:
+                    if any(each.sha256 == sha256 for each in before):
+                        return None
+                    name = self._find_object(sha256)
+                    new = model.new_object(sha256, token_hex(4), is_compressed=is_compressed)
+                    found.append(name or new)
+                    return None if name else model.object_key(new)
+
+                self._objects.put_named(content, key_of)
         except OSError as error:
             raise StoreUnavailableError(f"{path}: {error}") from error
-        self._objects.put(Reference(kind, given_id, name, size_bytes).key)
+        if not found:
+            return
+        self._objects.put(Reference(kind, given_id, found[0], size_bytes).key)
         for each in before:
             self._objects.delete(each.key)
 
@@ -185,10 +189,10 @@ class Layers(NoLayers):
         plain = draft.with_name(f"{draft.name}-plain")
         try:
             to.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not self._objects.get(model.object_key(found.object), draft):
-                raise ObjectDamagedError(reason=f"{found.object} is missing")
-            if _sha256(draft) != found.sha256:
-                raise ObjectDamagedError(reason=f"{found.object} has another checksum")
+            sha256 = self._objects.get(model.object_key(found.object), draft)
+            if sha256 != found.sha256:
+                is_wrong = "has another checksum" if sha256 else "is missing"
+                raise ObjectDamagedError(reason=f"{found.object} {is_wrong}")
             if found.is_compressed:
                 _filter(_decompressor(draft), draft, plain)
                 plain.replace(draft)
@@ -252,11 +256,6 @@ class ReadOnlyLayers(Layers):
 
 def _snapshot(found: Reference) -> Snapshot:
     return Snapshot(found.id, found.size_bytes, found.created_at)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync(path: Path) -> None:

@@ -1,6 +1,6 @@
 """The interface of an object store."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -33,8 +33,13 @@ class ObjectStore(Protocol):
         """Store the file's content, in parts; an empty object without a file. Returns when it is
         durable. Replaces one of the same key."""
 
-    def get(self, key: str, to: Path) -> bool:
-        """Write the content to this file, in parts; False if there is no such object."""
+    def put_named(self, source: Path, key_of: Callable[[str], str | None]) -> None:
+        """As `put`, under the key that `key_of` returns for the SHA-256 of the file's content;
+        nothing is stored if that is None."""
+
+    def get(self, key: str, to: Path) -> str | None:
+        """Write the content to this file, in parts. Returns its SHA-256, None if there is no
+        such object."""
 
     def find(self, key: str) -> StoredObject | None: ...
 

@@ -4,7 +4,7 @@ The AWS client is imported where it is used. `AWS_ENDPOINT_URL`, the region and 
 read as boto3 does.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sandyard.runtime.store.errors import StoreUnavailableError
+from sandyard.runtime.store.hashing import sha256_of
 from sandyard.runtime.store.ports import StoredObject
 
 _PART_BYTES = 8 << 20
@@ -42,14 +43,18 @@ class S3Objects:
             checked = {"ChecksumAlgorithm": "SHA256"}
             self._client.upload_file(str(source), **named, ExtraArgs=checked, Config=self._parts)
 
-    def get(self, key: str, to: Path) -> bool:
+    def put_named(self, source: Path, key_of: Callable[[str], str | None]) -> None:
+        if (key := key_of(sha256_of(source))) is not None:
+            self.put(key, source)
+
+    def get(self, key: str, to: Path) -> str | None:
         with self._translated():
             if self.find(key) is None:
-                return False
+                return None
             self._client.download_file(
                 self._bucket, self._prefix + key, str(to), Config=self._parts
             )
-        return True
+        return sha256_of(to)
 
     def find(self, key: str) -> StoredObject | None:
         from botocore.exceptions import ClientError

@@ -1,0 +1,23 @@
+"""The SHA-256 of a file's content, which is the name of its object."""
+
+import hashlib
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def copy(source: Path, to: Path) -> str:
+    """Make a durable copy of a file that does not change; returns its SHA-256. That takes as long
+    as to copy it: both are done at once."""
+    with ThreadPoolExecutor(1) as hashing:
+        hashed = hashing.submit(sha256_of, source)
+        shutil.copyfile(source, to)
+        with to.open("rb+") as file:
+            os.fsync(file.fileno())
+        return hashed.result()
