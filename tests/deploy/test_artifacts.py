@@ -16,6 +16,7 @@ import yaml
 
 from sandyard import __version__
 from sandyard.runtime.remote.envd import PORT
+from tests.support.kubernetes.kustomized import kustomized
 from tests.support.servers.certificates import make_certificate
 from tests.support.servers.processes import sandyard_serve
 
@@ -112,6 +113,36 @@ def test_what_is_applied_to_kubernetes_fits_its_schema(folder: Path) -> None:
     )
     for found in (each for file in files for each in loaded(folder / file)):
         kubernetes_validate.validate(found, "1.31", strict=True)
+
+
+@pytest.mark.parametrize("overlay", ["kind", "eks", "gke"])
+def test_an_overlay_as_it_is_applied_fits_the_schemas_and_has_what_it_is_for(overlay: str) -> None:
+    applied = kustomized(DEPLOY / "kubernetes" / overlay)
+    for each in applied:
+        kubernetes_validate.validate(each, "1.31", strict=True)
+    found = {(each["kind"], each["metadata"]["name"]): each for each in applied}
+    named = [
+        (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+        for each in applied
+    ]
+    assert len(named) == len(set(named)), "one is applied twice"
+    deployment, ingress = found["Deployment", "sandyard"]["spec"], found["Ingress", "sandyard"]
+    [container] = deployment["template"]["spec"]["containers"]
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    assert environment["SANDBOX_RUNTIME"] == "kubernetes"
+    assert "PARTS" not in environment, "it serves all"
+    match overlay:
+        case "kind":
+            assert (deployment["replicas"], "tls" in ingress["spec"]) == (1, False)
+        case "eks":
+            account = found["ServiceAccount", "sandyard"]["metadata"]
+            assert "eks.amazonaws.com/role-arn" in account["annotations"]
+            assert ingress["spec"]["ingressClassName"] == "alb"
+        case "gke":
+            assert environment["KUBERNETES_GVISOR_CLASS"] == "gvisor"
+    assert {"PodDisruptionBudget", "ResourceQuota", "PriorityClass", "NetworkPolicy"} <= {
+        each["kind"] for each in applied
+    }
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ UNKNOWN = frozenset(
         "AWS::CloudWatch::CompositeAlarm",
         "AWS::CodeDeploy::Application",
         "AWS::CodeDeploy::DeploymentGroup",
+        "AWS::ApiGatewayV2::VpcLink",
         "AWS::EC2::EIP",
         "AWS::EC2::FlowLog",
         "AWS::EC2::NatGateway",
