@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from sandyard.tools.gameday.model import SCENARIOS, Engine, Scenario
+from tests.support.kubernetes import gamedays
 from tests.support.storage.engines import (
     AWS_ENVIRONMENT,
     dynamo_server,
@@ -57,6 +58,9 @@ def main(names: list[str]) -> int:
             seconds = time.monotonic() - started
             failed += not has_passed
             lines.append(summary(scenario, engine, has_passed=has_passed, seconds=seconds))
+        for line, has_passed in gamedays.hold_all(names, postgres):
+            failed += not has_passed
+            lines.append(f"{line}, load average {os.getloadavg()[0]:.1f}")
     lines.append(f"{len(lines) - failed} of {len(lines)} game days passed.")
     sys.stdout.write("\n".join(["", *lines, ""]))
     return failed
