@@ -30,9 +30,12 @@ from sandyard.runtime.kubernetes.informer import Informer
 from sandyard.runtime.kubernetes.machines import KubernetesMachines
 from sandyard.runtime.kubernetes.manifest import PodImage, PodOptions
 from sandyard.runtime.model import MachineSpec, RunId
+from sandyard.runtime.ports import Runtime
+from sandyard.runtime.programs.runner import ProgramRunner
+from sandyard.runtime.programs.start import ProgramTimeouts
 from sandyard.runtime.store.archives import ArchiveFolder
 from tests.support.clocks import RunningClock
-from tests.support.platform.in_process import platform_api
+from tests.support.platform.in_process import PlatformApi, platform_api
 from tests.support.platform.sandboxes import add_template
 from tests.support.runtime.programs import LIMITS, new_run_id
 from tests.support.storage.engines import postgres_server
@@ -40,21 +43,21 @@ from tests.support.storage.engines import postgres_server
 _RUNS = int(os.environ.get("FLEET_RUNS", "20000"))
 _CHANGES, _FOUND = 20_000, 1_000
 _STARTS, _AT_ONCE = 200, 16
-_NODE = "kubernetes-default"
+_CHANGED = 100
+"""Runs that end."""
 _FILL = """
 INSERT INTO platform.sandboxes (sandbox_id, name, template_id, owner_account_id, status, node,
     attempt, created_at, updated_at, started_at, timeout_at, last_seen_at)
 {made}
-SELECT 'sbx-' || n, 'box ' || n, :template, :account, 'running', :node, 1, at, at, at, at, at
+SELECT 'sbx-' || substr(CAST(1000000000000 + n AS text), 2), 'box ' || n, :template, :account,
+    'running', :node, 1, at, at, at, at, at
 FROM made
 """
 
 
 def measure(folder: Path, say: Say) -> Measured:
-    figures = asyncio.run(_cluster(folder, say))
     with postgres_server(folder / "postgres") as postgres_url:
-        figures += run(_store("SQLite", folder, None, say))
-        figures += run(_store("PostgreSQL", folder, postgres_url, say))
+        figures = run(_cluster(folder, postgres_url, say))
     return Measured(figures, f"{_RUNS:,} runs on {NODES:,} simulated nodes")
 
 
@@ -76,7 +79,7 @@ class _Spent:
         return f"{self.wall / count * 1000:.2f} ms, of which {self.cpu / count * 1000:.2f} ms CPU"
 
 
-async def _cluster(folder: Path, say: Say) -> list[Figure]:
+async def _cluster(folder: Path, postgres_url: str, say: Say) -> list[Figure]:
     async with _simulated() as (url, fleet):
         say(f"fleet: filling a cluster with {_RUNS:,} Pods")
         await fleet.post("/fill", params={"runs": _RUNS})
@@ -85,8 +88,17 @@ async def _cluster(folder: Path, say: Say) -> list[Figure]:
         options = PodOptions("sandyard:agent", PodImage("debian:bookworm"))
         api = KubernetesApi(ApiAddress(url, "sandboxes"))
         machines = KubernetesMachines(api, options, snapshots, clock=SystemClock())
+        clock = RunningClock()
         try:
-            return figures + await _run(machines, fleet, say)
+            figures += await _run(machines, fleet, say)
+            timeouts = ProgramTimeouts()
+            runtime = ProgramRunner(machines, machines.records, snapshots, timeouts, clock)
+            for number, title in enumerate(("SQLite", "PostgreSQL")):
+                store = _Store(title, folder, runtime, fleet, say)
+                figures += await store.measure(
+                    postgres_url if number else None, ends_from=number * _CHANGED
+                )
+            return figures
         finally:
             await machines.close()
 
@@ -188,39 +200,81 @@ async def _simulated() -> AsyncIterator[tuple[str, httpx.AsyncClient]]:
         await process.wait()
 
 
-async def _store(title: str, folder: Path, postgres_url: str | None, say: Say) -> list[Figure]:
-    say(f"fleet: {title}, storing {_RUNS:,} running sandboxes")
-    data_dir = folder / title
-    data_dir.mkdir()
-    url = await migrated(postgres_url) if postgres_url else None
-    async with platform_api(url, data_dir, RunningClock()) as api:
-        database = api.part.database
-        values = {
-            "rows": _RUNS,
-            "first": FIRST_AT,
-            "account": (await api.account()).account_id,
-            "template": await add_template(api),
-            "node": _NODE,
-        }
-        statement = sa.text(_FILL.format(made=MADE[database.name]))
-        await database.write(lambda connection: connection.execute(statement, values))
-        if url:
-            await settle(url)
-        store, now = SqlSandboxStore(database, platform_transitions(database)), datetime.now(UTC)
-        say(f"fleet: {title}, the queries of one reconciliation")
-        active = await store.active_on(_NODE)
-        ids = [each.sandbox_id for each in active]
+@dataclass(frozen=True, slots=True)
+class _Store:
+    title: str
+    folder: Path
+    runtime: Runtime
+    fleet: httpx.AsyncClient
+    say: Say
+
+    async def measure(self, postgres_url: str | None, *, ends_from: int) -> list[Figure]:
+        self.say(f"fleet: {self.title}, storing {_RUNS:,} running sandboxes")
+        data_dir = self.folder / self.title
+        data_dir.mkdir()
+        url = await migrated(postgres_url) if postgres_url else None
+        async with platform_api(url, data_dir, RunningClock(), runtime=self.runtime) as api:
+            node, database = api.part.wired.node, api.part.database
+            await _fill(api, node)
+            if url:
+                await settle(url)
+            store = SqlSandboxStore(database, platform_transitions(database))
+            figures = await self._queries(store, node)
+            return figures + await self._rounds(api, ends_from)
+
+    async def _queries(self, store: SqlSandboxStore, node: str) -> list[Figure]:
+        self.say(f"fleet: {self.title}, the queries of one reconciliation")
+        now = datetime.now(UTC)
+        ids = [each.sandbox_id for each in await store.active_runs(node)]
         queries: list[tuple[str, Callable[[], Awaitable[object]]]] = [
-            ("all that are active here", lambda: store.active_on(_NODE)),
+            ("all that are active here, whole", lambda: store.active_on(node)),
+            ("what is looked at of them", lambda: store.active_runs(node)),
             ("when they were seen", lambda: store.note_seen(ids, at=datetime.now(UTC))),
-            ("of accounts that are not active", lambda: store.active_of_deactivated(_NODE)),
-            ("what is to be recycled", lambda: store.to_recycle(_NODE, now=now)),
-            ("on silent nodes", lambda: store.active_elsewhere(_NODE, unseen_since=now)),
+            ("of accounts that are not active", lambda: store.active_of_deactivated(node)),
+            ("what is to be recycled", lambda: store.to_recycle(node, now=now)),
+            ("on silent nodes", lambda: store.active_elsewhere(node, unseen_since=now)),
             ("the counts", lambda: store.count_active(unseen_since=now - timedelta(hours=1))),
         ]
         return [
-            Figure(f"{title}: {what}", (await _median(query)).shown()) for what, query in queries
+            Figure(f"{self.title}: {what}", (await _median(query)).shown())
+            for what, query in queries
         ]
+
+    async def _rounds(self, api: PlatformApi, ends_from: int) -> list[Figure]:
+        """Of the job `ends`, as it runs in a server."""
+        self.say(f"fleet: {self.title}, rounds of the job that records ends")
+        [job] = [job for job in api.part.schedule if job.name.startswith("ends ")]
+
+        async def round_() -> None:
+            await api.part.runner.run(job)
+
+        async def rounds_until_all_ended() -> None:
+            ended = 0
+            while ended < _CHANGED:
+                ended += (await api.part.runner.run(job)).closed
+
+        first, quiet = await _Spent.of(round_), await _median(round_)
+        ends = {"begin": ends_from, "end": ends_from + _CHANGED}
+        (await self.fleet.post("/end", params=ends)).raise_for_status()
+        ended = await _Spent.of(rounds_until_all_ended)
+        return [
+            Figure(f"{self.title}: the first round of the job", first.shown()),
+            Figure("  one in which nothing happened", quiet.shown()),
+            Figure(f"  {_CHANGED} ends, until all are recorded", ended.shown()),
+        ]
+
+
+async def _fill(api: PlatformApi, node: str) -> None:
+    database = api.part.database
+    values = {
+        "rows": _RUNS,
+        "first": FIRST_AT,
+        "account": (await api.account()).account_id,
+        "template": await add_template(api),
+        "node": node,
+    }
+    statement = sa.text(_FILL.format(made=MADE[database.name]))
+    await database.write(lambda connection: connection.execute(statement, values))
 
 
 async def _median(query: Callable[[], Awaitable[object]]) -> _Spent:

@@ -49,6 +49,7 @@ class Fleet:
         agent.add_routes(
             [web.get("/machine", _state), web.post("/machine/guest/{operation}", _operation)]
         )
+        agent.add_routes([web.get("/machine/program", _program)])
         agent.add_routes([web.post("/machine/{verb}", _obey), web.route("*", "/{rest:.*}", _none)])
         self._agent = web.AppRunner(agent, access_log=None)
 
@@ -66,6 +67,7 @@ class Fleet:
                 web.delete(base + "/{name}", self._delete),
                 web.post("/fill", self._fill),
                 web.post("/change", self._change),
+                web.post("/end", self._end),
                 web.get("/sent", self._report),
             ]
         )
@@ -96,7 +98,7 @@ class Fleet:
 
     async def _fill(self, request: web.Request) -> web.Response:
         for number in range(int(request.query["runs"])):
-            run_id = RunId("sandbox", f"sbx-{number:012d}", "1")
+            run_id = _run_id(number)
             self._put("secrets", manifest.secret(run_id, _records(run_id)), number)
             pod = _pod(run_id, number)
             self._put("pods", pod | {"status": _running(number, f"10.{number >> 16}.0.1")}, number)
@@ -112,6 +114,17 @@ class Fleet:
                 await asyncio.sleep(0)
         last = {"name": found["metadata"]["name"], "version": str(self._version)}
         return web.json_response(last)
+
+    async def _end(self, request: web.Request) -> web.Response:
+        """So many of those that were there before have ended."""
+        terminated = {"exitCode": 137, "reason": "Error", "finishedAt": "2026-01-01T00:00:03Z"}
+        status = {"name": manifest.CONTAINER, "state": {"terminated": terminated}}
+        for number in range(int(request.query["begin"]), int(request.query["end"])):
+            name = manifest.name_of(_run_id(number))
+            pod = json.loads(self._objects["pods"][name])
+            pod["status"] |= {"phase": "Failed", "containerStatuses": [status]}
+            self._write("pods", pod, "MODIFIED")
+        return web.Response()
 
     async def _report(self, _request: web.Request) -> web.Response:
         sent, self._sent = self._sent, []
@@ -207,8 +220,16 @@ class Fleet:
         return web.json_response({})
 
 
+def _run_id(number: int) -> RunId:
+    return RunId("sandbox", f"sbx-{number:012d}", "1")
+
+
 async def _state(_request: web.Request) -> web.Response:
     return web.json_response({"deadline_at": 1e10, "cpu_seconds": 1, "memory_bytes": 1 << 20})
+
+
+async def _program(_request: web.Request) -> web.Response:
+    return web.json_response(None)
 
 
 async def _operation(_request: web.Request) -> web.Response:

@@ -11,16 +11,26 @@ from benchmarks.report import Figure, Measured, Say
 from sandyard.runtime.kubernetes import model
 from sandyard.runtime.kubernetes.machines import KubernetesMachines
 from sandyard.runtime.kubernetes.manifest import name_of
-from sandyard.runtime.model import MachineSpec, RunId
+from sandyard.runtime.model import MachineSpec, Program, RunId
 from sandyard.runtime.sessions.model import Command, Process
 from sandyard.runtime.sessions.ports import Session
 from tests.support.kubernetes.cluster import Cluster
 from tests.support.runtime.programs import LIMITS, new_run_id
+from tests.support.runtime.runtimes import local_runtime
 
 _COMMANDS, _COMMAND_MS = 200, 15
 _FILE_MB, _FILE_MB_PER_SEC, _ROUNDS = 200, 150, 5
 _STARTS, _ADDED_MS = 5, 50
 _PIECE = bytes(1 << 20)
+_PORT, _LEAST_OF_LOCAL = 9000, 0.7
+_SERVER = f"""
+import socket
+listening = socket.create_server(("127.0.0.1", {_PORT}))
+while True:
+    with listening.accept()[0] as connection:
+        for _ in range({_FILE_MB}):
+            connection.sendall(bytes(1 << 20))
+"""
 
 
 def measure(folder: Path, say: Say) -> Measured:
@@ -50,6 +60,7 @@ async def _measure(folder: Path, say: Say) -> Measured:
             up.append(_FILE_MB / await _send(session))
             down.append(_FILE_MB / await _receive(session.files.read("file")))
             tar.append(_FILE_MB / await _receive(session.files.read_tar(".")))
+        ports = await _compare_ports(session, folder, say)
     finally:
         await cluster.close()
     return Measured(
@@ -59,11 +70,40 @@ async def _measure(folder: Path, say: Say) -> Measured:
             Figure.at_least(f"file of {_FILE_MB} MB into a Pod, MB/s", up, _FILE_MB_PER_SEC),
             Figure.at_least(f"file of {_FILE_MB} MB out of it, MB/s", down, _FILE_MB_PER_SEC),
             Figure.at_least(f"archive of {_FILE_MB} MB, MB/s", tar, _FILE_MB_PER_SEC),
+            Figure.at_least("port of a Pod ÷ of a local sandbox", ports, _LEAST_OF_LOCAL),
             Figure.below("a start beside the cluster's work", median(added[1:]), _ADDED_MS, "ms"),
             Figure("  lowest", f"{min(added[1:]):.1f} ms"),
             Figure("  writes to the API server", str(writes)),
         ]
     )
+
+
+async def _compare_ports(session: Session, folder: Path, say: Say) -> list[float]:
+    """As the gateway reads a large response, in turn."""
+    runtime = local_runtime(folder / "local")
+    running = await runtime.start(new_run_id(), Program(None), LIMITS)
+    try:
+        local, ratios = await runtime.session(running.run_id), []
+        for each in (session, local):
+            await each.processes.start(Command(("python3", "-c", _SERVER)))
+            while _PORT not in await each.ports.listening():  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.05)
+        for number in range(1, _ROUNDS + 1):
+            say(f"kubernetes: {_FILE_MB} MB from a port, round {number} of {_ROUNDS}")
+            remote_sec = await _receive(_from_port(session))
+            ratios.append(await _receive(_from_port(local)) / remote_sec)
+        return ratios
+    finally:
+        await runtime.stop(running.run_id)
+
+
+async def _from_port(session: Session) -> AsyncIterator[bytes]:
+    connection = await session.ports.connect(_PORT)
+    try:
+        while piece := await connection.reader.read(1 << 18):
+            yield piece
+    finally:
+        connection.writer.transport.abort()
 
 
 async def _start(cluster: Cluster, machines: KubernetesMachines, run_id: RunId) -> float:

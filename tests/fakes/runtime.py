@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,6 +109,10 @@ class FakeRuntime:
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         return [run_id for run_id in self._runs if run_id.kind == kind]
+
+    async def versions(self, kind: Kind) -> Mapping[RunId, object]:
+        running = {run: state for run, state in self._runs.items() if run.kind == kind}
+        return {run: state for run, state in running.items() if isinstance(state, Running)}
 
     async def list_runs(self, kind: Kind) -> Sequence[RunState]:
         return [state for run_id, state in self._runs.items() if run_id.kind == kind]

@@ -2,7 +2,7 @@
 cases over it."""
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import count
@@ -23,6 +23,7 @@ from sandyard.platform.sandboxes.model import (
 from sandyard.platform.sandboxes.node import SandboxIds, SandboxNode
 from sandyard.platform.sandboxes.ports import SandboxStore
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
+from sandyard.platform.sandboxes.runs.end_model import ActiveRun
 from sandyard.platform.sandboxes.runs.jobs import Reconcile
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.runs.starts import SandboxStarts
@@ -253,6 +254,13 @@ class SteppedSandboxes:
     async def active_on(self, node: str) -> Sequence[Sandbox]:
         return [each for each in await self._rows() if each.is_active and each.node == node]
 
+    async def active_runs(self, node: str) -> Sequence[ActiveRun]:
+        found = await self.active_on(node)
+        return [ActiveRun(*(getattr(each, of.name) for of in fields(ActiveRun))) for each in found]
+
+    async def active_of(self, node: str, sandbox_ids: Sequence[str]) -> Sequence[Sandbox]:
+        return [each for each in await self.active_on(node) if each.sandbox_id in sandbox_ids]
+
     async def active_elsewhere(self, node: str, *, unseen_since: datetime) -> Sequence[Sandbox]:
         return [
             each
@@ -315,6 +323,11 @@ class SteppedRuntime:
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         del kind
         return cast("Sequence[RunId]", await self._port.call("runs", self._node))
+
+    async def versions(self, kind: Kind) -> Mapping[RunId, object]:
+        """In a scope this small each is asked."""
+        del kind
+        return {}
 
     async def list_runs(self, kind: Kind) -> Sequence[RunState]:
         del kind

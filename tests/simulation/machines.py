@@ -1,7 +1,7 @@
 """Simulated machines: hosts whose machines outlive their servers, and one server's view of them."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -279,6 +279,13 @@ class SimulatedRuntime:
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         return await self._call(lambda: self._host.run_ids(kind))
+
+    async def versions(self, kind: Kind) -> Mapping[RunId, object]:
+        def look() -> Mapping[RunId, object]:
+            states = {each: self._host.look(each) for each in self._host.run_ids(kind)}
+            return {each: state for each, state in states.items() if isinstance(state, Running)}
+
+        return await self._call(look)
 
     async def list_runs(self, kind: Kind) -> Sequence[RunState]:
         return await self._call(

@@ -66,6 +66,10 @@ class Machines(Protocol):
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         """The run ids of all machines of this kind that are not forgotten."""
 
+    async def versions(self, kind: Kind) -> Mapping[RunId, object]:
+        """The version of each that runs and of which `find` knows all. While that is the same,
+        nothing has happened to it; one without is to be refreshed."""
+
     async def session(self, run_id: RunId) -> Session:
         """Raises NotRunningError or RunNotFoundError."""
 

@@ -90,6 +90,10 @@ class Runtime(Protocol):
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         """The ids of all runs of this kind that are not forgotten."""
 
+    async def versions(self, kind: Kind) -> Mapping[RunId, object]:
+        """The version of each that runs and of which `find` knows all. While that is the same,
+        nothing has happened to it; one without is to be refreshed."""
+
     async def list_runs(self, kind: Kind) -> Sequence[RunState]:
         """All runs of this kind that are not forgotten, each as `refresh` returns it, without those
         whose record is broken: they are logged."""

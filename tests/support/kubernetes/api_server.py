@@ -76,6 +76,9 @@ class ApiServer:
         self.is_away = True
         self._tell()
 
+    def come_back(self) -> None:
+        self.is_away = False
+
     def compact(self) -> None:
         """Forget the history: watches that continue from there get 410."""
         self._oldest = self._version

@@ -23,6 +23,7 @@ from tests.support.e2b.network import join
 from tests.support.kubernetes.api_server import ApiServer, claims_of, key_of, now
 from tests.support.kubernetes.placement import allowed, is_attached_elsewhere
 from tests.support.kubernetes.pod_sockets import PodSockets
+from tests.support.kubernetes.probes import keep_probing
 
 AGENT_IMAGE, DEBIAN, DISTROLESS = "sandyard:test", "debian", "distroless"
 _LINKS = {"usr/bin": "/bin", "usr/sbin": "/sbin", "usr/lib": "/lib", "usr/lib64": "/lib64"}
@@ -46,6 +47,7 @@ class RunningPod:
     address: str
     process: Process | None = None
     agent_pid: int = 0
+    probing: asyncio.Task[None] | None = None
     sockets: PodSockets | None = None
     servers: list[asyncio.Server] = field(default_factory=list)
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
@@ -228,14 +230,10 @@ class Nodes:
         with os.fdopen(reader, "rb") as info:
             pod.agent_pid = json.load(info)["child-pid"]
         await self._open_network(pod)
-        state = {"running": {"startedAt": now()}}
-        self._tell(
-            pod,
-            phase="Running",
-            podIP=pod.address,
-            containerStatuses=[{"name": container["name"], "state": state}],
-            conditions=[{"type": "Ready", "status": "True"}],
-        )
+        status = {"name": container["name"], "state": {"running": {"startedAt": now()}}}
+        self._tell(pod, phase="Running", podIP=pod.address, containerStatuses=[status])
+        tell = partial(self._tell, pod)
+        pod.probing = asyncio.create_task(keep_probing(pod.address, container, status, tell))
         await self._ended(pod, log)
 
     def _disk(self, name: str) -> Path:
@@ -341,6 +339,8 @@ class Nodes:
     async def _ended(self, pod: RunningPod, log: Path) -> None:
         assert pod.process is not None
         code = await pod.process.wait()
+        if pod.probing is not None:
+            pod.probing.cancel()
         while self._is_cut_off(pod):
             await asyncio.sleep(_CHECK_SEC)
         end = dict(pod.end or {"reason": "Completed" if code == 0 else "Error", "exitCode": code})
@@ -392,6 +392,8 @@ class Nodes:
             writer.transport.abort()
         await asyncio.to_thread(shutil.rmtree, pod.folder, ignore_errors=True)
 
-    def _tell(self, pod: RunningPod, **status: Any) -> None:
-        if not pod.node.is_cut_off:
+    def _tell(self, pod: RunningPod, **status: Any) -> dict[str, Any]:
+        """Returns the status that it has then."""
+        if status and not pod.node.is_cut_off:
             self._api.set_status(pod.name, **status)
+        return dict(self._api.objects["pods"].get(pod.name, {}).get("status", {}))

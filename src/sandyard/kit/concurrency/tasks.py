@@ -24,6 +24,9 @@ async def for_each(
         async with slots:
             return await call(item)
 
+    items = list(items)
+    if len(items) < 2:
+        return [await one(item) for item in items]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(item)) for item in items]

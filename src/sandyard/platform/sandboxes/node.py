@@ -20,6 +20,7 @@ from sandyard.platform.sandboxes.model import (
     Status,
 )
 from sandyard.platform.sandboxes.ports import SandboxStore
+from sandyard.platform.sandboxes.runs.end_model import ActiveRun
 from sandyard.platform.sandboxes.runs.model import Accounting, NewIds
 from sandyard.platform.usage.model import PriceList
 from sandyard.platform.volumes.model import VolumeUse, Wanted, mounts_of, names_of
@@ -135,5 +136,5 @@ class SandboxNode:
         return sandbox
 
 
-def run_id_of(sandbox: Sandbox) -> RunId:
+def run_id_of(sandbox: Sandbox | ActiveRun) -> RunId:
     return RunId("sandbox", sandbox.sandbox_id, str(sandbox.attempt))

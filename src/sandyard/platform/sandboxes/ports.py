@@ -11,7 +11,13 @@ from sandyard.kit.paging import Page
 from sandyard.platform.access.principal import Principal
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.quotas.model import QuotaCheck, QuotaRequest
-from sandyard.platform.sandboxes.model import ProjectState, Sandbox, SandboxFilter, Status
+from sandyard.platform.sandboxes.model import (
+    ProjectState,
+    Sandbox,
+    SandboxFilter,
+    Status,
+)
+from sandyard.platform.sandboxes.runs.end_model import ActiveRun
 from sandyard.platform.sandboxes.secrets_model import Binding
 from sandyard.platform.templates.model import Template
 from sandyard.platform.usage.model import Usage
@@ -95,6 +101,12 @@ class SandboxStore(Protocol):
 
     async def active_on(self, node: str) -> Sequence[Sandbox]:
         """Sandboxes that are starting or running there."""
+
+    async def active_runs(self, node: str) -> Sequence[ActiveRun]:
+        """The same, at a fraction of the cost."""
+
+    async def active_of(self, node: str, sandbox_ids: Sequence[str]) -> Sequence[Sandbox]:
+        """Those of these that are starting or running there."""
 
     async def active_elsewhere(self, node: str, *, unseen_since: datetime) -> Sequence[Sandbox]:
         """Sandboxes starting or running on another node, without a heartbeat since then."""

@@ -1,7 +1,7 @@
 """`machine_ports.Machines` at E2B. Its state is on disk here and in the metadata there."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -94,6 +94,10 @@ class E2bMachines:
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         await self._kill_unrecorded(kind)
         return self._folders.run_ids(kind)
+
+    async def versions(self, kind: Kind) -> Mapping[RunId, object]:  # noqa: ARG002
+        """What a program does is known inside alone."""
+        return {}
 
     async def session(self, run_id: RunId) -> RemoteSession:
         return await self._connect(run_id)

@@ -15,6 +15,7 @@ from typing import Any
 from sandyard.kit.lines import LineReader
 from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.errors import PortClosedError, RuntimeUnavailableError, refusal_of
+from sandyard.runtime.guest.program import ProgramState
 from sandyard.runtime.kubernetes.manifest import GUEST_MODULE, Keys, command
 from sandyard.runtime.model import RunId
 from sandyard.runtime.remote.backoff import Backoff
@@ -220,6 +221,14 @@ class Agent:
                 float(found["cpu_seconds"]),
                 int(found["memory_bytes"]),
             )
+
+    async def program(self, *, recorded_at: float) -> ProgramState | None:
+        """The state of its program. `recorded_at` is since when it was in the state that is
+        recorded: until the agent is told of the current one, its Pod is not ready."""
+        params = {"recorded_at": str(recorded_at)}
+        found = await self._ask("GET", "/machine/program", params=params)
+        with _reaching(), parsing():
+            return None if found is None else ProgramState(**found)
 
     async def set_deadline(self, deadline_at: float) -> bool:
         """Whether it is moved: what has ended is not."""

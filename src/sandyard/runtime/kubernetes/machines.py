@@ -2,7 +2,7 @@
 every server has the same machines."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from sandyard.runtime.kubernetes.records import (
     MachineRecord,
 )
 from sandyard.runtime.kubernetes.starts import PodStarts
+from sandyard.runtime.kubernetes.versions import RunVersions
 from sandyard.runtime.kubernetes.volumes import PodVolumes
 from sandyard.runtime.kubernetes.warm import WarmPods
 from sandyard.runtime.machine_ports import Egress
@@ -90,7 +91,7 @@ class KubernetesMachines:
         )
         self.volumes = PodVolumes(api, options)
         self.warm = WarmPods(self.records, self._pods)
-        self._seen_at: dict[RunId, float] = {}
+        self._versions = RunVersions(self._pods, self._secrets, self.records)
 
     async def close(self) -> None:
         """The machines keep running."""
@@ -147,6 +148,10 @@ class KubernetesMachines:
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         return await self.records.run_ids(kind)
+
+    async def versions(self, kind: Kind) -> Mapping[RunId, object]:
+        await self._synced()
+        return self._versions.of(kind, now=self.clock.now())
 
     async def pod_states(self) -> Sequence[tuple[model.PodState, float]]:
         """The state of each Pod that has not ended, and since when."""
@@ -333,15 +338,17 @@ class KubernetesMachines:
     async def _has_exited(self, record: KubernetesRunRecord) -> ProgramState | None:
         """Its program, if its end is that of the machine. One that can't be asked runs."""
         try:
-            program = await self._session(record).program()
+            recorded = record.program()
+            recorded_at = 0.0 if recorded is None else recorded.since_at
+            program = await self._agents.of(record).program(recorded_at=recorded_at)
         except (UnavailableError, errors.NotRunningError):
             return None
-        self._seen_at[record.run_id] = self.clock.now()
         if program is None:
             return None
         if program.policy == "ends_machine" and program.is_over:
             return program
-        if record.program() != program and not _is_newer(record, program):
+        # What is recorded here, such as why there is nothing to start, may be newer.
+        if recorded != program and recorded_at <= program.since_at:
             await record.put("program", asdict(program))
         return None
 
@@ -373,15 +380,8 @@ class KubernetesMachines:
         seen = (
             up.created_at,
             record.launched_at() or 0.0,
-            self._seen_at.get(record.run_id, 0.0),
             self._pods.seen_at.get(record.pod, 0.0),
         )
         if (at := max(seen)) >= up.deadline_at:
             return PodEnd("timeout", up.deadline_at, "It reached its time limit.")
         return PodEnd("killed", at, "It was killed, with its Pod, which is gone.")
-
-
-def _is_newer(record: KubernetesRunRecord, inside: ProgramState) -> bool:
-    """What is recorded here, such as why there is nothing to start, is newer."""
-    recorded = record.program()
-    return recorded is not None and recorded.since_at > inside.since_at

@@ -240,6 +240,11 @@ def _container(
             *(egress_policy.environment(_from_secret(run_id, "proxy")) if has_egress else ()),
         ],
         "ports": [{"name": "agent", "containerPort": PORT}],
+        "readinessProbe": {
+            "httpGet": {"path": "/ready", "port": PORT, "scheme": "HTTPS"},
+            "periodSeconds": 1,
+            "failureThreshold": 1,
+        },
         "securityContext": {**security, "readOnlyRootFilesystem": image.is_read_only},
         "resources": {
             "requests": {"cpu": cpu, "memory": memory},

@@ -40,6 +40,11 @@ def address_of(pod: Pod) -> str | None:
     return address
 
 
+def has_news(pod: Pod) -> bool:
+    """Whether its agent knows what no server has recorded, as far as its kubelet can tell."""
+    return not _container(pod).get("ready", False)
+
+
 def is_deleted(pod: Pod) -> bool:
     """Whether its end was requested by whoever deleted it: for a drain, a preemption, by hand."""
     return "deletionTimestamp" in pod["metadata"]
@@ -75,7 +80,9 @@ def state_of(pod: Pod, *, now: float) -> tuple[PodState, float] | None:
     if not is_up(pod):
         return "pending", created_at
     for condition in pod["status"].get("conditions", ()):
-        if condition["type"] == "Ready" and condition["status"] != "True":
+        # That of its container is its kubelet's word, which a node that is cut off can't change.
+        is_unready = condition["type"] == "Ready" and condition["status"] != "True"
+        if is_unready and not has_news(pod):
             return "unreachable", _time(condition.get("lastTransitionTime")) or now
     return "running", created_at
 

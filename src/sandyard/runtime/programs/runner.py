@@ -6,7 +6,7 @@ start: its machine is ended, and nothing of it is left.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -140,6 +140,9 @@ class ProgramRunner:
 
     async def run_ids(self, kind: Kind) -> Sequence[RunId]:
         return await self.machines.run_ids(kind)
+
+    async def versions(self, kind: Kind) -> Mapping[RunId, object]:
+        return await self.machines.versions(kind)
 
     async def list_runs(self, kind: Kind) -> Sequence[RunState]:
         found = []

@@ -97,10 +97,12 @@ def test_a_pod_is_in_a_state_since_a_moment() -> None:
     running = [{"name": "sandbox", "state": {"running": {}}}]
     up = {"podIP": "10.0.0.1", "containerStatuses": running}
     since = {"lastTransitionTime": FINISHED}
-    cut_off = [{"type": "Ready", "status": "False", **since}]
+    unready = [{"type": "Ready", "status": "False", **since}]
+    cut_off = {**up, "containerStatuses": [{**running[0], "ready": True}], "conditions": unready}
     assert state_of(pod(), now=NOW) == ("pending", NOW)
     assert state_of(pod(**up), now=NOW) == ("running", NOW)
-    assert state_of(pod(**up, conditions=cut_off), now=NOW) == ("unreachable", FINISHED_AT)
+    assert state_of(pod(**up, conditions=unready), now=NOW) == ("running", NOW), "it has news"
+    assert state_of(pod(**cut_off), now=NOW) == ("unreachable", FINISHED_AT)
     deleted = {**pod(**up), "metadata": {"deletionTimestamp": FINISHED}}
     assert state_of(deleted, now=NOW) == ("ending", FINISHED_AT)
     assert state_of(pod(containerStatuses=terminated(exitCode=0)), now=NOW) is None

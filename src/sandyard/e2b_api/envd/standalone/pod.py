@@ -32,8 +32,9 @@ from sandyard.e2b_api.envd.standalone.server import serve
 from sandyard.kit.errors import SandyardError
 from sandyard.kit.http.held_streams import HeldStream
 from sandyard.kit.sizes import MESSAGE_BYTES
-from sandyard.runtime.guest import RefusedError
+from sandyard.runtime.guest import STATE, RefusedError
 from sandyard.runtime.guest.__main__ import find
+from sandyard.runtime.guest.processes import PROGRAM, read
 
 _PORT = 49983
 _MOST_BYTES = 1 << 40
@@ -50,6 +51,8 @@ class PodAgent:
     def __init__(self, token: str, lifetime: Lifetime) -> None:
         self._token = token.encode()
         self._lifetime = lifetime
+        self._recorded_at = 0.0
+        """Since when the program was in the state that servers have recorded."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="guest")
         self.machine = ThisMachine(token)
         self._commands = PodCommands(self.machine.processes)
@@ -66,13 +69,16 @@ class PodAgent:
             Route("/machine/deadline", self._move_deadline, methods=["POST"]),
             Route("/machine/end", self._end, methods=["POST"]),
             Route("/machine/exit", self._exit, methods=["POST"]),
+            Route("/machine/program", self._describe_program),
             Route("/machine/tar", self._read_tar),
             Route("/machine/guest/{operation}", self._call, methods=["POST"]),
         ]
         self._router = Router(routes, redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not scope["path"].startswith("/machine"):
+        if scope["path"] == "/ready":
+            await Response(status_code=503 if self._has_news() else 200)(scope, receive, send)
+        elif not scope["path"].startswith("/machine"):
             await self._envd(scope, receive, send)
         elif not self._is_allowed(scope["headers"]):
             await Response(status_code=401)(scope, receive, send)
@@ -99,6 +105,17 @@ class PodAgent:
         return JSONResponse(
             {"deadline_at": lifetime.deadline_at, "ended": lifetime.ended, **usage()}
         )
+
+    async def _describe_program(self, request: Request) -> Response:
+        self._recorded_at = float(request.query_params["recorded_at"])
+        return JSONResponse(read(STATE, PROGRAM))
+
+    def _has_news(self) -> bool:
+        """Whether something happened that no server has recorded. The kubelet asks, so that the
+        cluster's watch tells the servers which Pods to ask: no server asks all of them."""
+        program = read(STATE, PROGRAM)
+        is_new = program is not None and float(program["since_at"]) > self._recorded_at
+        return is_new or self._lifetime.ended is not None
 
     async def _move_deadline(self, request: Request) -> Response:
         is_moved = self._lifetime.move(float((await request.json())["at"]))

@@ -68,7 +68,19 @@ def end_of(ended: Ended, *, attempt: int, reason: str | None, retention: timedel
     )
 
 
-def idle_reason(sandbox: Sandbox, *, now: datetime) -> str | None:
+@dataclass(frozen=True, slots=True)
+class ActiveRun:
+    """What the jobs look at all the time, of a sandbox that is starting or running."""
+
+    sandbox_id: str
+    attempt: int
+    status: Status
+    started_at: datetime | None
+    last_used_at: datetime | None
+    idle_stop_minutes: int | None
+
+
+def idle_reason(sandbox: Sandbox | ActiveRun, *, now: datetime) -> str | None:
     """Why it is to be stopped, if it was not used for as long as its owner allows."""
     minutes, begun_at = sandbox.idle_stop_minutes, sandbox.started_at
     if sandbox.status is not Status.RUNNING or minutes is None or begun_at is None:

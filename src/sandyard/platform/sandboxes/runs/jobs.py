@@ -1,12 +1,15 @@
 """Jobs that reconcile the database with what actually runs."""
 
+import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
 from sandyard.kit.changes.events import actor
 from sandyard.kit.clock import utc_time
+from sandyard.kit.concurrency.tasks import for_each
 from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.sandboxes.model import Sandbox, Status
 from sandyard.platform.sandboxes.node import SandboxNode, run_id_of
@@ -17,7 +20,7 @@ from sandyard.platform.sandboxes.runs.lost_model import is_needed
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.service import Sandboxes
 from sandyard.runtime.errors import MemoryNotKeptError, RuntimeUnavailableError
-from sandyard.runtime.model import Ended, Running, RunState
+from sandyard.runtime.model import Ended, RunId, Running, RunState
 from sandyard.runtime.sessions.model import Process
 from sandyard.runtime.store.errors import StoreUnavailableError, StoringError
 
@@ -26,6 +29,7 @@ logger = logging.getLogger(__name__)
 RECONCILE = actor("job", "reconcile")
 ENDS = actor("job", "ends")
 
+_AT_ONCE = 16
 _STORE_SEC = 0.2
 """How long an end waits for the store; other ends must not wait for a large upload."""
 _BEGINNING = timedelta(seconds=15)
@@ -69,10 +73,13 @@ class Reconcile:
         self._sandboxes = sandboxes
         self._recorder = recorder
         self._secrets = secrets
+        self._recorded: dict[RunId, object] = {}
+        """The version of each run that needed nothing when it was last looked at."""
 
     async def run(self) -> ReconcileReport:
-        report = await self._compare(RECONCILE)
-        for run_id in await self._runtime.run_ids("sandbox"):
+        report = ReconcileReport()
+        compared = await self._compare(RECONCILE, report)
+        for run_id in sorted({*await self._runtime.run_ids("sandbox")} - compared, key=str):
             with retried_later("reconcile", run_id.id):
                 if (run := await self._runtime.refresh(run_id)) is not None:
                     await self._check_run(run, report)
@@ -85,31 +92,46 @@ class Reconcile:
     async def collect_ends(self) -> ReconcileReport:
         """Record ends, and runs whose start was not recorded; end those of deactivated accounts.
         Bring the secrets of running sandboxes up to date."""
-        report = await self._compare(ENDS)
+        report = ReconcileReport()
+        await self._compare(ENDS, report)
         if self._secrets is not None:
             await self._secrets.run()
         return report
 
-    async def _compare(self, actor: str) -> ReconcileReport:
-        report = ReconcileReport()
+    async def _compare(self, actor: str, report: ReconcileReport) -> set[RunId]:
+        """Look at what has changed since it was last looked at. Returns all that are active."""
         for sandbox in await self._store.active_of_deactivated(self._node.name):
             with retried_later("end", sandbox.sandbox_id):
                 reason = "its account was deactivated"
                 await self._sandboxes.end(sandbox, actor=actor, reason=reason)
                 report.closed += 1
         asked_at = self._node.now()  # one that ends after its answer was not alive at the end
-        seen = [
-            sandbox.sandbox_id
-            for sandbox in await self._store.active_on(self._node.name)
-            if await self._record(sandbox, actor, report)
-        ]
+        versions = await self._runtime.versions("sandbox")
+        active = {run_id_of(each): each for each in await self._store.active_runs(self._node.name)}
+        unchanged = {
+            run_id: version
+            for run_id, version in self._recorded.items()
+            if run_id in active
+            and versions.get(run_id) == version
+            and idle_reason(active[run_id], now=asked_at) is None
+        }
+        self._recorded = dict(unchanged)
+        seen = [run_id.id for run_id in unchanged]
+        changed = [run_id.id for run_id in active if run_id not in unchanged]
+
+        async def record(sandbox: Sandbox) -> None:
+            if await self._record(sandbox, versions, actor, report):
+                seen.append(sandbox.sandbox_id)
+
+        found = await self._store.active_of(self._node.name, changed)
+        await for_each(found, record, slots=asyncio.Semaphore(_AT_ONCE))
         await self._store.note_seen(seen, at=asked_at)
         for sandbox in await self._store.to_recycle(self._node.name, now=self._node.now()):
             with retried_later("recycle", sandbox.sandbox_id):
                 owner = Principal(sandbox.owner_account_id, Role.USER, acts_as=ENDS)
                 await self._sandboxes.recycle(sandbox.sandbox_id, by=owner)
         await self._end_overdue(actor, report)
-        return report
+        return set(active)
 
     async def _end_overdue(self, actor: str, report: ReconcileReport) -> None:
         node = self._node
@@ -117,11 +139,19 @@ class Reconcile:
         for sandbox in await self._store.active_elsewhere(node.name, unseen_since=since):
             report.overdue += await self._recorder.record_overdue(sandbox, actor=actor)
 
-    async def _record(self, sandbox: Sandbox, actor: str, report: ReconcileReport) -> bool:
+    async def _record(
+        self,
+        sandbox: Sandbox,
+        versions: Mapping[RunId, object],
+        actor: str,
+        report: ReconcileReport,
+    ) -> bool:
         """Record what the runtime reports of it; returns whether it has a living run. One whose
         record is broken is left as it is, and does not stop the others."""
+        run_id = run_id_of(sandbox)
         try:
-            run = await self._runtime.refresh(run_id_of(sandbox))
+            look = self._runtime.find if run_id in versions else self._runtime.refresh
+            run = await look(run_id)
         except RuntimeUnavailableError as error:
             extra = {"action": actor, "sandbox_id": sandbox.sandbox_id, "reason": error.reason}
             logger.warning("a sandbox could not be looked up", extra=extra)
@@ -136,9 +166,12 @@ class Reconcile:
                 report.adopted += started is not None
             case Running():
                 await self._recorder.record_program(sandbox, run, actor=SYSTEM)
+                if run_id in versions:
+                    self._recorded[run_id] = versions[run_id]
                 await self._stop_if_idle(sandbox, run, actor, report)
             case None if self._node.now() - sandbox.updated_at > _BEGINNING:
-                report.lost += await self._recorder.record_lost(sandbox, actor=actor)
+                is_lost = await self._recorder.record_lost(sandbox, actor=actor)
+                report.lost += is_lost
         return run is not None
 
     async def _record_ended(
@@ -146,9 +179,10 @@ class Reconcile:
     ) -> bool:
         """Returns whether its files are still to be stored: the next run asks again."""
         try:
-            report.closed += await self._recorder.record_ended(
+            is_closed = await self._recorder.record_ended(
                 sandbox, run, actor=actor, timeout_sec=_STORE_SEC
             )
+            report.closed += is_closed
         except StoreUnavailableError as error:
             if not isinstance(error, StoringError):
                 extra = {"action": actor, "sandbox_id": sandbox.sandbox_id, "reason": error.reason}

@@ -1,6 +1,7 @@
 """Sandboxes on SQLite or PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -18,8 +19,14 @@ from sandyard.platform.entities.model import Listing
 from sandyard.platform.entities.sql import Condition, SqlListing
 from sandyard.platform.quotas.model import QuotaCheck, QuotaRequest, Resources
 from sandyard.platform.sandboxes.errors import SandboxNameTakenError
-from sandyard.platform.sandboxes.model import ProjectState, Sandbox, SandboxFilter, Status
+from sandyard.platform.sandboxes.model import (
+    ProjectState,
+    Sandbox,
+    SandboxFilter,
+    Status,
+)
 from sandyard.platform.sandboxes.ports import ActiveCounts
+from sandyard.platform.sandboxes.runs.end_model import ActiveRun
 from sandyard.platform.sandboxes.runs.model import is_to_recycle
 from sandyard.platform.sandboxes.sql import facts
 from sandyard.platform.schema.tables import sandboxes, templates, users
@@ -33,6 +40,9 @@ _BY_ID = sa.select(sandboxes).where(_column.sandbox_id == sa.bindparam("sandbox_
 """Built once: every call about a sandbox runs it, and building it takes as long."""
 _OF_ACTIVE = _BY_ID.join(users, users.c.account_id == _column.owner_account_id).where(
     users.c.is_active
+)
+_ACTIVE_RUNS = sa.select(*(_column[each.name] for each in fields(ActiveRun))).where(
+    facts.is_active, _column.node == sa.bindparam("node")
 )
 _is_kept = _column.status != Status.RECYCLED
 _LISTING = SqlListing(
@@ -110,6 +120,19 @@ class SqlSandboxStore(SqlEntityStore):
 
     async def active_on(self, node: str) -> Sequence[Sandbox]:
         return await self._all(facts.is_active, _column.node == node)
+
+    async def active_runs(self, node: str) -> Sequence[ActiveRun]:
+        rows = await self._database.read(
+            lambda connection: connection.execute(_ACTIVE_RUNS, {"node": node}).mappings().all()
+        )
+        return [ActiveRun(**{**row, "status": Status(row["status"])}) for row in rows]
+
+    async def active_of(self, node: str, sandbox_ids: Sequence[str]) -> Sequence[Sandbox]:
+        found: list[Sandbox] = []
+        for begin in range(0, len(sandbox_ids), _MOST_IDS):
+            some = _column.sandbox_id.in_(sandbox_ids[begin : begin + _MOST_IDS])
+            found += await self._all(facts.is_active, _column.node == node, some)
+        return found
 
     async def active_elsewhere(self, node: str, *, unseen_since: datetime) -> Sequence[Sandbox]:
         is_elsewhere = _column.node.is_distinct_from(node)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,6 +21,7 @@ from sandyard.runtime.records.run_folder import RunFolder, RunFolders, exists
 
 LOCK, START_PIPE = 3, 4
 """The supervisor's descriptors; the second is closed when the outcome of the start is recorded."""
+_SETTLED_SEC = 0.1
 VolumeKind = Literal["image", "tmpfs", "folder"]
 """Where a workspace's files are stored."""
 
@@ -107,6 +109,15 @@ class LocalRunFolder(RunFolder):
         """Changes whenever `up` may return something else. Raises OSError, but not for missing
         files."""
         return tuple(map(_version, (self.path / "up.json", self.path / "deadline.json")))
+
+    def version(self, *, now: float) -> object | None:
+        """Changes with each record that is written; None just after one, as the times of files are
+        not exact."""
+        with suppress(FileNotFoundError):
+            found = self.path.stat()
+            if found.st_mtime + _SETTLED_SEC < now:
+                return found.st_ino, found.st_mtime_ns
+        return None
 
     def write_deadline(self, at: float, *, keeps_memory: bool | None = None) -> None:
         """Not durable: a power cut ends the machine, and with it the deadline."""

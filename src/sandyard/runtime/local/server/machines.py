@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -125,6 +125,9 @@ class LocalMachines:
 
     async def run_ids(self, kind: model.Kind) -> Sequence[model.RunId]:
         return await _in_thread(self.records.run_ids, kind)
+
+    async def versions(self, kind: model.Kind) -> Mapping[model.RunId, object]:
+        return await _in_thread(self._versions, kind)
 
     async def session(self, run_id: model.RunId) -> Session:
         await self._check_host()
@@ -311,6 +314,15 @@ class LocalMachines:
         if spec.uid is not None:
             os.chown(folder.workspace, spec.uid, spec.uid)
         folder.write_spec(spec)
+
+    def _versions(self, kind: model.Kind) -> Mapping[model.RunId, object]:
+        found, now = {}, time.time()
+        for run_id in self.records.run_ids(kind):
+            folder = self._folder_of(run_id)
+            version = folder.version(now=now)
+            if version is not None and folder.supervisor_pid() is not None:
+                found[run_id] = version
+        return found
 
     def _refresh(self, run_id: model.RunId) -> model.MachineState | None:
         folder = self._folder_of(run_id)
