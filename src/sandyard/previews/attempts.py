@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.tasks import KeyedLocks
 from sandyard.previews import model
-from sandyard.previews.errors import PreviewBusyError, PreviewElsewhereError
+from sandyard.previews.errors import PreviewBusyError, PreviewElsewhereError, SandboxGoneError
 from sandyard.previews.model import Attempt, Preview, SandboxInfo
 from sandyard.previews.ports import AccountLookup, PreviewProvider, PreviewSandbox, PreviewStore
 
@@ -31,8 +32,15 @@ class Attempts:
 
     async def adopt(self, preview: Preview, attempt: Attempt, cause: Cause) -> bool:
         """Record the sandbox of an attempt whose caller has not; the next sync updates its files.
-        False if there is none."""
-        found = await self._find(preview, attempt)
+        False if there is none. One that has certainly made nothing that runs is abandoned."""
+        try:
+            found = await self._find(preview, attempt)
+        except SandboxGoneError as gone:
+            cause = replace(cause, reason=gone.reason or gone.message)
+            await self.change(
+                preview, lambda it: model.abandon_attempt(it, attempt.id, cause=cause)
+            )
+            return True
         if found is None:
             return False
         info = info_of(found, attempt, files_version=0)
@@ -54,9 +62,10 @@ class Attempts:
         if preview.attempt is not None:
             if not preview.attempt.is_over(now):
                 return False
-            made = await self._find(preview, preview.attempt)
-            if made is not None:
-                await self.provider.kill(made.sandbox_id)
+            with suppress(SandboxGoneError):
+                made = await self._find(preview, preview.attempt)
+                if made is not None:
+                    await self.provider.kill(made.sandbox_id)
         if preview.info is not None and model.may_be_running(preview.info, now=now):
             await self.provider.kill(preview.info.sandbox_id)
         return True

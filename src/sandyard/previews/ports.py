@@ -193,7 +193,8 @@ class PreviewProvider(Protocol):
 
     async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
         """The sandbox that `create` created for this attempt, even if its response was lost. None
-        means that there is none now; one that is still being created may not be visible yet."""
+        means that there is none now; one that is still being created may not be visible yet. Raises
+        SandboxGoneError if it has ended, and there will never be one."""
 
     async def get(self, sandbox_id: str) -> PreviewSandbox:
         """Raises SandboxGoneError."""

@@ -34,6 +34,7 @@ from sandyard.runtime.model import (
     Program,
     RunId,
     Running,
+    RunState,
     Starting,
 )
 from sandyard.runtime.network_model import Network
@@ -106,9 +107,13 @@ class LocalPreviewProvider:
 
     async def find_attempt(self, *, project_id: str, attempt: str) -> PreviewSandbox | None:
         try:
-            return await self.get(_sandbox_id(RunId("preview", project_id, attempt)))
+            run_id = self._run_id(f"{project_id}.{attempt}")
         except errors.SandboxGoneError:
             return None
+        run = await self._started_run(run_id)
+        if isinstance(run, Ended):
+            raise errors.SandboxGoneError(reason=run.message)
+        return self._sandbox(run) if isinstance(run, Running) else None
 
     async def get(self, sandbox_id: str) -> PreviewSandbox:
         return self._sandbox(await self._get_running(self._run_id(sandbox_id)))
@@ -282,6 +287,12 @@ class LocalPreviewProvider:
         return run_id
 
     async def _get_running(self, run_id: RunId) -> Running:
+        run = await self._started_run(run_id)
+        if isinstance(run, Running):
+            return run
+        raise errors.SandboxGoneError(reason=run.message if isinstance(run, Ended) else "")
+
+    async def _started_run(self, run_id: RunId) -> RunState | None:
         """Waits for one that is starting: the process that started it may be dead."""
         until = time.monotonic() + _START_TIMEOUT_SEC
         with _translated():
@@ -289,9 +300,7 @@ class LocalPreviewProvider:
                 if time.monotonic() > until:
                     raise errors.ProviderTimeoutError(reason=f"{run_id} is still starting")
                 await asyncio.sleep(_POLL_SEC)
-        if isinstance(run, Running):
-            return run
-        raise errors.SandboxGoneError(reason=run.message if isinstance(run, Ended) else "")
+        return run
 
     async def _clear(self, run_id: RunId) -> None:
         """Stop it and delete its data; concurrent calls are fine."""
