@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
-    from sqlalchemy import MetaData
 
     from sandyard.kit.changes.events import EventLog
     from sandyard.kit.clock import Clock
@@ -142,8 +141,6 @@ class PartSpec:
     """Reads all data, also while in use, and checks all invariants."""
     log: Callable[["Settings", Path], AbstractAsyncContextManager["EventLog"]]
     """Opens its event log."""
-    metadata: Callable[[], "MetaData"]
-    """Its SQL tables."""
     is_for_tenants: bool = False
     """Whether it does what tenants ask for: it runs in the tenants' process, so that their work
     delays no claim and no reading."""

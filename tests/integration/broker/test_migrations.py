@@ -10,6 +10,7 @@ from sandyard.broker.pool.model import Claim
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.broker.stores.tables import metadata
 from sandyard.kit.errors import UnavailableError
+from sandyard.kit.sql.column_types import Varchar
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.migrations import Migrations
 from tests.support.broker.pools import NOW, fill
@@ -32,7 +33,7 @@ async def test_forward_twice_back_and_forward_again_with_rows(empty: Database) -
     store = SqlPoolStore(empty)
     await fill(store, 3)
     assert await store.claim(Claim("t", "t", NOW)) is not None
-    await MIGRATIONS.downgrade(empty)
+    await MIGRATIONS.drop(empty)
     assert await MIGRATIONS.current(empty) is None
     await MIGRATIONS.upgrade(empty)
     assert await store.claim(Claim("t", "t", NOW)) is None
@@ -58,16 +59,44 @@ async def test_an_old_schema_is_refused_with_the_command_to_run(empty: Database)
 
 
 async def test_a_step_that_fails_leaves_nothing_behind(empty: Database, tmp_path: Path) -> None:
-    scripts = tmp_path / "scripts"
-    scripts.mkdir()
-    (scripts / "0001_half.py").write_text(
-        "from alembic import op\nimport sqlalchemy as sa\nrevision='0001'\ndown_revision=None\n"
-        "def upgrade():\n"
-        "    op.create_table('half', sa.Column('id', sa.Integer), schema='broker')\n"
+    await MIGRATIONS.upgrade(empty)
+    (tmp_path / "9999_half.py").write_text(
+        "def upgrade(connection):\n"
+        "    connection.exec_driver_sql('CREATE TABLE broker.half (id INTEGER)')\n"
         "    raise RuntimeError('in the middle')\n"
     )
+    newer = Migrations(metadata, tmp_path)
     with pytest.raises(RuntimeError, match="in the middle"):
-        await Migrations("broker", scripts).upgrade(empty)
+        await newer.upgrade(empty)
     exists = await empty.read(lambda c: sa.inspect(c).has_table("half", schema="broker"))
     assert not exists
-    assert await MIGRATIONS.current(empty) is None
+    assert await newer.current(empty) == MIGRATIONS.head
+
+
+async def test_a_schema_gets_the_tables_columns_and_indexes_that_it_lacks(
+    empty: Database, tmp_path: Path
+) -> None:
+    await MIGRATIONS.upgrade(empty)
+    newer = sa.MetaData(schema="broker")
+    for table in metadata.sorted_tables:
+        table.to_metadata(newer)
+    tickets = newer.tables["broker.tickets"]
+    tickets.append_column(sa.Column("shelf", Varchar(8), nullable=False, server_default="a"))
+    tickets.append_constraint(sa.Index("tickets_by_shelf", tickets.c.shelf))
+    sa.Table("shelves", newer, sa.Column("shelf", Varchar(8), primary_key=True))
+    (tmp_path / "9999_shelves.py").write_text("")
+    await Migrations(newer, tmp_path).upgrade(empty)
+
+    def found(connection: sa.Connection) -> tuple[bool, bool, bool]:
+        there = sa.inspect(connection)
+        columns = {each["name"] for each in there.get_columns("tickets", "broker")}
+        indexes = {each["name"] for each in there.get_indexes("tickets", "broker")}
+        return (
+            "shelf" in columns,
+            "tickets_by_shelf" in indexes,
+            there.has_table("shelves", "broker"),
+        )
+
+    assert await empty.read(found) == (True, True, True)
+    await MIGRATIONS.upgrade(empty)
+    assert await MIGRATIONS.current(empty) == "9999"

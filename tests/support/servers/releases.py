@@ -1,7 +1,6 @@
 """Other releases of Sandyard as real processes: 0.2.0 from its wheel, and ones to come."""
 
 import atexit
-import re
 import shutil
 import tempfile
 import zipfile
@@ -16,23 +15,14 @@ WHEEL = ROOT / "tests" / "fixtures" / "sandyard-0.2.0-py3-none-any.whl"
 
 _SCRIPT = '''"""{title}"""
 
-import sqlalchemy as sa
-from alembic import op
-
-revision = "{version}"
-down_revision = "{before}"
 oldest_code = "{oldest_code}"
 
 
-def upgrade() -> None:
-    {change}
-
-
-def downgrade() -> None:
-    pass
+def upgrade(connection):
+    connection.exec_driver_sql("ALTER TABLE broker.sandboxes {change}")
 '''
-_ADD = 'op.add_column("sandboxes", sa.Column("shelf", sa.String(8)), schema="broker")'
-_DROP = 'op.drop_column("sandboxes", "shelf", schema="broker")'
+_ADD = "ADD COLUMN shelf VARCHAR(8)"
+_DROP = "DROP COLUMN shelf"
 
 
 @cache
@@ -72,10 +62,7 @@ def _copy(folder: Path) -> Path:
 
 
 def _add_script(scripts: Path, version: str, oldest_code: str, title: str, change: str) -> None:
-    before = max(re.findall(r"\d{4}", script.name)[0] for script in scripts.glob("0*.py"))
-    text = _SCRIPT.format(
-        title=title, version=version, before=before, oldest_code=oldest_code, change=change
-    )
+    text = _SCRIPT.format(title=title, oldest_code=oldest_code, change=change)
     (scripts / f"{version}_step.py").write_text(text)
 
 

@@ -152,7 +152,9 @@ class Mover:
     async def rows(self, engine: str, part: str) -> Counter[str]:
         """All rows of the part's tables, without what an engine fills in."""
         async with self.store(part, engine).sql() as database:
-            return await database.read(partial(_rows, metadata=get_spec(part).metadata()))
+            return await database.read(
+                partial(_rows, metadata=get_spec(part).migrations().metadata)
+            )
 
     async def undelivered(self, engine: str) -> set[str]:
         """The events of the Broker that the webhook has not got."""

@@ -38,7 +38,7 @@ from sandyard.kit.sql.events import SqlEventLog
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions, StaleTransitionError
 
-MIGRATIONS = Migrations(tables.SCHEMA, Path(__file__).parent / "migrations")
+MIGRATIONS = Migrations(tables.metadata, Path(__file__).parent / "migrations")
 
 _PAGE = 250
 """Of a list of all rows: what reads it takes some 10 ms for a page, while claims wait."""

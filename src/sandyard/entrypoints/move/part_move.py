@@ -95,7 +95,7 @@ class PartMove:
                 await tables.empty()
         else:
             async with self.target.sql() as database:
-                await SqlCopy(database, database, self.spec.metadata()).empty()
+                await SqlCopy(database, database, self.spec.migrations().metadata).empty()
 
     @asynccontextmanager
     async def _target_tables(self) -> AsyncIterator[Tables]:
@@ -160,7 +160,7 @@ class PartMove:
     @asynccontextmanager
     async def _sql_copy(self) -> AsyncIterator[SqlCopy]:
         async with self.source.sql() as source, self.target.sql() as target:
-            yield SqlCopy(source, target, self.spec.metadata())
+            yield SqlCopy(source, target, self.spec.migrations().metadata)
 
     @asynccontextmanager
     async def _collections(self) -> AsyncIterator[Sequence[tuple[Collection, Collection]]]:

@@ -35,8 +35,8 @@ def configure_logging(level: str, form: Literal["auto", "json", "text"]) -> None
     # Our formats do not show these, so do not collect them for every line.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001 - as the standard library advises
-    # httpx logs each request's URL at info, the migrations each step: useful only for debugging.
-    for chatty in ("httpx", "httpcore", "alembic", "_granian", "granian"):
+    # httpx logs each request's URL at info: useful only for debugging.
+    for chatty in ("httpx", "httpcore", "_granian", "granian"):
         logging.getLogger(chatty).setLevel(logging.DEBUG if level == "DEBUG" else logging.WARNING)
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import DBAPICursor
 
+from sandyard.kit.sql.column_types import cast_type
+
 _PORTION = 100
 
 
@@ -80,7 +82,7 @@ class Batch(ABC):
 
     def arrays(self, dialect: sa.Dialect, *, first: int = 1) -> str:
         arrays = ", ".join(
-            f"${number}::{self._table.c[name].type.compile(dialect)}[]"
+            f"${number}::{cast_type(self._table.c[name].type, dialect)}[]"
             for number, name in enumerate(self.columns, first)
         )
         return f"unnest({arrays})"
@@ -199,5 +201,5 @@ class KeyLookup:
         if connection.dialect.name == "sqlite":
             text = f"{self._select} IN ({', '.join('?' * len(keys))})"
             return run_in_driver(connection, text, tuple(keys)).fetchall()
-        text = f"{self._select} = ANY($1::{self._type.compile(connection.dialect)}[])"
+        text = f"{self._select} = ANY($1::{cast_type(self._type, connection.dialect)}[])"
         return run_in_driver(connection, text, (list(keys),)).fetchall()

@@ -1,12 +1,15 @@
 """Column types with the same meaning on SQLite and PostgreSQL."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from types import MappingProxyType, NoneType
 from typing import Any, get_args, get_type_hints
 
 import orjson
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from sandyard.kit.clock import ms_from_rfc3339, rfc3339_from_ms
@@ -16,6 +19,34 @@ _MILLIONTH = Decimal(1).scaleb(-MONEY_PLACES)
 
 BIG_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 """An autoincrement key; SQLite supports that only for `INTEGER`."""
+
+
+class Varchar(sa.String):
+    """Text of limited length. Only the table knows the limit: PostgreSQL would cut a parameter
+    that is cast to it."""
+
+    def __init__(self, size: int | None = None, *, byte_ordered: bool = False) -> None:
+        """`byte_ordered`: its order does not depend on the database's locale, for pages and
+        ranges."""
+        super().__init__()
+        self.size = size
+        self.byte_ordered = byte_ordered
+
+
+@compiles(Varchar)
+def _varchar(kind: Varchar, compiler: Any, **_options: Any) -> str:
+    size = "" if kind.size is None else f"({kind.size})"
+    is_ordered = kind.byte_ordered and compiler.dialect.name == "postgresql"
+    return f"VARCHAR{size}" + ' COLLATE "C"' * is_ordered
+
+
+def cast_type(kind: TypeEngine[Any], dialect: sa.Dialect) -> str:
+    """What a parameter of a column is cast to."""
+    return "VARCHAR" if isinstance(kind, Varchar) else kind.compile(dialect)
+
+
+def byte_ordered(size: int | None = None) -> Varchar:
+    return Varchar(size, byte_ordered=True)
 
 
 class Money(TypeDecorator[Decimal]):
@@ -46,6 +77,19 @@ class Money(TypeDecorator[Decimal]):
         if dialect.name == "sqlite":
             return Decimal(int(value)).scaleb(-MONEY_PLACES)
         return Decimal(value).quantize(_MILLIONTH)
+
+
+class Exact(TypeDecorator[Decimal]):
+    """A decimal number of any length, as text."""
+
+    impl = Varchar(64)
+    cache_ok = True
+
+    def process_bind_param(self, value: Decimal | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else f"{value:f}"
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Decimal | None:  # noqa: ARG002
+        return None if value is None else Decimal(value)
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -159,18 +203,26 @@ _COLUMN_TYPES: dict[type, type[TypeEngine[Any]]] = {
 
 
 def columns_of(
-    kind: type, *, key: tuple[str, ...] = (), **types: type[TypeEngine[Any]]
+    kind: type,
+    /,
+    *,
+    primary_key: tuple[str, ...] = (),
+    defaults: Mapping[str, str] = MappingProxyType({}),
+    **types: TypeEngine[Any] | type[TypeEngine[Any]],
 ) -> list[sa.Column[Any]]:
     """A column for each field of a dataclass, by its type, unless `types` names another; everything
-    else is text. The key is that of the argument, or the subject of an entity. For queries:
-    migrations give them their sizes."""
+    else is text. It is required unless the field may be None. The key is that of the argument, or
+    the subject of an entity."""
     hints = get_type_hints(kind)
-    key = key or (kind.SUBJECT,)  # type: ignore[attr-defined]
+    primary_key = primary_key or (kind.SUBJECT,)  # type: ignore[attr-defined]
     return [
         sa.Column(
             each.name,
             types.get(each.name) or _column_type(hints[each.name]),
-            primary_key=each.name in key,
+            primary_key=each.name in primary_key,
+            autoincrement=False,
+            nullable=NoneType in get_args(hints[each.name]),
+            server_default=defaults.get(each.name),
         )
         for each in fields(kind)
     ]

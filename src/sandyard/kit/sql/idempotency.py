@@ -1,22 +1,32 @@
 """Records of calls on SQLite or PostgreSQL."""
 
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import asdict
 
 import sqlalchemy as sa
 
 from sandyard.kit.idempotency import Record
+from sandyard.kit.sql.column_types import Varchar, columns_of
+from sandyard.kit.sql.columns import index
 from sandyard.kit.sql.database import Database, insert_or_ignore
-
-_KINDS = {"held_until": sa.Double, "expires_at": sa.Double, "status": sa.Integer}
 
 
 def record_table(metadata: sa.MetaData) -> sa.Table:
-    columns: list[sa.Column[Any]] = [
-        sa.Column(each.name, _KINDS.get(each.name, sa.String), primary_key=each.name == "record_id")
-        for each in fields(Record)
-    ]
-    return sa.Table("idempotency_records", metadata, *columns)
+    return sa.Table(
+        "idempotency_records",
+        metadata,
+        *columns_of(
+            Record,
+            primary_key=("record_id",),
+            record_id=Varchar(64),
+            request_hash=Varchar(64),
+            content=sa.Text,
+            holder=Varchar(64),
+            held_until=sa.Double,
+            expires_at=sa.Double,
+            status=sa.Integer,
+        ),
+        index("expires_at"),
+    )
 
 
 class SqlRecords:

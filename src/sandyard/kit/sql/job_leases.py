@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from sandyard.kit.circuits import CircuitState
 from sandyard.kit.jobs import JobRun
+from sandyard.kit.sql.column_types import Varchar
 from sandyard.kit.sql.database import Database, insert_or_ignore, insert_or_update
 
 _NO_JOB = "write-check"
@@ -16,8 +17,8 @@ def job_table(metadata: sa.MetaData) -> sa.Table:
     return sa.Table(
         "jobs",
         metadata,
-        sa.Column("job", sa.String(64), primary_key=True),
-        sa.Column("holder", sa.String(64)),
+        sa.Column("job", Varchar(64), primary_key=True),
+        sa.Column("holder", Varchar(64)),
         sa.Column("held_until", sa.Double),
         sa.Column("started_at", sa.Double),
         sa.Column("finished_at", sa.Double),
@@ -97,8 +98,8 @@ def circuit_table(metadata: sa.MetaData) -> sa.Table:
     return sa.Table(
         "circuits",
         metadata,
-        sa.Column("circuit", sa.String(64), primary_key=True),
-        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("circuit", Varchar(64), primary_key=True),
+        sa.Column("state", Varchar(16), nullable=False),
         sa.Column("failures", sa.Integer, nullable=False),
         sa.Column("opened_at", sa.Double),
     )

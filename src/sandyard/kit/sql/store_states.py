@@ -94,7 +94,7 @@ class SqlStoreStates:
             await self._database.write(self._drop_triggers)
 
     def _create_triggers(self, connection: sa.Connection) -> None:
-        from sandyard.kit.sql.shared_tables import lock_tables  # it imports Alembic
+        from sandyard.kit.sql.migrations import lock_tables
 
         tables = self._guarded(connection)
         lock_tables(connection, *tables)

@@ -3,6 +3,6 @@
 from pathlib import Path
 
 from sandyard.kit.sql.migrations import Migrations
-from sandyard.platform.schema.tables import SCHEMA
+from sandyard.platform.schema.tables import metadata
 
-MIGRATIONS = Migrations(SCHEMA, Path(__file__).parents[1] / "migrations")
+MIGRATIONS = Migrations(metadata, Path(__file__).parents[1] / "migrations")

@@ -3,6 +3,6 @@
 from pathlib import Path
 
 from sandyard.kit.sql.migrations import Migrations
-from sandyard.previews.stores.tables import SCHEMA
+from sandyard.previews.stores.tables import metadata
 
-MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
+MIGRATIONS = Migrations(metadata, Path(__file__).parent / "migrations")

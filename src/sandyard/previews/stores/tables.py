@@ -1,4 +1,4 @@
-"""Previews' SQL tables, as the queries see them; the migrations make them."""
+"""Previews' SQL tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,102 +8,119 @@ from typing import Any, Literal, cast
 import sqlalchemy as sa
 
 from sandyard.kit.changes.transitions import Entity
-from sandyard.kit.sql.column_types import Json, UtcTime
+from sandyard.kit.sql.column_types import Json, UtcTime, Varchar, byte_ordered
+from sandyard.kit.sql.columns import belongs_to, index, metadata_of, optional, required
 from sandyard.kit.sql.events import event_table
 from sandyard.kit.sql.job_leases import job_table
 from sandyard.kit.sql.transitions import EntityTable
 from sandyard.previews.model import Attempt, Preview, SandboxInfo, estimate_sandbox, iso
 
 SCHEMA = "previews"
-metadata = sa.MetaData(schema=SCHEMA)
+metadata = metadata_of(SCHEMA)
 previews = sa.Table(
     "previews",
     metadata,
-    sa.Column("project_id", sa.String(25), primary_key=True),
-    sa.Column("account_id", sa.String(12), nullable=False),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("sandbox_id", sa.Text),
-    sa.Column("preview_url", sa.Text),
-    sa.Column("sandbox_info", Json),
-    sa.Column("attempt", sa.String(64)),
-    sa.Column("attempt_until", UtcTime),
-    sa.Column("running_until", UtcTime),
-    sa.Column("files_version", sa.Integer, nullable=False),
-    sa.Column("last_checked", UtcTime),
-    sa.Column("sequence", sa.BigInteger, nullable=False),
+    sa.Column("project_id", Varchar(25), primary_key=True),
+    *required(Varchar(12), "account_id"),
+    *required(UtcTime, "created_at"),
+    sa.Column("sandbox_id", sa.Text, system=True),
+    sa.Column("preview_url", sa.Text, system=True),
+    *optional(Json, "sandbox_info"),
+    *optional(Varchar(64), "attempt"),
+    *optional(UtcTime, "attempt_until", "running_until"),
+    *required(sa.Integer, "files_version"),
+    *required(sa.BigInteger().with_variant(sa.Integer, "sqlite"), "sequence"),
+    *optional(UtcTime, "last_checked"),
+    index("account_id, running_until", name="previews_of_account"),
+    index("running_until", name="previews_running"),
+    index("attempt"),
 )
 """A row for every project that ever had files or a preview. `created_at` is the project's;
 `running_until` is `Preview.running_until`, for queries. `sandbox_info` replaces `sandbox_id` and
-`preview_url`; all are written while they exist."""
+`preview_url`, which only databases of 0.2.0 have; all are written while they exist."""
+
+
+def _project() -> sa.Column[Any]:
+    return belongs_to(previews.c.project_id, "project_id", primary_key=True)
+
+
 project_files = sa.Table(
     "project_files",
     metadata,
-    sa.Column("project_id", sa.String(25), primary_key=True),
-    sa.Column("path", sa.String(512), primary_key=True),
-    sa.Column("content", sa.LargeBinary, nullable=False),
-    sa.Column("size", sa.Integer, nullable=False),
-    sa.Column("is_deleted", sa.Boolean, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("updated_at", UtcTime, nullable=False),
+    _project(),
+    sa.Column("path", byte_ordered(512), primary_key=True),
+    *required(sa.LargeBinary, "content"),
+    *required(sa.Integer, "size"),
+    *required(sa.Boolean, "is_deleted"),
+    *required(sa.Integer, "version"),
+    *required(UtcTime, "updated_at"),
+    index("project_id, version", name="project_files_version"),
+    # for listings without contents, which lie between the columns of a row
+    index("project_id, is_deleted, path, size, version", name="project_files_entries"),
 )
 """The current files, one row per path; `version` is that of the last change set that wrote or
 deleted it."""
 file_versions = sa.Table(
     "file_versions",
     metadata,
-    sa.Column("project_id", sa.String(25), primary_key=True),
+    _project(),
     sa.Column("version", sa.Integer, primary_key=True),
-    sa.Column("author", sa.String(200), nullable=False),
-    sa.Column("created_at", UtcTime, nullable=False),
-    sa.Column("message", sa.Text, nullable=False),
-    sa.Column("files", sa.Integer, nullable=False),
-    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+    *required(Varchar(200), "author"),
+    *required(UtcTime, "created_at"),
+    *required(sa.Text, "message"),
+    *required(sa.Integer, "files"),
+    *required(sa.BigInteger, "size_bytes"),
 )
 past_files = sa.Table(
     "past_files",
     metadata,
-    sa.Column("project_id", sa.String(25), primary_key=True),
-    sa.Column("path", sa.String(512), primary_key=True),
+    _project(),
+    sa.Column("path", byte_ordered(512), primary_key=True),
     sa.Column("version", sa.Integer, primary_key=True),
-    sa.Column("until", sa.Integer, nullable=False),
-    sa.Column("hash", sa.String(64), nullable=False),
-    sa.Column("size", sa.Integer, nullable=False),
+    *required(sa.Integer, "until"),
+    *required(Varchar(64), "hash"),
+    *required(sa.Integer, "size"),
+    index("project_id, until", name="past_files_until"),
+    index("project_id, hash", name="past_files_hash"),
 )
 """What was at a path from `version` on and was replaced by `until`."""
 past_contents = sa.Table(
     "past_contents",
     metadata,
-    sa.Column("project_id", sa.String(25), primary_key=True),
-    sa.Column("hash", sa.String(64), primary_key=True),
-    sa.Column("content", sa.LargeBinary, nullable=False),
-    sa.Column("size", sa.Integer, nullable=False),
+    _project(),
+    sa.Column("hash", Varchar(64), primary_key=True),
+    *required(sa.LargeBinary, "content"),
+    *required(sa.Integer, "size"),
+    index("project_id, size", name="past_contents_size"),
 )
 """The contents of `past_files` and `published_files`, each once, by SHA-256."""
 publications = sa.Table(
     "publications",
     metadata,
-    sa.Column("project_id", sa.String(25), primary_key=True),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("root", sa.String(512), nullable=False),
-    sa.Column("fallback", sa.String(512)),
-    sa.Column("published_at", UtcTime, nullable=False),
+    _project(),
+    *required(sa.Integer, "version"),
+    *required(Varchar(512), "root"),
+    *optional(Varchar(512), "fallback"),
+    *required(UtcTime, "published_at"),
 )
 published_files = sa.Table(
     "published_files",
     metadata,
-    sa.Column("project_id", sa.String(25), primary_key=True),
-    sa.Column("path", sa.String(512), primary_key=True),
-    sa.Column("hash", sa.String(64), nullable=False),
+    _project(),
+    sa.Column("path", byte_ordered(512), primary_key=True),
+    *required(Varchar(64), "hash"),
+    index("project_id, hash", name="published_files_hash"),
 )
 """Their contents are among `past_contents` too."""
 published_domains = sa.Table(
     "published_domains",
     metadata,
-    sa.Column("domain", sa.String(253), primary_key=True),
-    sa.Column("project_id", sa.String(25), nullable=False),
+    sa.Column("domain", Varchar(253), primary_key=True),
+    belongs_to(previews.c.project_id, "project_id"),
+    index("project_id", name="published_domains_project"),
 )
 jobs = job_table(metadata)
-events = event_table(metadata)
+events = event_table(metadata, of_accounts=True)
 SUBJECTS = (previews.c.project_id,)
 """The subjects of events."""
 OLD_COLUMNS = ("sandbox_id", "preview_url")

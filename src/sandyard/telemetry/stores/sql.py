@@ -24,15 +24,15 @@ from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
 from sandyard.telemetry import model
 from sandyard.telemetry.stores import sql_intake
 from sandyard.telemetry.stores.tables import (
-    SCHEMA,
     device_readings,
     devices,
     events,
+    metadata,
     processed_batches,
 )
 
 DEVICES = EntityTable(model.Device, devices)
-MIGRATIONS = Migrations(SCHEMA, Path(__file__).parent / "migrations")
+MIGRATIONS = Migrations(metadata, Path(__file__).parent / "migrations")
 
 _PORTION = 1000
 _TIMES_PORTION = 20_000

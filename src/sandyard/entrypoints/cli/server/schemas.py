@@ -81,7 +81,7 @@ async def _move(step: str, settings: "Settings", data_dir: Path) -> None:
                 case "upgrade":
                     await migrations.upgrade(database)
                 case "downgrade":
-                    await migrations.downgrade(database)
+                    await migrations.drop(database)
             version = await migrations.current(database)
         click.echo(f"{migrations.part}: version {version or 'none'}, newest {migrations.head}")
 
@@ -112,10 +112,10 @@ def plan_lines(
         yield f"{migrations.part}: version {current}, nothing to do"
         return
     yield f"{migrations.part}: version {current or 'none'} to {steps[-1].version}"
-    for step in steps:
-        yield f"  {step.version}  {step.title}"
     if current is None:
         return
+    for step in steps:
+        yield f"  {step.version}  {step.title}"
     if is_shared and max(step.oldest_code for step in steps) <= current:
         yield "  Servers of the previous release can keep running."
     else:
