@@ -110,10 +110,6 @@ def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     return "\n".join(padded)
 
 
-def field(title: str, name: str, *, is_wide: bool = False) -> Column:
-    return Column(title, lambda row: row.get(name), is_wide)
-
-
 def columns_of(text: str) -> tuple[Column, ...]:
     """From the names of fields, as `name status=state note*`: with another title, or only by
     `-o wide`."""
@@ -149,10 +145,6 @@ def _worded(name: str, value: Any) -> Any:
     return json.dumps(value) if isinstance(value, dict) else value
 
 
-def unix_time(title: str, name: str, *, is_wide: bool = False) -> Column:
-    return Column(title, lambda row: local_time(row.get(name)), is_wide)
-
-
 def local_time(seconds: float | None) -> str | None:
     if not seconds:
         return None
@@ -163,17 +155,6 @@ def local_iso(text: str | None) -> str | None:
     if not text:
         return None
     return local_time(datetime.fromisoformat(text).timestamp())
-
-
-EVENT_COLUMNS = (
-    Column("time", lambda event: local_iso(event["at"])),
-    field("kind", "kind"),
-    field("subject", "subject"),
-    field("by", "actor"),
-    field("reason", "reason"),
-    field("part", "part", is_wide=True),
-    field("id", "event_id", is_wide=True),
-)
 
 
 def event_line(event: Mapping[str, Any]) -> str:

@@ -29,14 +29,10 @@ class SqlCopy:
     def __init__(self, source: Database, target: Database, metadata: sa.MetaData) -> None:
         self._source = source
         self._target = target
-        self._metadata = metadata
         self._states = SqlStoreStates(target, str(metadata.schema))
 
-    async def tables(self) -> list[sa.Table]:
+        self._tables = [each for each in metadata.sorted_tables if each.name not in _NOT_MOVED]
         """Those that are moved, each after those that it refers to."""
-        names = await self._target.read(partial(_in_order, schema=str(self._metadata.schema)))
-        tables = {table.name: table for table in self._metadata.tables.values()}
-        return [tables[name] for name in names if name in tables and name not in _NOT_MOVED]
 
     async def _columns(self, table: sa.Table) -> list[sa.Column[Any]]:
         """Those that are moved. Raises MoveError if the target lacks one that the source has, of an
@@ -54,7 +50,7 @@ class SqlCopy:
         return [column for column in columns if column.name in here]
 
     async def count(self) -> int:
-        counts = [sa.select(sa.func.count()).select_from(each) for each in await self.tables()]
+        counts = [sa.select(sa.func.count()).select_from(each) for each in self._tables]
         return await self._source.read(
             lambda connection: sum(connection.scalar(each) or 0 for each in counts)
         )
@@ -63,7 +59,7 @@ class SqlCopy:
         """Copy what the target has not yet; each batch is written with the state that records it.
         Returns the last state."""
         copied = 0
-        for table in await self.tables():
+        for table in self._tables:
             columns = await self._columns(table)
             while state.done.get(table.name) is not True:
                 after_key = state.done.get(table.name)
@@ -94,14 +90,14 @@ class SqlCopy:
         self._states.write(connection, after)
 
     async def empty(self) -> None:
-        for table in reversed(await self.tables()):
+        for table in reversed(self._tables):
             await self._target.write(partial(_delete_all, table=table))
 
     async def compare(self, progress: Progress) -> tuple[dict[str, int], list[str]]:
         counts: dict[str, int] = {}
         problems: list[str] = []
         read = 0
-        for table in await self.tables():
+        for table in self._tables:
             columns = await self._columns(table)
             here = await _digest(self._source, table, columns)
             there = await _digest(self._target, table, columns)
@@ -111,11 +107,6 @@ class SqlCopy:
             read += here.count
             progress(read)
         return counts, problems
-
-
-def _in_order(connection: sa.Connection, *, schema: str) -> list[str]:
-    found = sa.inspect(connection).get_sorted_table_and_fkc_names(schema=schema)
-    return [name for name, _ in found if name is not None]
 
 
 def _names(connection: sa.Connection, *, table: sa.Table) -> set[str]:

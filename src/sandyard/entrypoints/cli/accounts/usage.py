@@ -3,7 +3,7 @@
 import click
 
 from sandyard.entrypoints.cli.connecting import ServerChoice, connected, server_command
-from sandyard.entrypoints.cli.showing import Column, View, field, local_iso
+from sandyard.entrypoints.cli.showing import View, columns_of
 
 _EPILOG = """\b
 Examples:
@@ -11,25 +11,12 @@ Examples:
   sandyard usage --by sandbox -o wide
   sandyard usage --runs -o json
 """
-_SUMS = (
-    field("for", "key"),
-    field("cost", "amount"),
-    field("currency", "currency"),
-    field("seconds", "usage_seconds"),
-    field("cpu hours", "cpu_hours", is_wide=True),
-    field("memory hours", "memory_hours", is_wide=True),
-    field("storage hours", "storage_hours", is_wide=True),
+_SUMS = columns_of(
+    "for=key cost=amount currency seconds=usage_seconds cpu_hours* memory_hours* storage_hours*"
 )
-_RUNS = (
-    Column("began", lambda row: local_iso(row["start_time"])),
-    Column("ended", lambda row: local_iso(row["end_time"])),
-    field("sandbox", "sandbox_id"),
-    field("service", "service_type"),
-    field("seconds", "seconds"),
-    field("cost", "cost"),
-    field("currency", "currency"),
-    field("hourly rate", "hourly_rate", is_wide=True),
-    field("project", "project_id", is_wide=True),
+_RUNS = columns_of(
+    "began=start_time ended=end_time sandbox_id service=service_type seconds cost currency "
+    "hourly_rate* project_id*"
 )
 
 

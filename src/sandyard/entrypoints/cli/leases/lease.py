@@ -9,7 +9,7 @@ import click
 from sandyard.entrypoints.cli.calls.row import EVENT_COLUMNS, Row, Rows
 from sandyard.entrypoints.cli.connecting import ServerChoice, connected
 from sandyard.entrypoints.cli.leases.lease_exec import exec_command, position_line, wish_options
-from sandyard.entrypoints.cli.showing import View, field, unix_time
+from sandyard.entrypoints.cli.showing import View, columns_of
 
 if TYPE_CHECKING:
     from sandyard_client import Client
@@ -23,12 +23,8 @@ Examples:
   sandyard lease release --track dns-101-ann
   sandyard lease exec --wait 60 -- pytest tests/lab
 """
-_LEASE = (
-    field("sandbox", "sandbox_id"),
-    field("name", "name"),
-    unix_time("expires", "expires_at"),
-    field("external id", "external_id", is_wide=True),
-    unix_time("allocated", "allocated_at", is_wide=True),
+_LEASE = columns_of(
+    "sandbox_id name expires=expires_at external_id=external_id* allocated=allocated_at*"
 )
 _TRACK = click.option("--track", required=True, help="Track id: 1 to 128 of A-Z a-z 0-9 . _ : -")
 _KEY = click.option(

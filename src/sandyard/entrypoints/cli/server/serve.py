@@ -9,8 +9,8 @@ import click
 from sandyard.entrypoints.cli.options import data_dir_option
 
 _FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
-_UNUSED = ("httpx._main", "mako.ext.pygmentplugin")
-"""Optional modules of dependencies, for their command line and for colours, slow to import."""
+_UNUSED = "httpx._main"
+"""An optional module of a dependency, for its command line, slow to import."""
 _EPILOG = """\b
 Examples:
   sandyard serve
@@ -60,8 +60,7 @@ def command(
 ) -> None:
     """Serve the API and run the jobs, until SIGTERM."""
     gc.disable()  # until startup is complete: repeated collections would cost time
-    for unused in _UNUSED:
-        sys.modules.setdefault(unused, None)  # type: ignore[arg-type] # fails as if not installed
+    sys.modules.setdefault(_UNUSED, None)  # type: ignore[arg-type] # fails as if not installed
     from sandyard.entrypoints.server import serve
     from sandyard.entrypoints.server.listeners import Tls
     from sandyard.entrypoints.server.options import ServeOptions

@@ -2,13 +2,14 @@
 
 import os
 import re
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import click
 
 from sandyard.entrypoints.cli.options import data_dir_option
-from sandyard.entrypoints.cli.showing import View, field
+from sandyard.entrypoints.cli.showing import Column, View, columns_of
 
 _EPILOG = """\b
 Examples:
@@ -16,7 +17,7 @@ Examples:
   sandyard settings --changed
   sandyard settings --data-dir /var/lib/sandyard -o json
 """
-_COLUMNS = (field("setting", "setting"), field("from", "from"), field("value", "value"))
+_COLUMNS = (*columns_of("setting"), Column("from", itemgetter("from")), *columns_of("value"))
 
 
 @click.command("settings", epilog=_EPILOG)

@@ -14,7 +14,7 @@ from sandyard.entrypoints.cli.connecting import ServerChoice, connected
 from sandyard.entrypoints.cli.exit_codes import CallFailedError, ExitCode
 from sandyard.entrypoints.cli.outputs import open_output
 from sandyard.entrypoints.cli.progress import transferring
-from sandyard.entrypoints.cli.showing import Column, View, field, local_iso, local_time
+from sandyard.entrypoints.cli.showing import View, columns_of, local_time
 from sandyard.entrypoints.cli.telemetry.rows import DEVICE_COLUMNS, device, keys
 
 if TYPE_CHECKING:
@@ -36,11 +36,7 @@ _BUFFER = click.option(
     help="Buffer file for readings; default: below ~/.local/state/sandyard.",
 )
 _FORMATS = ("csv", "parquet")
-_REGISTERED = (
-    field("device", "hardware_id"),
-    field("confirmation", "confirmation_id"),
-    Column("registered", lambda row: local_iso(row["registered_at"])),
-)
+_REGISTERED = columns_of("device=hardware_id confirmation=confirmation_id registered_at")
 command = Rows(
     "device",
     device,
