@@ -10,8 +10,7 @@ from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 from sandyard.broker.queue.model import Ticket
 from sandyard.broker.reservations.model import Calendar, Reservation
 from sandyard.kit.sql.column_types import BIG_ID, JsonText, Varchar, byte_ordered, columns_of
-from sandyard.kit.sql.columns import index, metadata_of, numbers, optional, required
-from sandyard.kit.sql.events import event_table
+from sandyard.kit.sql.columns import event_table, index, metadata_of, numbers, optional, required
 from sandyard.kit.sql.job_leases import circuit_table, job_table
 from sandyard.kit.sql.transitions import EntityTable
 

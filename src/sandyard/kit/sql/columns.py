@@ -1,4 +1,4 @@
-"""Columns and indexes that the tables of several parts have."""
+"""Tables, columns and indexes that several parts have."""
 
 from typing import Any
 
@@ -79,3 +79,39 @@ def indexes(*each: str) -> list[sa.Index]:
 
 def unique_index(columns: str, name: str, where: str) -> sa.Index:
     return index(columns, name=name, where=where, unique=True)
+
+
+_SET_XID = sa.DDL(  # type: ignore[no-untyped-call]
+    "ALTER TABLE %(fullname)s ALTER COLUMN xid SET DEFAULT pg_current_xact_id()::text::bigint"
+)
+
+
+def event_table(metadata: sa.MetaData, *, of_accounts: bool = False) -> sa.Table:
+    """`of_accounts`: its subjects belong to accounts. On PostgreSQL, `xid` is the id of the
+    transaction that wrote the event."""
+    table = sa.Table(
+        "events",
+        metadata,
+        sa.Column("position", BIG_ID, primary_key=True, autoincrement=True),
+        sa.Column("event_id", Varchar(26), nullable=False),
+        sa.Column("subject", Varchar(128), nullable=False),
+        sa.Column("subject_key", sa.BigInteger, nullable=False),
+        sa.Column("sequence", sa.BigInteger),
+        sa.Column("kind", Varchar(64), nullable=False),
+        sa.Column("actor", Varchar(160), nullable=False),
+        sa.Column("account_id", Varchar(12)),
+        sa.Column("at_ms", sa.BigInteger, nullable=False),
+        sa.Column("reason", sa.Text),
+        sa.Column("effect", Varchar(8), nullable=False),
+        sa.Column("data", sa.Text, nullable=False),
+        sa.Column("xid", sa.BigInteger),
+        index("event_id", name="events_by_time"),
+        index("subject_key, position", name="events_by_subject"),
+        index("kind, event_id", name="events_by_kind"),
+        index("actor, event_id", name="events_by_actor"),
+        index("xid, position", name="events_by_commit").ddl_if("postgresql"),
+        *([index("account_id, event_id", name="events_by_account")] if of_accounts else ()),
+        sqlite_autoincrement=True,
+    )
+    sa.event.listen(table, "after_create", _SET_XID.execute_if(dialect="postgresql"))
+    return table

@@ -21,50 +21,12 @@ from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.ids import EventIds, first_event_id, subject_key
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 from sandyard.kit.sql.batches import BatchInsert
-from sandyard.kit.sql.column_types import BIG_ID, Varchar
-from sandyard.kit.sql.columns import index
 from sandyard.kit.sql.database import Database
 from sandyard.kit.wired import wired
 
 _BATCH = 1000
 _OF_ENGINE = ("position", "xid")
 """The columns that the engine fills."""
-
-
-_SET_XID = sa.DDL(  # type: ignore[no-untyped-call]
-    "ALTER TABLE %(fullname)s ALTER COLUMN xid SET DEFAULT pg_current_xact_id()::text::bigint"
-)
-
-
-def event_table(metadata: sa.MetaData, *, of_accounts: bool = False) -> sa.Table:
-    """`of_accounts`: its subjects belong to accounts. On PostgreSQL, `xid` is the id of the
-    transaction that wrote the event."""
-    table = sa.Table(
-        "events",
-        metadata,
-        sa.Column("position", BIG_ID, primary_key=True, autoincrement=True),
-        sa.Column("event_id", Varchar(26), nullable=False),
-        sa.Column("subject", Varchar(128), nullable=False),
-        sa.Column("subject_key", sa.BigInteger, nullable=False),
-        sa.Column("sequence", sa.BigInteger),
-        sa.Column("kind", Varchar(64), nullable=False),
-        sa.Column("actor", Varchar(160), nullable=False),
-        sa.Column("account_id", Varchar(12)),
-        sa.Column("at_ms", sa.BigInteger, nullable=False),
-        sa.Column("reason", sa.Text),
-        sa.Column("effect", Varchar(8), nullable=False),
-        sa.Column("data", sa.Text, nullable=False),
-        sa.Column("xid", sa.BigInteger),
-        index("event_id", name="events_by_time"),
-        index("subject_key, position", name="events_by_subject"),
-        index("kind, event_id", name="events_by_kind"),
-        index("actor, event_id", name="events_by_actor"),
-        index("xid, position", name="events_by_commit").ddl_if("postgresql"),
-        *([index("account_id, event_id", name="events_by_account")] if of_accounts else ()),
-        sqlite_autoincrement=True,
-    )
-    sa.event.listen(table, "after_create", _SET_XID.execute_if(dialect="postgresql"))
-    return table
 
 
 class EventWriter:

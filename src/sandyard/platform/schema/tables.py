@@ -15,6 +15,7 @@ from sandyard.kit.sql.column_types import (
 )
 from sandyard.kit.sql.columns import (
     belongs_to,
+    event_table,
     flag,
     identity,
     index,
@@ -28,7 +29,6 @@ from sandyard.kit.sql.columns import (
     sequence,
     unique_index,
 )
-from sandyard.kit.sql.events import event_table
 from sandyard.kit.sql.idempotency import record_table
 from sandyard.kit.sql.job_leases import job_table
 

@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from sandyard.kit.changes.transitions import Entity
 from sandyard.kit.sql.column_types import Json, UtcTime, Varchar, byte_ordered
-from sandyard.kit.sql.columns import belongs_to, index, metadata_of, optional, required
-from sandyard.kit.sql.events import event_table
+from sandyard.kit.sql.columns import belongs_to, event_table, index, metadata_of, optional, required
 from sandyard.kit.sql.job_leases import job_table
 from sandyard.kit.sql.transitions import EntityTable
 from sandyard.previews.model import Attempt, Preview, SandboxInfo, estimate_sandbox, iso

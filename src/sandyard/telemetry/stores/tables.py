@@ -3,8 +3,7 @@
 import sqlalchemy as sa
 
 from sandyard.kit.sql.column_types import JsonText, Rfc3339, Varchar, byte_ordered, columns_of
-from sandyard.kit.sql.columns import index, metadata_of, optional, required
-from sandyard.kit.sql.events import event_table
+from sandyard.kit.sql.columns import event_table, index, metadata_of, optional, required
 from sandyard.kit.sql.job_leases import job_table
 from sandyard.telemetry.model import ApiKey, Device
 
