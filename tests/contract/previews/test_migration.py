@@ -200,13 +200,14 @@ async def sync_once(store: SqlPreviewStore, project_id: str, sandbox_id: str) ->
     async for _ in ConflictRetries():
         seen = await store.find(project_id)
         assert seen is not None
-        begun = begin_attempt(seen, Attempt("a", MADE), quota=NOBODY, cause=CAUSE)
-        if not await store.apply(begun):
-            continue
-        known = seen.info
-        assert known is not None
-        info = replace(known, sandbox_id=sandbox_id, attempt="a", is_estimated=False)
-        made = record_sandbox(begun.result, info, checked_at=MADE, cause=CAUSE)
+        if seen.attempt is None:
+            begun = begin_attempt(seen, Attempt("a", MADE), quota=NOBODY, cause=CAUSE)
+            if not await store.apply(begun):
+                continue
+            seen = begun.result
+        assert seen.info is not None
+        info = replace(seen.info, sandbox_id=sandbox_id, attempt="a", is_estimated=False)
+        made = record_sandbox(seen, info, checked_at=MADE, cause=CAUSE)
         assert made is not None
         if await store.apply(made):
             return
