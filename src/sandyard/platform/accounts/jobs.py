@@ -18,24 +18,19 @@ class SignupReport:
     signups_removed: int = 0
 
 
-class RemoveExpiredSignups:
-    def __init__(self, signups: SignupStore, *, clock: Clock) -> None:
-        self._signups = signups
-        self._clock = clock
-
-    async def run(self) -> SignupReport:
-        report, stale = SignupReport(), 0
-        while stale < ATTEMPTS:
-            cause = Cause.by(actor("job", "signups"), self._clock)
-            expired = await self._signups.find_expired(now=cause.at, limit=_BATCH)
-            decided = [each for each in (expire_signup(one, cause) for one in expired) if each]
-            if not await self._signups.apply(*decided):
-                stale += 1
-                continue
-            report.signups_removed += len(decided)
-            if len(expired) < _BATCH:
-                return report
-        raise BusyError
+async def remove_expired_signups(signups: SignupStore, *, clock: Clock) -> SignupReport:
+    report, stale = SignupReport(), 0
+    while stale < ATTEMPTS:
+        cause = Cause.by(actor("job", "signups"), clock)
+        expired = await signups.find_expired(now=cause.at, limit=_BATCH)
+        decided = [each for each in (expire_signup(one, cause) for one in expired) if each]
+        if not await signups.apply(*decided):
+            stale += 1
+            continue
+        report.signups_removed += len(decided)
+        if len(expired) < _BATCH:
+            return report
+    raise BusyError
 
 
 @dataclass(slots=True)
@@ -44,15 +39,10 @@ class LoginReport:
     idempotency_records_removed: int = 0
 
 
-class PruneLoginAttempts:
+async def prune_login_attempts(
+    attempts: LoginAttempts, records: RecordStore, *, clock: Clock
+) -> LoginReport:
     """Records of calls with an idempotency key too: both are read by their own time only."""
-
-    def __init__(self, attempts: LoginAttempts, records: RecordStore, *, clock: Clock) -> None:
-        self._attempts = attempts
-        self._records = records
-        self._clock = clock
-
-    async def run(self) -> LoginReport:
-        now = self._clock.now()
-        removed = await self._attempts.prune(now=utc_time(now))
-        return LoginReport(removed, await self._records.prune(now=now))
+    now = clock.now()
+    removed = await attempts.prune(now=utc_time(now))
+    return LoginReport(removed, await records.prune(now=now))

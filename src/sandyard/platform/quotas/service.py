@@ -22,19 +22,15 @@ class Quotas:
         return [each for source in self._sources for each in await source(account_id)]
 
 
-class SandboxQuotas:
-    def __init__(self, counter: ResourceCounter, quota: Resources, storage: StorageQuota) -> None:
-        self._counter = counter
-        self._quota = quota
-        self._storage = storage
-
-    async def of_account(self, account_id: str) -> Sequence[ResourceQuota]:
-        in_use, quota = await self._counter.in_use(account_id, workspace_gb=0), self._quota
-        snapshot_bytes = await self._counter.snapshot_bytes(account_id)
-        return (
-            ResourceQuota("sandboxes", in_use.sandboxes, quota.sandboxes),
-            ResourceQuota("cpu", in_use.cpu, quota.cpu),
-            ResourceQuota("memory_gb", in_use.memory_gb, quota.memory_gb),
-            await self._storage.quota(account_id),
-            ResourceQuota("snapshot_bytes", snapshot_bytes, None),
-        )
+async def sandbox_quotas(
+    counter: ResourceCounter, quota: Resources, storage: StorageQuota, account_id: str
+) -> Sequence[ResourceQuota]:
+    in_use = await counter.in_use(account_id, workspace_gb=0)
+    snapshot_bytes = await counter.snapshot_bytes(account_id)
+    return (
+        ResourceQuota("sandboxes", in_use.sandboxes, quota.sandboxes),
+        ResourceQuota("cpu", in_use.cpu, quota.cpu),
+        ResourceQuota("memory_gb", in_use.memory_gb, quota.memory_gb),
+        await storage.quota(account_id),
+        ResourceQuota("snapshot_bytes", snapshot_bytes, None),
+    )

@@ -28,21 +28,17 @@ _COUNTED = {
 }
 
 
-class CountQuotas:
-    """Counts of accounts' limited entities, running or not."""
-
-    def __init__(self, database: Database, limits: Mapping[ResourceKind, int]) -> None:
-        self._database = database
-        self._limits = limits
-
-    async def of_account(self, account_id: str) -> Sequence[ResourceQuota]:
-        counts = await self._database.read(
-            lambda connection: [_count(connection, kind, account_id) for kind in self._limits]
-        )
-        return [
-            ResourceQuota(f"{kind}_total", count, limit)
-            for (kind, limit), count in zip(self._limits.items(), counts, strict=True)
-        ]
+async def count_quotas(
+    database: Database, limits: Mapping[ResourceKind, int], account_id: str
+) -> Sequence[ResourceQuota]:
+    """Counts of an account's limited entities, running or not."""
+    counts = await database.read(
+        lambda connection: [_count(connection, kind, account_id) for kind in limits]
+    )
+    return [
+        ResourceQuota(f"{kind}_total", count, limit)
+        for (kind, limit), count in zip(limits.items(), counts, strict=True)
+    ]
 
 
 def _read_count_quota(connection: sa.Connection, about: CountQuota) -> CountQuota:

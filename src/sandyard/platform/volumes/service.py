@@ -165,21 +165,14 @@ class VolumesReport:
     removed: int = 0
 
 
-class CleanVolumes:
-    """Removes the files of deleted volumes, and what is left of interrupted calls."""
-
-    def __init__(self, store: VolumeStore, files: VolumeFiles, node: SandboxNode) -> None:
-        self._store = store
-        self._files = files
-        self._node = node
-
-    async def run(self) -> VolumesReport:
-        report, before = VolumesReport(), self._node.now() - _UNREFERENCED_FOR
-        written_at = await self._files.written_at()  # before the rows: what is needed is named then
-        named = {each.volume_id for each in await self._store.of_node(self._node.name)}
-        for volume_id, at in written_at.items():
-            if volume_id not in named and utc_time(at) < before:
-                with suppress(SandyardError):
-                    await self._files.delete(volume_id)
-                    report.removed += 1
-        return report
+async def clean_volumes(store: VolumeStore, files: VolumeFiles, node: SandboxNode) -> VolumesReport:
+    """Remove the files of deleted volumes, and what is left of interrupted calls."""
+    report, before = VolumesReport(), node.now() - _UNREFERENCED_FOR
+    written_at = await files.written_at()  # before the rows: what is needed is named then
+    named = {each.volume_id for each in await store.of_node(node.name)}
+    for volume_id, at in written_at.items():
+        if volume_id not in named and utc_time(at) < before:
+            with suppress(SandyardError):
+                await files.delete(volume_id)
+                report.removed += 1
+    return report

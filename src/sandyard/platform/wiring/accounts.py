@@ -1,5 +1,6 @@
 """Accounts, sign-ups and logins, wired."""
 
+from functools import partial
 from pathlib import Path
 
 from sandyard.kit import ids
@@ -9,7 +10,7 @@ from sandyard.kit.rates import Rate
 from sandyard.platform.accounts.admin.service import Administration
 from sandyard.platform.accounts.context import AccountContext, IdMakers
 from sandyard.platform.accounts.identity.service import IdentityLogins
-from sandyard.platform.accounts.jobs import PruneLoginAttempts, RemoveExpiredSignups
+from sandyard.platform.accounts.jobs import prune_login_attempts, remove_expired_signups
 from sandyard.platform.accounts.logins.limiter import LoginLimiter
 from sandyard.platform.accounts.logins.model import LoginLimits
 from sandyard.platform.accounts.logins.rate_limiter import LimitsRateLimiter
@@ -57,15 +58,16 @@ class AccountsWired:
             clock=clock,
             make=make,
         )
-        removal = RemoveExpiredSignups(context.signups, clock=clock)
-        pruning = PruneLoginAttempts(attempts, shared.guard.idempotency.records, clock=clock)
+        records = shared.guard.idempotency.records
+        removal = partial(remove_expired_signups, context.signups, clock=clock)
+        pruning = partial(prune_login_attempts, attempts, records, clock=clock)
         self.accounts = Accounts(context)
         self.signups = Signups(context)
         self.administration = Administration(context)
         self.background = context.background
         self.jobs = (
-            Specs.SIGNUPS.job(_SIGNUPS_INTERVAL_SEC, removal.run),
-            Specs.LOGINS.job(_LOGINS_INTERVAL_SEC, pruning.run),
+            Specs.SIGNUPS.job(_SIGNUPS_INTERVAL_SEC, removal),
+            Specs.LOGINS.job(_LOGINS_INTERVAL_SEC, pruning),
         )
         self.identity_logins = IdentityLogins(identity_provider(settings, clock), context)
 

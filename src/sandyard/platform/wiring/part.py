@@ -1,6 +1,7 @@
 """The Platform, wired."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,7 +11,6 @@ from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.observability.metrics import Gauges
-from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.events import MergedEvents
 from sandyard.platform.account_data.export import AccountExport
 from sandyard.platform.account_data.http import create_account_data_router
@@ -39,7 +39,7 @@ from sandyard.platform.projects.sql import SqlProjectStore
 from sandyard.platform.quotas.http import create_quotas_router
 from sandyard.platform.quotas.model import ResourceKind
 from sandyard.platform.quotas.service import Quotas
-from sandyard.platform.quotas.sql import CountQuotas
+from sandyard.platform.quotas.sql import count_quotas
 from sandyard.platform.schema.migrations import MIGRATIONS
 from sandyard.platform.schema.tables import jobs
 from sandyard.platform.sessions.listening_ports.http import UrlOf
@@ -121,8 +121,8 @@ class PlatformPart(Part):
         data = SqlAccountDataStore(self.database, shared.transitions, clock=clock)
         erasure = EraseDeletedAccounts(data, self.wired.sandboxes, clock=clock)
         self.export = AccountExport(data)
-        counted = _count_quotas(self.database, settings).of_account
-        self.quotas = Quotas(self.wired.quotas.of_account, counted)
+        counted = partial(count_quotas, self.database, _limits(settings))
+        self.quotas = Quotas(self.wired.quotas, counted)
         log = platform_events(self.database)
         self.events = MergedEvents(log)
         self.schedule = (
@@ -188,8 +188,8 @@ class PlatformPart(Part):
         await self.database.close()
 
 
-def _count_quotas(database: Database, settings: Settings) -> CountQuotas:
-    limits = {
+def _limits(settings: Settings) -> dict[ResourceKind, int]:
+    return {
         ResourceKind.IMAGES: settings.sandboxes.images_per_account,
         ResourceKind.PROJECTS: settings.platform.projects_per_account,
         ResourceKind.TEMPLATES: settings.platform.templates_per_account,
@@ -197,4 +197,3 @@ def _count_quotas(database: Database, settings: Settings) -> CountQuotas:
         ResourceKind.VOLUMES: settings.sandboxes.volumes_per_account,
         ResourceKind.SANDBOXES: settings.sandboxes.sandboxes_per_account,
     }
-    return CountQuotas(database, limits)

@@ -19,7 +19,7 @@ from sandyard.platform.measurements.http import create_metrics_router
 from sandyard.platform.measurements.jobs import Measure
 from sandyard.platform.measurements.sql import SqlMeasurementStore
 from sandyard.platform.quotas.model import Resources
-from sandyard.platform.quotas.service import SandboxQuotas
+from sandyard.platform.quotas.service import sandbox_quotas
 from sandyard.platform.quotas.storage import StorageQuota
 from sandyard.platform.sandboxes.archives.jobs import ExpireSnapshots
 from sandyard.platform.sandboxes.archives.model import count_archives
@@ -168,7 +168,7 @@ class SandboxesWired:
             create_volumes_router(self.volumes, guard),
             *_billing_routers(platform, node.prices, billing_store, billing_job),
         )
-        self.quotas = SandboxQuotas(self.store, node.quota, self.storage)
+        self.quotas = partial(sandbox_quotas, self.store, node.quota, self.storage)
         program_port = e2b.e2b_port if settings.sandbox_runtime == "e2b" else PROGRAM_PORT
         self.targets = SandboxTargets(
             node, self.sandboxes, self.activity, program_port=program_port

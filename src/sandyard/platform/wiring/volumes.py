@@ -1,5 +1,6 @@
 """Volumes of accounts, wired to the files that sandboxes mount."""
 
+from functools import partial
 from typing import Any
 
 from sandyard.kit.jobs import Job
@@ -7,7 +8,7 @@ from sandyard.platform.quotas.storage import StorageQuota
 from sandyard.platform.sandboxes.archives.usage import StorageUsage
 from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.volumes.model import count_volume
-from sandyard.platform.volumes.service import CleanVolumes, Volumes
+from sandyard.platform.volumes.service import Volumes, clean_volumes
 from sandyard.platform.volumes.sql import SqlVolumeStore
 from sandyard.platform.wiring.shared import Shared
 from sandyard.runtime.ports import VolumeFiles
@@ -27,10 +28,8 @@ class VolumesWired:
         store = SqlVolumeStore(shared.database, shared.transitions)
         self.jobs: tuple[Job[Any], ...] = ()
         if files is not None:
-            clean = CleanVolumes(store, files, node)
-            self.jobs = (
-                Specs.VOLUMES.job(settings.images_interval_sec, clean.run, node=node.name),
-            )
+            clean = partial(clean_volumes, store, files, node)
+            self.jobs = (Specs.VOLUMES.job(settings.images_interval_sec, clean, node=node.name),)
         self.volumes = Volumes(
             store, files, node, storage, per_account=settings.volumes_per_account
         )
