@@ -9,7 +9,7 @@ import json
 import sys
 
 from sandyard.kit.free_ports import free_port
-from tests.integration.attacks import strangers, tenants
+from tests.integration.attacks import doors, strangers, tenants
 from tests.integration.attacks.attacker import Attack, Attacker
 
 _SMALL_DISK = {"DISK_RESERVE_GB": "1", "SANDBOX_STORAGE_GB": "4", "QUOTA_STORAGE_GB": "20"}
@@ -32,6 +32,8 @@ ATTACKS = {
     "Dockerfiles that grow": Attack(tenants.dockerfiles),
     "long answers with keys": Attack(tenants.commands),
     "SSH that nobody reads": Attack(tenants.unread_ssh, settings=_SSH),
+    "MCP calls": Attack(doors.mcp_calls),
+    "contents of volumes": Attack(doors.volume_contents),
     "PATCH in a loop": Attack(tenants.changes),
     "revoked streams": Attack(tenants.revoked_streams),
     "replace in a loop": Attack(tenants.replacements, in_ci=True),

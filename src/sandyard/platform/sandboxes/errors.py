@@ -66,8 +66,8 @@ class FilesNotStoredError(UnavailableError):
 
 
 class FilesBusyError(ConflictError):
-    """Another call uses the files of a stopped sandbox of yours. Try again when it has ended, or
-    start the sandbox."""
+    """Another call uses the files of a stopped sandbox or a volume of yours. Try again when it has
+    ended, or start the sandbox."""
 
 
 class NoProgramError(ConflictError):

@@ -87,10 +87,15 @@ class _Peer:
 
     async def event(self, *, passed_to: "_Peer | None" = None) -> _Event:
         """What was passed to the other side is sent before this one is waited for."""
-        while (found := self.http.next_event()) is h11.NEED_DATA:
-            if passed_to is not None:
-                await passed_to.flush()
-            self.http.receive_data(await self.stream.read())
+        try:
+            while (found := self.http.next_event()) is h11.NEED_DATA:
+                if passed_to is not None:
+                    await passed_to.flush()
+                self.http.receive_data(await self.stream.read())
+        except h11.RemoteProtocolError as error:
+            if self.http.our_role is h11.SERVER:
+                raise
+            raise BadRequestError(f"the host's answer is not valid HTTP: {error}", 502) from None
         return found  # type: ignore[return-value]
 
     def add(self, event: h11.Event) -> None:

@@ -2,14 +2,17 @@
 
 import asyncio
 import base64
+import gc
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sandyard.runtime.egress.tls_streams import TlsStream
 from tests.support.servers.injected import (
     HOST,
     PLACEHOLDER,
@@ -251,3 +254,49 @@ async def test_web_sockets_go_on_as_they_are(host: InjectedHost) -> None:
             await asyncio.sleep(0.01)
     assert PLACEHOLDER.encode() in host.received.requests[1]
     assert VALUE.encode() in host.received.requests[0]
+
+
+async def test_what_a_program_does_not_read_waits_at_the_host(host: InjectedHost) -> None:
+    size, count = 16 << 20, 10
+    host.received.answer = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode()
+    host.received.answer += bytes(size)
+    async with AsyncExitStack() as stack:
+        for _ in range(count):
+            _, writer = await stack.enter_async_context(host.connected())
+            writer.write(request(f"Authorization: Bearer {PLACEHOLDER}"))
+        async with asyncio.timeout(30):
+            while len(host.received.requests) < count or not stored_bytes():
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)  # to store more, if it did
+        assert stored_bytes() < count * (1 << 20)
+
+
+def stored_bytes() -> int:
+    """What proxies of this process have read and not passed on."""
+    found = [each for each in gc.get_objects() if isinstance(each, TlsStream)]
+    return sum(
+        int(each._writer.transport.get_write_buffer_size())
+        + len(each._reader._buffer)  # type: ignore[attr-defined]
+        + each._incoming.pending
+        + each._outgoing.pending
+        for each in found
+    )
+
+
+async def test_heads_without_an_end_are_refused(host: InjectedHost) -> None:
+    endless = b"X: " + b"a" * 100_000
+    assert b" 431 " in await host.asked(b"GET / HTTP/1.1\r\n" + endless)
+    assert host.received.requests == []
+    host.received.answer = b"HTTP/1.1 200 OK\r\n" + endless
+    said = await host.asked(request(f"Authorization: Bearer {PLACEHOLDER}"))
+    assert said.split(b" ")[1] == b"502"
+
+
+async def test_a_host_that_closes_between_requests_ends_the_connection(host: InjectedHost) -> None:
+    async with host.connected() as (reader, writer), asyncio.timeout(30):
+        for ending in ("", "Connection: close\r\n"):
+            answer = f"HTTP/1.1 200 OK\r\n{ending}Content-Length: 2\r\n\r\nok"
+            host.received.answer = answer.encode()
+            writer.write(f"GET / HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        assert await reader.read() == b""
