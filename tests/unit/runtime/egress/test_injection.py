@@ -273,14 +273,13 @@ async def test_what_a_program_does_not_read_waits_at_the_host(host: InjectedHost
 
 def stored_bytes() -> int:
     """What proxies of this process have read and not passed on."""
-    found = [each for each in gc.get_objects() if isinstance(each, TlsStream)]
-    return sum(
-        int(each._writer.transport.get_write_buffer_size())
-        + len(each._reader._buffer)  # type: ignore[attr-defined]
-        + each._incoming.pending
-        + each._outgoing.pending
-        for each in found
-    )
+    stored = 0
+    for each in gc.get_objects():
+        if isinstance(each, TlsStream):
+            stored += each._writer.transport.get_write_buffer_size()
+            stored += len(each._reader._buffer)  # type: ignore[attr-defined]
+            stored += each._incoming.pending + each._outgoing.pending
+    return stored
 
 
 async def test_heads_without_an_end_are_refused(host: InjectedHost) -> None:
