@@ -92,6 +92,7 @@ def main(names: Sequence[str], limit_sec: int, total_sec: int) -> None:
     images         the pull of an image of 300 MB and its first start, beside curl and tar
     gateway        10 MB through the gateway beside nginx as a proxy (needs wrk and nginx)
     network        100 MB into a sandbox, directly beside through the port of its proxy
+    secrets        requests with a secret that the proxy puts in, beside those it passes on
     kubernetes     commands in a Pod and files of it over TLS, and what a start adds
     hop            requests through the main process beside a port of their own
     e2b            sandboxes, commands and files by E2B's API beside the Platform's own
