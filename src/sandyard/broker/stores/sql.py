@@ -35,6 +35,7 @@ from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entity
 from sandyard.kit.sql.events import SqlEventLog
+from sandyard.kit.sql.keyset import batches
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions, StaleTransitionError
 
@@ -149,20 +150,9 @@ class SqlPoolStore(SqlPages, SqlQueue, SqlReservations):
             ]
             yield [*map(sql_rows.entry_of, rows), *leases]
 
-    async def _all_rows(self) -> AsyncIterator[Sequence[Any]]:
-        last = ""
-        while True:
-            statement = (
-                sa.select(tables.sandboxes)
-                .where(_column.sandbox_id > last)
-                .order_by(_column.sandbox_id)
-                .limit(_PAGE)
-            )
-            rows = await self._rows(statement)
-            if not rows:
-                return
-            last = rows[-1].sandbox_id
-            yield rows
+    def _all_rows(self) -> AsyncIterator[Sequence[Any]]:
+        statement = sa.select(tables.sandboxes)
+        return batches(self._database, statement, _column.sandbox_id, limit=_PAGE)
 
     def overdue(self, *, ended_by: int, size: int = 100) -> AsyncIterator[Sequence[Sandbox]]:
         return self._due(_column.lease_ends_at, ended_by, size)
@@ -173,14 +163,9 @@ class SqlPoolStore(SqlPages, SqlQueue, SqlReservations):
     async def _due(
         self, moment: sa.Column[int], until: int, size: int
     ) -> AsyncIterator[Sequence[Sandbox]]:
-        due = (
-            sa.select(tables.sandboxes).where(moment <= until).order_by(moment, _column.sandbox_id)
-        )
-        statement = due
-        while rows := await self._rows(statement.limit(size)):
+        due, key = sa.select(tables.sandboxes).where(moment <= until), (moment, _column.sandbox_id)
+        async for rows in batches(self._database, due, *key, limit=size):
             yield [sql_rows.sandbox_of(row) for row in rows]
-            last = sa.tuple_(getattr(rows[-1], moment.name), rows[-1].sandbox_id)
-            statement = due.where(sa.tuple_(moment, _column.sandbox_id) > last)
 
     async def counts(self) -> PoolCounts:
         statement = sa.select(

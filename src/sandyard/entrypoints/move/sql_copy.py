@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sandyard.entrypoints.move.digests import Digest
 from sandyard.entrypoints.move.errors import MoveError
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import all_rows, key_of, read_rows, rows_by_key
 from sandyard.kit.sql.events import set_identity
+from sandyard.kit.sql.keyset import batches
 from sandyard.kit.sql.store_states import SqlStoreStates
 from sandyard.kit.store_states import MoveConflictError, StoreState
 
@@ -60,17 +60,25 @@ class SqlCopy:
         Returns the last state."""
         copied = 0
         for table in self._tables:
-            columns = await self._columns(table)
-            while state.done.get(table.name) is not True:
-                after_key = state.done.get(table.name)
-                page = rows_by_key(table, columns, after=after_key, limit=_BATCH)
-                rows = await self._source.read(partial(read_rows, statement=page))
-                after = _after(state, table, rows)
-                await self._target.write(partial(self._add, state, after, table, rows))
-                state = after
+            last_key = state.done.get(table.name)
+            if last_key is True:
+                continue
+            statement, key = sa.select(*await self._columns(table)), [*table.primary_key]
+            async for rows in batches(self._source, statement, *key, limit=_BATCH, after=last_key):
+                last_key = [getattr(rows[-1], each.name) for each in key]
+                state = await self._write(state, table, rows, done=last_key)
                 copied += len(rows)
                 progress(copied)
+            state = await self._write(state, table, (), done=True)
         return state
+
+    async def _write(
+        self, state: StoreState, table: sa.Table, rows: Sequence[Row], *, done: Any
+    ) -> StoreState:
+        """The state after these rows were copied: to this key, or True for the whole table."""
+        after = replace(state, done={**state.done, str(table.name): done})
+        await self._target.write(partial(self._add, state, after, table, rows))
+        return after
 
     def _add(
         self,
@@ -121,20 +129,13 @@ def _is_numbered(table: sa.Table) -> bool:
     )
 
 
-def _after(state: StoreState, table: sa.Table, rows: Sequence[Row]) -> StoreState:
-    """The state after these rows were copied; after a short batch, the table is complete."""
-    last: Any = True
-    if len(rows) == _BATCH:
-        last = key_of(table, rows[-1])
-    return replace(state, done={**state.done, str(table.name): last})
-
-
 def _delete_all(connection: sa.Connection, *, table: sa.Table) -> None:
     connection.execute(table.delete())
 
 
 async def _digest(database: Database, table: sa.Table, columns: Sequence[sa.Column[Any]]) -> Digest:
     digest = Digest()
-    async for rows in all_rows(database, table, columns, limit=_BATCH):
+    statement = sa.select(*columns)
+    async for rows in batches(database, statement, *table.primary_key, limit=_BATCH):
         digest.add(tuple(row) for row in rows)
     return digest

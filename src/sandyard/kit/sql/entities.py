@@ -3,7 +3,6 @@ they are stable while rows change."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import date, datetime
-from functools import partial
 from typing import Any, Generic
 
 import sqlalchemy as sa
@@ -12,6 +11,7 @@ from sandyard.kit.changes.transitions import E, subject_of
 from sandyard.kit.concurrency.batching import BatchedLookup
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.keyset import batches
 from sandyard.kit.sql.transitions import EntityTable
 
 _BATCH = 500
@@ -94,15 +94,9 @@ def contains(text: str, *columns: sa.Column[Any]) -> sa.ColumnElement[bool]:
 
 async def all_entities(database: Database, mapping: EntityTable[E]) -> AsyncIterator[Sequence[E]]:
     """In batches, ordered by id. For verification."""
-    last = ""
-    while True:
-        found = await find_entities(
-            database, mapping, mapping.subject > last, limit=_BATCH, order=mapping.subject
-        )
-        if not found:
-            return
-        last = subject_of(found[-1])
-        yield found
+    statement = sa.select(*mapping.columns)
+    async for rows in batches(database, statement, mapping.subject, limit=_BATCH):
+        yield [mapping.entity_of(row) for row in rows]
 
 
 async def page_of(
@@ -154,36 +148,3 @@ def _value(value: Any, column: sa.ColumnElement[Any]) -> Any:
     if not isinstance(value, kind):
         raise InvalidCursorError
     return value
-
-
-def rows_by_key(
-    table: sa.Table, columns: Sequence[sa.Column[Any]], *, after: Sequence[Any] | None, limit: int
-) -> sa.Select[Any]:
-    key = [*table.primary_key]
-    statement = sa.select(*columns).order_by(*key).limit(limit)
-    if after is None:
-        return statement
-    last = [sa.literal(value, each.type) for value, each in zip(after, key, strict=True)]
-    return statement.where(sa.tuple_(*key) > sa.tuple_(*last) if last[1:] else key[0] > last[0])
-
-
-def read_rows(connection: sa.Connection, *, statement: sa.Select[Any]) -> Sequence[Any]:
-    return connection.execute(statement).all()
-
-
-def key_of(table: sa.Table, row: Any) -> list[Any]:
-    return [getattr(row, each.name) for each in table.primary_key]
-
-
-async def all_rows(
-    database: Database, table: sa.Table, columns: Sequence[sa.Column[Any]], *, limit: int
-) -> AsyncIterator[Sequence[Any]]:
-    """In batches, in the order of the table's key. For moves."""
-    last: Sequence[Any] | None = None
-    while True:
-        statement = rows_by_key(table, columns, after=last, limit=limit)
-        rows = await database.read(partial(read_rows, statement=statement))
-        if not rows:
-            return
-        last = key_of(table, rows[-1])
-        yield rows

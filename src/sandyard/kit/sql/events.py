@@ -22,6 +22,7 @@ from sandyard.kit.ids import EventIds, first_event_id, subject_key
 from sandyard.kit.paging import InvalidCursorError, Page, decode_cursor, encode_cursor
 from sandyard.kit.sql.batches import BatchInsert
 from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.keyset import batches
 from sandyard.kit.wired import wired
 
 _BATCH = 1000
@@ -113,37 +114,15 @@ class SqlEventLog:
         return found
 
     async def gone(self) -> AsyncIterator[Sequence[str]]:
-        column = self.table.c
-        here = sa.tuple_(column.subject_key, column.subject)
-        last: tuple[int, str] = (-1, "")
-        while True:
-            statement = (
-                sa.select(column.subject_key, column.subject)
-                .distinct()
-                .where(here > last, sa.not_(self._is_alive()))
-                .order_by(column.subject_key, column.subject)
-                .limit(_BATCH)
-            )
-            rows = await self._rows(statement)
-            if not rows:
-                return
-            last = rows[-1].subject_key, rows[-1].subject
+        key = (self.table.c.subject_key, self.table.c.subject)
+        statement = sa.select(*key).distinct().where(sa.not_(self._is_alive()))
+        async for rows in batches(self.database, statement, *key, limit=_BATCH):
             yield [row.subject for row in rows]
 
     async def between(self, *, from_ms: int, to_ms: int) -> AsyncIterator[Sequence[LoggedEvent]]:
-        column = self.table.c
-        last, end = first_event_id(from_ms), first_event_id(to_ms)
-        while True:
-            statement = (
-                sa.select(self.table)
-                .where(column.event_id > last, column.event_id < end)
-                .order_by(column.event_id)
-                .limit(_BATCH)
-            )
-            rows = await self._rows(statement)
-            if not rows:
-                return
-            last = rows[-1].event_id
+        event_id, first = self.table.c.event_id, first_event_id(from_ms)
+        statement = sa.select(self.table).where(event_id < first_event_id(to_ms))
+        async for rows in batches(self.database, statement, event_id, limit=_BATCH, after=[first]):
             yield [self._logged(row) for row in rows]
 
     async def count(self, kind: str, *, from_ms: int, to_ms: int) -> int:
@@ -176,13 +155,8 @@ class SqlEventLog:
         return f"{rows[0].xid or 0}.{rows[0].position}" if rows else None
 
     async def everything(self) -> AsyncIterator[Sequence[LoggedEvent]]:
-        position, last = self.table.c.position, 0
-        while True:
-            statement = sa.select(self.table).where(position > last).order_by(position)
-            rows = await self._rows(statement.limit(_BATCH))
-            if not rows:
-                return
-            last = rows[-1].position
+        statement, position = sa.select(self.table), self.table.c.position
+        async for rows in batches(self.database, statement, position, limit=_BATCH):
             yield [self._logged(row) for row in rows]
 
     async def restore(self, events: Sequence[LoggedEvent]) -> None:

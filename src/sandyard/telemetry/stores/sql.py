@@ -17,8 +17,9 @@ from sandyard.kit.concurrency.batching import Batcher
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.batches import KeyLookup
 from sandyard.kit.sql.database import Database
-from sandyard.kit.sql.entities import all_entities, all_rows, contains, page_of
+from sandyard.kit.sql.entities import all_entities, contains, page_of
 from sandyard.kit.sql.events import EventWriter
+from sandyard.kit.sql.keyset import batches
 from sandyard.kit.sql.migrations import Migrations
 from sandyard.kit.sql.transitions import EntityTable, SqlTransitions
 from sandyard.telemetry import model
@@ -92,16 +93,15 @@ class SqlTelemetryStore:
         )
 
     async def all_readings(self) -> AsyncIterator[Sequence[model.Reading]]:
-        async for rows in all_rows(
-            self._database, device_readings, [*device_readings.c], limit=_PORTION
-        ):
+        async for rows in self._all(device_readings):
             yield [sql_intake.reading_of(row) for row in rows]
 
     async def all_markers(self) -> AsyncIterator[Sequence[model.Marker]]:
-        async for rows in all_rows(
-            self._database, processed_batches, [*processed_batches.c], limit=_PORTION
-        ):
+        async for rows in self._all(processed_batches):
             yield [model.Marker(*row) for row in rows]
+
+    def _all(self, table: sa.Table) -> AsyncIterator[Sequence[Any]]:
+        return batches(self._database, sa.select(table), *table.primary_key, limit=_PORTION)
 
     async def restore_readings(self, readings: Sequence[model.Reading]) -> None:
         await self._database.write(partial(sql_intake.restore_readings, readings=readings))
@@ -153,20 +153,9 @@ class SqlTelemetryStore:
         self, hardware_id: str, within: model.TimeRange
     ) -> AsyncIterator[Sequence[model.Reading]]:
         order = (_reading.timestamp_ms, _reading.batch_id)
-        last = (within.from_ms, "")
-        while True:
-            statement = (
-                _readings_of(hardware_id, model.TimeRange(last[0], within.to_ms))
-                .where(sa.tuple_(*order) > sa.tuple_(*last))
-                .order_by(*order)
-                .limit(_PORTION)
-            )
-            portion = await self._database.read(partial(_read, statement=statement))
-            if portion:
-                yield portion
-            if len(portion) < _PORTION:
-                return
-            last = (portion[-1].timestamp_ms, portion[-1].batch_id)
+        statement = _readings_of(hardware_id, within)
+        async for rows in batches(self._database, statement, *order, limit=_PORTION):
+            yield [sql_intake.reading_of(row) for row in rows]
 
     async def series(
         self, hardware_id: str, metric: str, within: model.TimeRange, *, bucket_ms: int
@@ -264,10 +253,6 @@ class SqlTelemetryStore:
 
     async def _removed(self, statement: sa.Delete) -> int:
         return await self._database.write(lambda connection: connection.execute(statement).rowcount)
-
-
-def _read(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence[model.Reading]:
-    return [sql_intake.reading_of(row) for row in connection.execute(statement)]
 
 
 def _senders(after: str) -> sa.CTE:
