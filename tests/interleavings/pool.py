@@ -231,8 +231,8 @@ class SteppedPool:
     async def find_reservation(self, reservation_id: str) -> Any:
         return await self._port.call("find", "reservation", reservation_id)
 
-    async def find_calendar(self) -> Any:
-        return await self._port.call("find", "calendar")
+    async def find_single(self, kind: type[Any]) -> Any:
+        return await self._port.call("find", kind.__name__.lower())
 
 
 class _Provider:

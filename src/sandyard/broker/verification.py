@@ -15,12 +15,16 @@ from sandyard.broker.pool.model import (
     Tombstone,
 )
 from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 from sandyard.broker.queue.ports import find_ticket_by_id, ticket_pages
+from sandyard.broker.reservations.model import Calendar
 from sandyard.kit.changes.events import State
 from sandyard.kit.changes.transitions import Entity, subject_of
 from sandyard.kit.changes.verification import Problem, seen_repeatedly, verify_gone, verify_history
 from sandyard.kit.paging import all_pages
 
+SINGLES: Sequence[type[Entity]] = (Calendar, Autoscaler, ProviderBinding)
+"""The entities of which a pool has one."""
 _PAGE = 100
 _FAR = 10**11
 """A time after every reservation."""
@@ -111,11 +115,7 @@ async def _rows(store: PoolStore) -> AsyncIterator[Sequence[Sandbox | Tombstone]
 
 async def _few(store: PoolStore, others: Others) -> AsyncIterator[Sequence[Entity]]:
     """The entities of which a pool has one, and the others."""
-    singles: list[Entity | None] = [
-        await store.find_provider(),
-        await store.find_calendar(),
-        await store.find_autoscaler(),
-    ]
+    singles: list[Entity | None] = [await store.find_single(each) for each in SINGLES]
     yield [*filter(None, singles), *await others()]
 
 

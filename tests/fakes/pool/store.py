@@ -20,9 +20,8 @@ from sandyard.broker.pool.model import (
 )
 from sandyard.broker.pool.ports import PoolCounts, SandboxFilter, Sort
 from sandyard.broker.pool.provider_model import is_deletion_due
-from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 from sandyard.broker.queue.model import QueueOrder, Ticket
-from sandyard.broker.reservations.model import Calendar, Reservation
+from sandyard.broker.reservations.model import Reservation
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.circuits import CircuitState
@@ -190,16 +189,7 @@ class MemoryPoolStore:
         found.sort(key=lambda each: (each.ends_at, each.reservation_id))
         return _page(f"reservations {starts_before} {ends_after}", found, limit, cursor)
 
-    async def find_calendar(self) -> Calendar | None:
-        return await self._only(Calendar)
-
-    async def find_autoscaler(self) -> Autoscaler | None:
-        return await self._only(Autoscaler)
-
-    async def find_provider(self) -> ProviderBinding | None:
-        return await self._only(ProviderBinding)
-
-    async def _only(self, kind: type[T]) -> T | None:
+    async def find_single(self, kind: type[T]) -> T | None:
         return await self._call(lambda: next(iter(self._all(kind).values()), None))
 
     def _all(self, kind: type[T]) -> dict[str, T]:

@@ -6,11 +6,10 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from sandyard.broker.pool import model
-from sandyard.broker.provider.ports import ProviderStateStore
 from sandyard.broker.queue.ports import TicketStore
 from sandyard.broker.reservations.ports import ReservationStore
 from sandyard.kit.changes.events import EventLog
-from sandyard.kit.changes.transitions import Transition
+from sandyard.kit.changes.transitions import E, Transition
 from sandyard.kit.paging import Page, all_pages
 
 _PAGE = 100
@@ -66,7 +65,7 @@ class PoolCounts:
         return sum(self.by_status.values())
 
 
-class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
+class PoolStore(TicketStore, ReservationStore, Protocol):
     """The pool, on an engine that many processes may share.
 
     On every engine, at every instant: a row is `allocated` exactly while its lease exists, no
@@ -160,6 +159,10 @@ class PoolStore(TicketStore, ReservationStore, ProviderStateStore, Protocol):
 
     async def reserved_for(self, holder: str, *, limit: int) -> Sequence[model.Sandbox]:
         """Some of the rows reserved for this ticket or reservation, as last written."""
+
+    async def find_single(self, kind: type[E]) -> E | None:
+        """The entity of which a pool has one, its Autoscaler, Calendar or ProviderBinding, as last
+        committed; None before the first change."""
 
     async def check(self) -> None:
         """Return if the engine responds and has the schema that this code needs."""

@@ -159,7 +159,7 @@ class PoolAutoscaler:
         await self._change(lambda autoscaler, cause: model.decide_sync(autoscaler, failure, cause))
 
     async def _autoscaler(self) -> model.Autoscaler:
-        return await self.store.find_autoscaler() or model.Autoscaler()
+        return await self.store.find_single(model.Autoscaler) or model.Autoscaler()
 
     async def _change(
         self,
@@ -167,7 +167,7 @@ class PoolAutoscaler:
     ) -> bool:
         async def decide_now() -> Transition[model.Autoscaler] | None:
             cause = Cause.by(actor("job", "pool"), self.clock)
-            return decide(await self.store.find_autoscaler(), cause)
+            return decide(await self.store.find_single(model.Autoscaler), cause)
 
         change = await apply_decision(decide_now, self.store.apply_together, busy=RowBusyError)
         return change is not None

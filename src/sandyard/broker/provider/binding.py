@@ -29,7 +29,7 @@ class PoolProvider:
     async def require(self) -> None:
         """Return if the pool belongs to the configured provider, or bind it if it has none yet;
         otherwise raise ProviderMismatchError."""
-        bound = await self._store.find_provider()
+        bound = await self._store.find_single(ProviderBinding)
         if bound is None:
             bound = await self._bind_first()
         require_same_provider(bound, self.configured)
@@ -39,7 +39,7 @@ class PoolProvider:
         first = decide_first_provider(self.configured, cause=cause)
         if await self._store.apply_together(first):
             return first.result
-        return await self._store.find_provider() or first.result
+        return await self._store.find_single(ProviderBinding) or first.result
 
     async def before_change(self) -> str | None:
         """The pool's current provider, if it may change to the configured one. Raises
@@ -58,7 +58,7 @@ class PoolProvider:
     async def _decide_change(
         self,
     ) -> tuple[ProviderBinding | None, Transition[ProviderBinding] | None]:
-        bound = await self._store.find_provider()
+        bound = await self._store.find_single(ProviderBinding)
         cause = Cause.by(actor("operator"), self._clock)
         has_rows = await self._has_rows()
         return bound, decide_provider_change(bound, self.configured, has_rows=has_rows, cause=cause)

@@ -1,10 +1,9 @@
-"""The ports to the cloud provider, and to what the pool stores about it."""
+"""The port to the cloud provider."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 from sandyard.broker.pool.model import Listed
-from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 
 
 class Provider(Protocol):
@@ -33,13 +32,3 @@ class Provider(Protocol):
         """Whether the provider reports now that it exists and is in use."""
 
     async def close(self) -> None: ...
-
-
-class ProviderStateStore(Protocol):
-    """A part of `PoolStore`, with its promises: both change by `apply_together`."""
-
-    async def find_autoscaler(self) -> Autoscaler | None:
-        """The autoscaler's state, as last committed; None before its first run."""
-
-    async def find_provider(self) -> ProviderBinding | None:
-        """The provider that the pool belongs to, as last committed."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from sandyard.broker.reservations.model import Calendar, Reservation
+from sandyard.broker.reservations.model import Reservation
 from sandyard.kit.paging import Page
 
 
@@ -21,7 +21,3 @@ class ReservationStore(Protocol):
     ) -> Page[Reservation]:
         """Reservations that overlap this time, ordered by their ends. A page before the last may be
         short or empty."""
-
-    async def find_calendar(self) -> Calendar | None:
-        """The calendar, which every new reservation changes, as last committed; None before the
-        first."""

@@ -60,7 +60,7 @@ class Reservations:
                 if not earlier.is_of(booking):
                     raise errors.ReservationExistsError
                 return earlier, False
-            calendar = await self.store.find_calendar()
+            calendar = await self.store.find_single(model.Calendar)
             made = model.decide_reservation(
                 booking,
                 reservation_id,

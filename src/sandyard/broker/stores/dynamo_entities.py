@@ -1,6 +1,6 @@
 """The pool's other entities as DynamoDB items, one each."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
@@ -22,10 +22,11 @@ WEBHOOK = "WEBHOOK"
 CLIENT = "CLIENT"
 OPEN = "RESERVATIONS"
 CALENDAR = "CALENDAR"
-BINDING_KEY: Item = {"PK": "PROVIDER", "SK": "META"}
-CALENDAR_KEY: Item = {"PK": "BOOKINGS", "SK": "META"}
-AUTOSCALER_KEY: Item = {"PK": "AUTOSCALER", "SK": "META"}
-SINGLE_KEYS = (BINDING_KEY, CALENDAR_KEY, AUTOSCALER_KEY)
+SINGLE_KEYS: Mapping[type, Item] = {
+    ProviderBinding: {"PK": "PROVIDER", "SK": "META"},
+    Calendar: {"PK": "BOOKINGS", "SK": "META"},
+    Autoscaler: {"PK": "AUTOSCALER", "SK": "META"},
+}
 """Of the entities of which a pool has one."""
 
 
@@ -154,9 +155,6 @@ def _reservation_actions(
 
 
 _KEYS: dict[type, Callable[[Any], Item]] = {
-    ProviderBinding: lambda _: BINDING_KEY,
-    Calendar: lambda _: CALENDAR_KEY,
-    Autoscaler: lambda _: AUTOSCALER_KEY,
     Ticket: ticket_key,
     Webhook: lambda webhook: webhook_key(webhook.webhook_id),
     Client: lambda client: client_key(client.name),
@@ -165,4 +163,4 @@ _KEYS: dict[type, Callable[[Any], Item]] = {
 
 
 def _key_of(entity: Any) -> Item:
-    return _KEYS[type(entity)](entity)
+    return SINGLE_KEYS.get(type(entity)) or _KEYS[type(entity)](entity)

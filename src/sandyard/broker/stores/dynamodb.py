@@ -17,13 +17,12 @@ from sandyard.broker.pool.provider_model import is_deletion_due
 from sandyard.broker.pool.stores import dynamo_items
 from sandyard.broker.pool.stores.dynamo_claims import DynamoClaims, new_write_id
 from sandyard.broker.pool.stores.dynamo_pages import DynamoPages
-from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 from sandyard.broker.queue.stores.dynamo import DynamoQueue
 from sandyard.broker.reservations.stores.dynamo import DynamoReservations
 from sandyard.broker.stores import dynamo_entities
 from sandyard.broker.stores.dynamo_table import PoolTable
 from sandyard.broker.stores.dynamo_writes import DynamoWrites
-from sandyard.kit.changes.transitions import Transition
+from sandyard.kit.changes.transitions import E, Transition
 from sandyard.kit.clock import Clock
 from sandyard.kit.dynamo.client import ConditionFailedError
 from sandyard.kit.dynamo.events import DynamoEventLog
@@ -94,7 +93,7 @@ class DynamoPoolStore(DynamoPages, DynamoQueue, DynamoReservations):
         of_ids = (dynamo_items.sandbox_key, dynamo_items.gone_key, dynamo_entities.reservation_key)
         keys = [key(each) for each in subjects for key in of_ids]
         items = await self._table.get_many(
-            [*keys, *dynamo_entities.SINGLE_KEYS, *dynamo_entities.other_keys(subjects)]
+            [*keys, *dynamo_entities.SINGLE_KEYS.values(), *dynamo_entities.other_keys(subjects)]
         )
         return {dynamo_entities.subject_of_item(item) for item in items}
 
@@ -193,15 +192,9 @@ class DynamoPoolStore(DynamoPages, DynamoQueue, DynamoReservations):
             index=self._pool.status_index, condition=_IS_STATUS, values={"status": status}
         )
 
-    async def find_autoscaler(self) -> Autoscaler | None:
-        return await dynamo_entities.find_entity(
-            self._table, Autoscaler, dynamo_entities.AUTOSCALER_KEY
-        )
-
-    async def find_provider(self) -> ProviderBinding | None:
-        return await dynamo_entities.find_entity(
-            self._table, ProviderBinding, dynamo_entities.BINDING_KEY
-        )
+    async def find_single(self, kind: type[E]) -> E | None:
+        key = dynamo_entities.SINGLE_KEYS[kind]
+        return await dynamo_entities.find_entity(self._table, kind, key)
 
     async def check(self) -> None:
         if self._checked:

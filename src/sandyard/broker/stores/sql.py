@@ -5,7 +5,7 @@ so row and lease cannot diverge. Concurrent claims are batched: one statement, o
 for all that wait.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,10 @@ from sandyard.broker.pool.ports import PoolCounts
 from sandyard.broker.pool.stores import sql_rows
 from sandyard.broker.pool.stores.sql_claim_batches import claim_batcher
 from sandyard.broker.pool.stores.sql_pages import SqlPages
-from sandyard.broker.provider.model import Autoscaler, ProviderBinding
 from sandyard.broker.queue.stores.sql import SqlQueue
 from sandyard.broker.reservations.stores.sql import SqlReservations
 from sandyard.broker.stores import tables
-from sandyard.kit.changes.transitions import Transition
+from sandyard.kit.changes.transitions import E, Transition
 from sandyard.kit.sql.database import Database
 from sandyard.kit.sql.entities import find_entity
 from sandyard.kit.sql.events import SqlEventLog
@@ -44,10 +43,13 @@ MIGRATIONS = Migrations(tables.metadata, Path(__file__).parent / "migrations")
 _PAGE = 250
 """Of a list of all rows: what reads it takes some 10 ms for a page, while claims wait."""
 
-_OTHERS: list[EntityTable[Any]] = [
-    *(tables.BINDINGS, tables.TICKETS, tables.WEBHOOKS, tables.CLIENTS),
-    *(tables.RESERVATIONS, tables.CALENDARS, tables.AUTOSCALERS),
-]
+_OTHERS: Mapping[type, EntityTable[Any]] = {
+    each.entity: each
+    for each in (
+        *(tables.BINDINGS, tables.TICKETS, tables.WEBHOOKS, tables.CLIENTS),
+        *(tables.RESERVATIONS, tables.CALENDARS, tables.AUTOSCALERS),
+    )
+}
 """The tables of all entities besides sandboxes."""
 
 _column = tables.sandboxes.c
@@ -59,9 +61,9 @@ _LEASE = sa.select(tables.sandboxes).where(
 class SqlPoolStore(SqlPages, SqlQueue, SqlReservations):
     def __init__(self, database: Database) -> None:
         self._database = database
-        subjects = [_column.sandbox_id, *(each.subject for each in _OTHERS)]
+        subjects = [_column.sandbox_id, *(each.subject for each in _OTHERS.values())]
         self.events = SqlEventLog(database, tables.events, part=tables.SCHEMA, subjects=subjects)
-        self._others = SqlTransitions(database, _OTHERS, sql_rows.EVENTS)
+        self._others = SqlTransitions(database, [*_OTHERS.values()], sql_rows.EVENTS)
         self._schema_checked = False
         self._claims = claim_batcher(database)
 
@@ -179,11 +181,8 @@ class SqlPoolStore(SqlPages, SqlQueue, SqlReservations):
         sums = {status: int(total) for status, total, _ in rows}
         return PoolCounts({status: sums.get(status, 0) for status in Status}, counted_at=None)
 
-    async def find_autoscaler(self) -> Autoscaler | None:
-        return await find_entity(self._database, tables.AUTOSCALERS)
-
-    async def find_provider(self) -> ProviderBinding | None:
-        return await find_entity(self._database, tables.BINDINGS)
+    async def find_single(self, kind: type[E]) -> E | None:
+        return await find_entity(self._database, _OTHERS[kind])
 
     async def check(self) -> None:
         await self._database.check()

@@ -11,6 +11,7 @@ from sandyard.broker.delivery.model import Attempt
 from sandyard.broker.history.model import PoolSample
 from sandyard.broker.pool.model import HeldLease, PoolTransition, Sandbox, Tombstone
 from sandyard.broker.queue.ports import ticket_pages
+from sandyard.broker.verification import SINGLES
 from sandyard.broker.wiring.pool import Pool, opened_pool
 from sandyard.kit.changes.transitions import Transition
 from sandyard.kit.concurrency.tasks import for_each
@@ -63,8 +64,7 @@ class _Contents:
             store.reservations, starts_before=_FAR, ends_after=-1, limit=_PAGE
         ):
             yield reservations
-        single = (store.find_calendar, store.find_autoscaler, store.find_provider)
-        yield [found for find in single if (found := await find()) is not None]
+        yield [each for kind in SINGLES if (each := await store.find_single(kind)) is not None]
         yield [*await self._pool.deliveries.webhooks(), *await self._pool.clients.clients()]
 
     async def add_others(self, entities: Sequence[Any]) -> None:

@@ -12,8 +12,7 @@ from sandyard.broker.clients.http import create_client_router
 from sandyard.broker.clients.service import Clients
 from sandyard.broker.delivery.dispatcher import OpenLog
 from sandyard.broker.delivery.http import create_webhook_router
-from sandyard.broker.history.http import create_monitor_router
-from sandyard.broker.history.monitor import Monitor, ProviderFacts
+from sandyard.broker.history.http import Monitor, ProviderFacts, create_monitor_router
 from sandyard.broker.history.service import History
 from sandyard.broker.metrics import BrokerMetrics, pool_gauges
 from sandyard.broker.pool.bulk import BulkChanges

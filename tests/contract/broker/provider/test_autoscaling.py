@@ -12,7 +12,7 @@ from sandyard.broker.pool.model import Claim, Status
 from sandyard.broker.pool.ports import PoolCounts, PoolStore
 from sandyard.broker.provider.autoscaling import PoolAutoscaler
 from sandyard.broker.provider.errors import ProviderUnavailableError
-from sandyard.broker.provider.model import SETTLE_SEC, AutoscalingPolicy
+from sandyard.broker.provider.model import SETTLE_SEC, Autoscaler, AutoscalingPolicy
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify
 from sandyard.kit.changes.events import EventQuery
@@ -144,13 +144,13 @@ async def test_what_a_lost_answer_has_made_is_adopted_and_not_made_again(kept: K
 async def test_what_was_never_made_is_forgotten_after_a_while(kept: Kept) -> None:
     kept.provider.creations_left = 0
     await kept.autoscaler.run()
-    found = await kept.store.find_autoscaler()
+    found = await kept.store.find_single(Autoscaler)
     assert found is not None
     assert len(found.names) == 1
     kept.provider.creations_left = 100
     kept.clock.advance(SETTLE_SEC)
     assert (await kept.autoscaler.run()).created == 3
-    found = await kept.store.find_autoscaler()
+    found = await kept.store.find_single(Autoscaler)
     assert found is not None
     assert found.names == []
 
@@ -160,7 +160,7 @@ async def test_after_a_failure_it_waits_longer_each_time(kept: Kept) -> None:
     waits = []
     for _ in range(3):
         await kept.autoscaler.run()
-        found = await kept.store.find_autoscaler()
+        found = await kept.store.find_single(Autoscaler)
         assert found is not None
         waits.append(found.next_attempt_at - kept.now)
         assert (await kept.autoscaler.run()).created == 0

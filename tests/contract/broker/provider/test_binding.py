@@ -7,7 +7,7 @@ import pytest
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.binding import PoolProvider
 from sandyard.broker.provider.errors import ProviderChangeRefusedError, ProviderMismatchError
-from sandyard.broker.provider.model import SIMULATED
+from sandyard.broker.provider.model import SIMULATED, ProviderBinding
 from sandyard.broker.verification import verify
 from sandyard.kit.changes.events import EventQuery
 from tests.support.broker.pools import NOW, fill
@@ -22,7 +22,7 @@ def own(store: PoolStore, provider: str) -> PoolProvider:
 
 
 async def remembered(store: PoolStore) -> str | None:
-    bound = await store.find_provider()
+    bound = await store.find_single(ProviderBinding)
     return bound.provider if bound else None
 
 

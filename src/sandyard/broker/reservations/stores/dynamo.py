@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from sandyard.broker.pool.model import Sandbox
 from sandyard.broker.pool.stores.dynamo_items import sandbox_key, sandbox_of
 from sandyard.broker.pool.stores.index_scan import Wanted
-from sandyard.broker.reservations.model import Calendar, Reservation
+from sandyard.broker.reservations.model import Reservation
 from sandyard.broker.stores.dynamo_entities import (
     CALENDAR,
-    CALENDAR_KEY,
     OPEN,
     entity_of,
     find_entity,
@@ -70,9 +69,6 @@ class DynamoReservations:
             if len(found) >= limit:
                 break
         return found[:limit]
-
-    async def find_calendar(self) -> Calendar | None:
-        return await find_entity(self._table, Calendar, CALENDAR_KEY)
 
     async def _reservations_of(self, ids: Sequence[str]) -> list[Reservation]:
         items = await self._table.get_many([reservation_key(each) for each in ids])

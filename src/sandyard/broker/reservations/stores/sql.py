@@ -6,8 +6,8 @@ import sqlalchemy as sa
 
 from sandyard.broker.pool.model import Sandbox
 from sandyard.broker.pool.stores.sql_rows import SqlReads, sandbox_of
-from sandyard.broker.reservations.model import Calendar, Reservation
-from sandyard.broker.stores.tables import CALENDARS, RESERVATIONS, reservations, sandboxes
+from sandyard.broker.reservations.model import Reservation
+from sandyard.broker.stores.tables import RESERVATIONS, reservations, sandboxes
 from sandyard.kit.paging import Page
 from sandyard.kit.sql.entities import find_entities, find_entity, page_of_entities
 
@@ -45,6 +45,3 @@ class SqlReservations(SqlReads):
     async def reserved_for(self, holder: str, *, limit: int) -> Sequence[Sandbox]:
         statement = sa.select(sandboxes).where(sandboxes.c.reserved_for == holder).limit(limit)
         return [sandbox_of(row) for row in await self._rows(statement)]
-
-    async def find_calendar(self) -> Calendar | None:
-        return await find_entity(self._database, CALENDARS)
