@@ -18,10 +18,8 @@ from sandyard.kit.http.error_statuses import STATUS
 from sandyard.runtime.errors import NotRunningError, PortClosedError, StorageFullError
 
 
-class SandboxNotFoundError(NotFoundError):
+class SandboxNotFoundError(NotFoundError, prefix="E2B_"):
     """There is no such sandbox, or it has timed out. List yours to find it."""
-
-    code = "E2B_SANDBOX_NOT_FOUND"
 
 
 class SandboxGoneError(BadGatewayError):
@@ -30,10 +28,8 @@ class SandboxGoneError(BadGatewayError):
     code = "E2B_SANDBOX_NOT_RUNNING"
 
 
-class AlreadyPausedError(ConflictError):
+class AlreadyPausedError(ConflictError, prefix="E2B_"):
     """The sandbox is already paused. Connect to it to resume it."""
-
-    code = "E2B_ALREADY_PAUSED"
 
 
 class RulesUnsupportedError(ConflictError):
@@ -48,16 +44,12 @@ class AccessTokenMissingError(UnauthorizedError):
     code = "E2B_ACCESS_TOKEN"
 
 
-class NoSuchUserError(UnauthorizedError):
+class NoSuchUserError(UnauthorizedError, prefix="E2B_"):
     """There is no such user in the sandbox. Use `user`, or name none."""
 
-    code = "E2B_NO_SUCH_USER"
 
-
-class NotOfferedError(ForbiddenError):
+class NotOfferedError(ForbiddenError, prefix="E2B_"):
     """This server does not offer this part of E2B's API; docs/e2b.md lists the differences."""
-
-    code = "E2B_NOT_OFFERED"
 
 
 class InvalidRequestError(InvalidError):
@@ -66,40 +58,28 @@ class InvalidRequestError(InvalidError):
     code = "E2B_INVALID_BODY"
 
 
-class FolderExistsError(ConflictError):
+class FolderExistsError(ConflictError, prefix="E2B_"):
     """The folder already exists."""
 
-    code = "E2B_FOLDER_EXISTS"
 
-
-class BuildNotFoundError(NotFoundError):
+class BuildNotFoundError(NotFoundError, prefix="E2B_"):
     """There is no such build: it ended with the server, or belongs to another account."""
 
-    code = "E2B_BUILD_NOT_FOUND"
 
-
-class BuildRefusedError(InvalidError):
+class BuildRefusedError(InvalidError, prefix="E2B_"):
     """This recipe can't be built here; docs/e2b.md lists what can."""
 
-    code = "E2B_BUILD_REFUSED"
 
-
-class BuildFailedError(InvalidError):
+class BuildFailedError(InvalidError, prefix="E2B_"):
     """A step of the build failed."""
 
-    code = "E2B_BUILD_FAILED"
 
-
-class LinkOverError(UnauthorizedError):
+class LinkOverError(UnauthorizedError, prefix="E2B_"):
     """signature is already expired"""
 
-    code = "E2B_LINK_OVER"
 
-
-class DeadlineExceededError(GatewayTimeoutError):
+class DeadlineExceededError(GatewayTimeoutError, prefix="E2B_"):
     """The caller's deadline has passed."""
-
-    code = "E2B_DEADLINE_EXCEEDED"
 
 
 Statuses = Mapping[type[SandyardError], int]

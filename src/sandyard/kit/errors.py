@@ -14,11 +14,11 @@ class SandyardError(Exception):
 
     code: ClassVar[str] = "INTERNAL_ERROR"
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
+    def __init_subclass__(cls, *, prefix: str = "") -> None:
+        """`prefix` begins the code, for names that several APIs have."""
         if "code" not in cls.__dict__:
             name = cls.__name__.removesuffix("Error")
-            cls.code = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
+            cls.code = prefix + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
 
     def __init__(
         self,

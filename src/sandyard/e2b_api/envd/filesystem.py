@@ -245,10 +245,8 @@ def _permissions(info: FileInfo) -> str:
     return "L" + shown[1:] if info.kind == "link" else shown.replace("?", "-")
 
 
-class WatcherNotFoundError(NotFoundError):
+class WatcherNotFoundError(NotFoundError, prefix="E2B_"):
     """There is no watch with this id: it ended with the sandbox or the server, or was removed."""
-
-    code = "E2B_WATCHER_NOT_FOUND"
 
 
 @dataclass(frozen=True, slots=True)
