@@ -42,10 +42,10 @@ class GatewayAccess:
             return by_token
         if target is not None and model.is_public(target, request.host):
             return None
-        by_cookie = await self._grant_of_cookie(request, target, at)
-        if by_cookie is not None:
+        grant = self.tokens.read_cookie(shown.cookie, now=at) if shown.cookie else None
+        if await self._holds(grant, request.host, target):
             self._require_own_origin(request)
-            return by_cookie
+            return grant
         if target is not None and target.reports_missing_token:
             raise (
                 errors.TrafficTokenWrongError
@@ -69,13 +69,6 @@ class GatewayAccess:
             if await self._holds(grant, request.host, target):
                 return grant
         return None
-
-    async def _grant_of_cookie(
-        self, request: AccessRequest, target: model.Target | None, at: datetime
-    ) -> model.Grant | None:
-        cookie = request.credentials.cookie
-        grant = self.tokens.read_cookie(cookie, now=at) if cookie else None
-        return grant if await self._holds(grant, request.host, target) else None
 
     async def _holds(
         self, grant: model.Grant | None, host: model.TargetHost, target: model.Target | None

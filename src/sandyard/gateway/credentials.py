@@ -29,18 +29,15 @@ class Credentials:
 
 
 def find_credentials(headers: RawHeaders, query: bytes) -> Credentials:
+    sent = values_of(headers, HEADER) + values_of(headers, E2B_HEADER)
     links = [value for name, value in _parameters(query) if name == _PARAMETER]
     cookies = [value for name, value in _cookies(headers) if name == _COOKIE]
     return Credentials(
-        header=_only([each for each in _sent(headers) if _is_ours(each)]),
+        header=_only([each for each in sent if _is_ours(each)]),
         link=_only([unquote_to_bytes(each) for each in links]),
         cookie=_only(cookies),
         has_traffic_token=bool(values_of(headers, E2B_HEADER)),
     )
-
-
-def _sent(headers: RawHeaders) -> list[bytes]:
-    return values_of(headers, HEADER) + values_of(headers, E2B_HEADER)
 
 
 def _only(values: list[bytes]) -> str | None:

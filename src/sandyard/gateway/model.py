@@ -70,10 +70,10 @@ class SandboxDomain:
         """The port and sandbox that the `Host` header names; None if there is none."""
         name, _, port = host.decode("latin-1").lower().partition(":")
         found = _LABEL.fullmatch(name.removesuffix(f".{self.name}"))
-        if found is None or not name.endswith(f".{self.name}") or not _is_port(port):
+        if found is None or not name.endswith(f".{self.name}"):
             return None
-        number = int(found[1])
-        return TargetHost(number, found[2]) if number <= _LAST_PORT else None
+        is_known = int(found[1]) <= _LAST_PORT and (not port or port.isdecimal())
+        return TargetHost(int(found[1]), found[2]) if is_known else None
 
     def find_custom(self, host: bytes) -> str | None:
         """A name of another domain that a proxy has put before this one."""
@@ -89,10 +89,6 @@ class SandboxDomain:
 
     def url_of(self, target_id: str, port: int) -> str:
         return f"{self.origin_of(TargetHost(port, target_id))}/"
-
-
-def _is_port(text: str) -> bool:
-    return text == "" or (text.isascii() and text.isdigit())
 
 
 class Account(Protocol):

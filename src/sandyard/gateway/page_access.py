@@ -57,16 +57,13 @@ class PageAccess:
             sent = find_credential(request.scope["headers"])
             if sent is None or not sent.text.startswith(PREFIX):
                 return await self.check_account(request)
-            return await self._by_token(sent.text, scope, request)
+            now = utc_time(self.clock.now())
+            grant = self.tokens.read(sent.text, now=now)
+            if grant is None or not grant.allows(scope, request.path_params["project_id"]):
+                raise AccessTokenError
+            if not await is_in_force(grant, self.credentials, now=now):
+                raise AccessTokenError
+            request.state.log = {"account_id": grant.account_id}
+            return PageCaller(grant.account_id)
 
         return check
-
-    async def _by_token(self, token: str, scope: PageScope, request: Request) -> Caller:
-        now = utc_time(self.clock.now())
-        grant = self.tokens.read(token, now=now)
-        if grant is None or not grant.allows(scope, request.path_params["project_id"]):
-            raise AccessTokenError
-        if not await is_in_force(grant, self.credentials, now=now):
-            raise AccessTokenError
-        request.state.log = {"account_id": grant.account_id}
-        return PageCaller(grant.account_id)

@@ -39,7 +39,7 @@ class StoredCircuits(AsyncInMemoryUnitOfWork):
     """Circuit storage for a circuit breaker factory. Each call reads its circuit's state first;
     while the engine is down, this process uses its own view."""
 
-    def __init__(self, store: CircuitStore, *, threshold: int, timeout_sec: float) -> None:
+    def __init__(self, store: CircuitStore, threshold: int, timeout_sec: float) -> None:
         self.contexts: Any = _Contexts(store, threshold, timeout_sec)
 
 

@@ -62,20 +62,15 @@ class Reading:
     def content_hash(self) -> str:
         """Identifies the content, to detect other content under the same batch id."""
         if self._content_hash is None:
-            self._content_hash = self._hashed()
+            content = _hashed_values(self)
+            canonical = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+            self._content_hash = hashlib.blake2b(canonical, digest_size=16).hexdigest()
         return self._content_hash
 
-    def _hashed(self) -> str:
-        content = [
-            self.hardware_id,
-            self.timestamp_ms,
-            self.boot_id,
-            self.firmware_version,
-            self.sensors,
-            self.sensor_status,
-        ]
-        canonical = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
-        return hashlib.blake2b(canonical, digest_size=16).hexdigest()
+
+_hashed_values = attrgetter(
+    *("hardware_id", "timestamp_ms", "boot_id", "firmware_version", "sensors", "sensor_status")
+)
 
 
 READING_FIELDS = (

@@ -140,7 +140,8 @@ class Stream(SinkStream[Sink]):
         *,
         is_retried: bool,
     ) -> None:
-        wanted = [each for each in events if self._is_wanted(each)]
+        state, kinds = self._state, self.sink.kinds
+        wanted = [e for e in events if state.is_due(e) and wants(kinds, e.event.kind)]
         batch = _Batch(end, len(wanted), len(wanted))
         self._open.append(batch)
         for logged in wanted:
@@ -148,9 +149,6 @@ class Stream(SinkStream[Sink]):
             self._chains[subject].append((logged, batch))
             if len(self._chains[subject]) == 1:
                 tasks.create_task(self._send_chain(subject, is_retried=is_retried))
-
-    def _is_wanted(self, logged: LoggedEvent) -> bool:
-        return self._state.is_due(logged) and wants(self.sink.kinds, logged.event.kind)
 
     async def _send_chain(self, subject: str, *, is_retried: bool) -> None:
         chain = self._chains[subject]

@@ -325,7 +325,7 @@ def decide_mark(
     """End the lease because `track_id` releases it; None if it was released before."""
     now = seconds_of(cause)
     if isinstance(row, Tombstone):
-        if not _owned_tombstone(row, track_id, now):
+        if row.allocated_to_track != track_id or now >= row.kept_until:
             raise errors.SandboxNotFoundError
         return None
     sandbox = owned_by(row, track_id)
@@ -365,10 +365,6 @@ def decide_expiry(row: Sandbox, *, grace_sec: int, cause: Cause) -> Transition[S
 def end_lease(row: Sandbox, cause: Cause) -> Transition[Sandbox]:
     """Send an allocated sandbox to deletion."""
     return changed(row, row.sent_to_deletion(seconds_of(cause)), "lease.ended", cause)
-
-
-def _owned_tombstone(tombstone: Tombstone, track_id: str, now: int) -> bool:
-    return tombstone.allocated_to_track == track_id and now < tombstone.kept_until
 
 
 def seconds_of(cause: Cause) -> int:

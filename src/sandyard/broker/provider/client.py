@@ -84,11 +84,12 @@ class HttpProvider(Provider):
             verify=httpx.URL(base_url).scheme != "http",  # loading certificates takes a while
             event_hooks=request_hooks(),
         )
+        limits = (policy.circuit_threshold, policy.circuit_timeout_sec)
         self._breakers = AsyncCircuitBreakerFactory(
-            default_threshold=policy.circuit_threshold,
-            default_ttl=policy.circuit_timeout_sec,
+            default_threshold=limits[0],
+            default_ttl=limits[1],
             exclude=[asyncio.CancelledError],  # a disconnected caller is not the provider's fault
-            uow=None if circuits is None else _stored(circuits, policy),
+            uow=None if circuits is None else StoredCircuits(circuits, *limits),
         )
         self._breakers.add_listener(_log_circuit)
 
@@ -281,12 +282,6 @@ def _storable(text: str) -> str:
 
 def _segment(text: str) -> str:
     return quote(text, safe="")
-
-
-def _stored(circuits: CircuitStore, policy: ProviderPolicy) -> StoredCircuits:
-    return StoredCircuits(
-        circuits, threshold=policy.circuit_threshold, timeout_sec=policy.circuit_timeout_sec
-    )
 
 
 def _log_circuit(_name: str, event: str, details: Any) -> None:

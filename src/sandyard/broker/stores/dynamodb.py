@@ -84,7 +84,15 @@ class DynamoPoolStore(DynamoPages, DynamoQueue, DynamoReservations):
         return dynamo_items.lease_of(item) if item else None
 
     async def apply(self, transitions: Sequence[model.PoolTransition]) -> Sequence[bool]:
-        return await self._in_parallel([self._writes.apply(each) for each in transitions])
+        async def apply(transition: model.PoolTransition) -> bool:
+            async with self._slots:
+                return await self._writes.apply(transition)
+
+        outcomes = await asyncio.gather(*map(apply, transitions), return_exceptions=True)
+        for outcome in outcomes:  # all have finished, so nothing is written after this
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return outcomes  # type: ignore[return-value]
 
     async def apply_together(self, *transitions: Transition[Any]) -> bool:
         return await self._writes.apply(*transitions)
@@ -219,14 +227,3 @@ class DynamoPoolStore(DynamoPages, DynamoQueue, DynamoReservations):
             values={"status": status, "by": allocated_by},
             limit=limit,
         )
-
-    async def _in_parallel(self, works: Sequence[Any]) -> list[Any]:
-        async def one(work: Any) -> Any:
-            async with self._slots:
-                return await work
-
-        outcomes = await asyncio.gather(*map(one, works), return_exceptions=True)
-        for outcome in outcomes:  # all have finished, so nothing is written after this
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return outcomes

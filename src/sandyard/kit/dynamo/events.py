@@ -112,7 +112,8 @@ class DynamoEventLog:
             if read_to is not None:
                 return found, read_to
             if (day_of(last_ms) - day).days >= _MOST_DAYS and day > day_of(from_ms):
-                return found, first_event_id(_midnight_ms(day))
+                midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+                return found, first_event_id(int(midnight.timestamp()) * 1000)
         return found, None
 
     async def state_events(self, subjects: Sequence[str]) -> Mapping[str, Sequence[Event]]:
@@ -316,10 +317,6 @@ def _kind_value(kind: str | None) -> Item:
 def _where(values: Item) -> str | None:
     used = [_FILTERS[name] for name in _FILTERS if values.get(name) is not None]
     return " AND ".join(used) or None
-
-
-def _midnight_ms(day: date) -> int:
-    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * 1000
 
 
 def _days(first: date, last: date) -> list[date]:

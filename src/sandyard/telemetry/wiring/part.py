@@ -109,7 +109,18 @@ class TelemetryPart(Part):
 def open_stores(settings: Settings, data_dir: Path, *, clock: Clock) -> TelemetryStores:
     if settings.telemetry.telemetry_store == "dynamodb":
         return _open_on_dynamodb(settings, data_dir, clock)
-    return _open_on_sql(settings, data_dir, clock)
+    sql = engines.SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
+    database = sql.database
+    store = SqlTelemetryStore(database, retention=_retention(settings), clock=clock)
+    return TelemetryStores(
+        sql.engine,
+        store,
+        SqlKeyStore(database, clock=clock),
+        SqlEventLog(database, tables.events, part="telemetry", subjects=tables.SUBJECTS),
+        SqlJobLeases(database, tables.jobs),
+        removal=store,
+        embedded=sql.embedded,
+    )
 
 
 def _retention(settings: Settings) -> Retention:
@@ -133,21 +144,6 @@ def _open_on_dynamodb(settings: Settings, data_dir: Path, clock: Clock) -> Telem
     )
     leases = DynamoJobLeases(on_dynamodb.events.table, key=job_key)
     return TelemetryStores("dynamodb", store, keys, log, leases)
-
-
-def _open_on_sql(settings: Settings, data_dir: Path, clock: Clock) -> TelemetryStores:
-    sql = engines.SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
-    database = sql.database
-    store = SqlTelemetryStore(database, retention=_retention(settings), clock=clock)
-    return TelemetryStores(
-        sql.engine,
-        store,
-        SqlKeyStore(database, clock=clock),
-        SqlEventLog(database, tables.events, part="telemetry", subjects=tables.SUBJECTS),
-        SqlJobLeases(database, tables.jobs),
-        removal=store,
-        embedded=sql.embedded,
-    )
 
 
 @asynccontextmanager

@@ -111,7 +111,7 @@ class IndexScan:
                 yield Found(rows, is_own=False)
         if others or self._was_empty:
             self._was_empty = True
-            async for rows in self._all_rows(wanted):
+            async for rows, _ in self._pages(None, wanted):
                 self._was_empty = self._was_empty and not rows
                 yield Found(rows, is_own=False)
 
@@ -141,10 +141,6 @@ class IndexScan:
     async def _far_end(self, share: Share, wanted: int) -> list[Sandbox]:
         rows, _ = await self._page(self._before(share.past), wanted, forward=False)
         return [row for row in rows if row.sandbox_id in share]
-
-    async def _all_rows(self, wanted: int) -> AsyncIterator[Sequence[Sandbox]]:
-        async for rows, _ in self._pages(None, wanted):
-            yield rows
 
     async def _pages(
         self, start: Item | None, wanted: int
