@@ -4,7 +4,7 @@ import hmac
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import Any
 
 LookAgain = Callable[[], Awaitable[None]]
 
@@ -58,13 +58,7 @@ async def _never() -> None:
 class _Values(Sequence[str]):
     _values: tuple[str, ...]
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+    def __getitem__(self, index: Any) -> Any:
         return self._values[index]
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
 """API schema of events, the same in every part."""
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
@@ -62,19 +62,9 @@ class EventAnswer(Documented):
 
     @classmethod
     def of(cls, logged: LoggedEvent) -> Self:
-        event = logged.event
-        return cls(
-            event_id=logged.event_id,
-            part=logged.part,
-            kind=event.kind,
-            subject=event.subject,
-            sequence=event.sequence,
-            actor=event.actor,
-            at=datetime.fromtimestamp(event.at_ms / 1000, UTC),
-            reason=event.reason,
-            effect=event.effect,
-            data=dict(event.data),
-        )
+        at = datetime.fromtimestamp(logged.event.at_ms / 1000, UTC)
+        of_log = {"event_id": logged.event_id, "part": logged.part, "at": at}
+        return cls.model_validate(asdict(logged.event) | of_log)
 
 
 class EventPage(PageAnswer):
