@@ -16,7 +16,7 @@ from benchmarks.loops import run
 from benchmarks.pools import LAB_SECONDS, LargePool, make_sqlite_pool
 from benchmarks.report import Figure, Measured, Say
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.jobs import Expiry
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.observability.log import JsonFormatter

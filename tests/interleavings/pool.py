@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.errors import NoSandboxesAvailableError
-from sandyard.broker.pool.expiry import Expiry, Holds
+from sandyard.broker.pool.jobs import Expiry, Holds
 from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import (
     FREE,

@@ -171,7 +171,7 @@ POOL = (
     Mutant(
         "expiry-by-another-clock",
         "Seen in peers: who decides that a lease is over has another clock than who gave it.",
-        "broker/pool/expiry.py",
+        "broker/pool/jobs.py",
         "ended_by = int(self.clock.now()) - self.grace_sec",
         'ended_by = int(__import__("time").time()) - self.grace_sec',
         (
@@ -271,7 +271,7 @@ POOL = (
     Mutant(
         "an-open-circuit-counts",
         "Deletions that were never tried, because the circuit was open, become `deletion_failed`.",
-        "broker/pool/cleanup.py",
+        "broker/pool/jobs.py",
         "        except CircuitOpenError:\n            report.postponed += 1\n",
         "        except CircuitOpenError as error:\n"
         "            await self._record_failure(sandbox, error, report)\n",

@@ -97,7 +97,7 @@ SERVICE = (
     Mutant(
         "a-create-whose-answer-was-lost",
         "The provider has made a sandbox, nobody knows, and another one is made.",
-        "broker/provider/autoscaling.py",
+        "broker/provider/service.py",
         "        await self._adopt_lost(report)\n",
         "",
         (

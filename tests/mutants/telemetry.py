@@ -70,7 +70,7 @@ TELEMETRY = (
     Mutant(
         "a-key-by-a-lagging-index",
         "A revoked key is valid for as long as the index shows it as it was.",
-        "telemetry/stores/dynamo_keys.py",
+        "telemetry/stores/dynamodb.py",
         '            item = await self._keys.get({"key_id": candidate["key_id"]})\n',
         "            item = candidate\n",
         ("tests/faults/telemetry",),

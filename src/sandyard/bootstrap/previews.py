@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
+from sandyard.gateway.access import PageAccess
 from sandyard.gateway.model import PageScope, SandboxDomain
-from sandyard.gateway.page_access import PageAccess
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock, utc_time
 from sandyard.kit.jobs import Job

@@ -15,7 +15,7 @@ from sandyard.wiring.engines import secret
 from sandyard.wiring.spec import Listen
 
 if TYPE_CHECKING:
-    from sandyard.broker.provider.binding import PoolProvider
+    from sandyard.broker.provider.service import PoolProvider
     from sandyard.tools.provider.check import ProviderCheck
 
 SIMULATED_SANDBOXES = 25

@@ -10,8 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.action_model import Action
-from sandyard.broker.pool.cleanup import Cleanup
-from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.jobs import Cleanup, Expiry
 from sandyard.broker.pool.model import Claim, Claimed, Listed, Status
 from sandyard.broker.pool.ports import SandboxFilter
 from sandyard.broker.pool.provider_model import DeletionPolicy

@@ -12,8 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.cleanup import Cleanup
-from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.jobs import Cleanup, Expiry
 from sandyard.broker.pool.model import PoolTransition, Sandbox, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.provider_model import DeletionPolicy

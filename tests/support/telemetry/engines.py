@@ -39,9 +39,8 @@ from sandyard.telemetry.model import (
 from sandyard.telemetry.ports import ExpiredReadings, KeyStore, TelemetryStore
 from sandyard.telemetry.service import Telemetry
 from sandyard.telemetry.stores.dynamo_items import reading_item
-from sandyard.telemetry.stores.dynamo_keys import DynamoKeyStore
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables, open_event_log
-from sandyard.telemetry.stores.dynamodb import DynamoTelemetryStore
+from sandyard.telemetry.stores.dynamodb import DynamoKeyStore, DynamoTelemetryStore
 from sandyard.telemetry.stores.sql import MIGRATIONS, SqlTelemetryStore
 from sandyard.telemetry.stores.sql_keys import SqlKeyStore
 from sandyard.telemetry.stores.tables import (

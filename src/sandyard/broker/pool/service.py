@@ -28,8 +28,7 @@ from sandyard.broker.pool.ports import PoolCounts, PoolStore, SandboxFilter, pag
 from sandyard.broker.queue.assignment import Decide, SandboxAssigner
 from sandyard.broker.queue.errors import TicketNotFoundError
 from sandyard.broker.queue.model import URGENCY
-from sandyard.broker.queue.service import Queue, QueuePosition
-from sandyard.broker.queue.watch import Waiter
+from sandyard.broker.queue.service import Queue, QueuePosition, Waiter
 from sandyard.broker.reservations.cache import ReservationCache
 from sandyard.kit.changes.events import EventQuery, LoggedEvent, actor
 from sandyard.kit.changes.frozen import fast_constructor

@@ -8,17 +8,15 @@ from typing import Any
 from sandyard.broker.clients.service import Clients
 from sandyard.broker.history.service import History
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.cleanup import Cleanup
-from sandyard.broker.pool.expiry import Expiry, Holds
+from sandyard.broker.pool.jobs import Cleanup, Expiry, Holds
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.provider_model import DeletionPolicy
 from sandyard.broker.pool.sync import Sync
 from sandyard.broker.probes.jobs import ProbeJob
 from sandyard.broker.probes.ports import Prober
-from sandyard.broker.provider.autoscaling import PoolAutoscaler
-from sandyard.broker.provider.binding import PoolProvider
 from sandyard.broker.provider.client import HttpProvider
 from sandyard.broker.provider.model import AutoscalingPolicy, provider_name
+from sandyard.broker.provider.service import PoolAutoscaler, PoolProvider
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.service import Queue
 from sandyard.broker.reservations.service import Reservations

@@ -1,4 +1,4 @@
-"""Devices and readings on DynamoDB.
+"""Devices, readings and API keys on DynamoDB.
 
 A reading and its marker are one transaction, each on condition that it does not exist. A refused
 transaction returns the existing item, so a duplicate also costs one call. The transactions of a
@@ -18,7 +18,9 @@ from sandyard.kit.dynamo.values import Item
 from sandyard.kit.ids import IdMaker
 from sandyard.kit.paging import Page, page_up_to, position_in
 from sandyard.telemetry import model
+from sandyard.telemetry.model import ApiKey
 from sandyard.telemetry.stores import dynamo_items
+from sandyard.telemetry.stores.dynamo_items import key_item, key_of, page_by_gsi1
 from sandyard.telemetry.stores.dynamo_tables import TelemetryTables
 
 PARALLEL_TRANSACTIONS = 64
@@ -284,3 +286,51 @@ def _existing(marker: Item, reading: Item | None, intake_id: str) -> model.Store
         content_hash = dynamo_items.reading_of(reading).content_hash if reading else ""
     # Only this id distinguishes our own earlier attempt, whose response was lost, from a duplicate.
     return model.Stored(content_hash, is_new=marker.get("intake_id") == intake_id)
+
+
+class DynamoKeyStore:
+    def __init__(self, tables: TelemetryTables) -> None:
+        self._keys = tables.keys
+        self._transitions = DynamoTransitions(
+            tables.keys, tables.events, key="key_id", item_of=key_item
+        )
+
+    async def apply(self, transition: Transition[ApiKey]) -> bool:
+        return await self._transitions.apply(transition)
+
+    async def find_key(self, key_id: str) -> ApiKey | None:
+        item = await self._keys.get({"key_id": key_id})
+        return None if item is None else key_of(item)
+
+    async def find_key_by_hash(self, api_key_hash: str) -> ApiKey | None:
+        """The index finds the candidate; a consistent read of the table confirms it."""
+        candidates, _, _ = await self._keys.query(
+            index="api_key_hash_index",
+            condition="api_key_hash = :hash",
+            values={"hash": api_key_hash},
+        )
+        for candidate in candidates:
+            item = await self._keys.get({"key_id": candidate["key_id"]})
+            if item is not None and item["api_key_hash"] == api_key_hash:
+                return key_of(item)
+        return None
+
+    async def page_of_keys(self, *, limit: int, cursor: str | None) -> Page[ApiKey]:
+        order = (self._keys, key_of, "api_keys", "key_id")
+        return await page_by_gsi1(*order, listing="api_keys", limit=limit, cursor=cursor)
+
+    async def all_keys(self) -> AsyncIterator[Sequence[ApiKey]]:
+        async for items in self._keys.scan():
+            yield [key_of(item) for item in items]
+
+    async def touch_key(self, key_id: str, *, used_at: int, unless_after: int) -> None:
+        is_due = "(attribute_not_exists(last_used_at) OR last_used_at <= :due)"
+        try:
+            await self._keys.update(
+                {"key_id": key_id},
+                "SET last_used_at = :used",
+                {"used": rfc3339_from_ms(used_at), "due": rfc3339_from_ms(unless_after)},
+                condition=f"attribute_exists(key_id) AND {is_due}",
+            )
+        except ConditionFailedError:
+            return

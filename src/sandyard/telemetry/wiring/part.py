@@ -130,9 +130,8 @@ def _retention(settings: Settings) -> Retention:
 def _open_on_dynamodb(settings: Settings, data_dir: Path, clock: Clock) -> TelemetryStores:
     from sandyard.kit.dynamo.event_items import job_key
     from sandyard.kit.dynamo.job_leases import DynamoJobLeases
-    from sandyard.telemetry.stores.dynamo_keys import DynamoKeyStore
     from sandyard.telemetry.stores.dynamo_tables import open_event_log
-    from sandyard.telemetry.stores.dynamodb import DynamoTelemetryStore
+    from sandyard.telemetry.stores.dynamodb import DynamoKeyStore, DynamoTelemetryStore
 
     on_dynamodb = open_telemetry_tables(settings, data_dir)
     store = DynamoTelemetryStore(

@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
-from sandyard.tools.gameday.accounts import log_in
 from sandyard.tools.gameday.model import Promise
+from sandyard.tools.gameday.processes import log_in
 from sandyard.tools.gameday.promises import NO_ANSWER, Violation, other_errors
 from sandyard.tools.gameday.workload import RETRY_SEC, Workload
 

@@ -1,5 +1,6 @@
-"""The programs of a game day as real processes, which log to one folder; among them a Prometheus
-that evaluates the project's rules with shortened durations, so that minutes of production fit."""
+"""The programs of a game day as real processes, which log to one folder, and an account in them;
+among them a Prometheus that evaluates the rules with shortened durations, so that minutes of
+production fit."""
 
 import asyncio
 import contextlib
@@ -26,6 +27,8 @@ _SHORTEST_SEC = {"for": 1, "window": 7}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _FOR = re.compile(r"(?P<before>^\s*for:\s*)(?P<count>\d+)(?P<unit>[smhd])[ ]*$", re.MULTILINE)
 _WINDOW = re.compile(r"(?P<before>\[|\boffset )(?P<count>\d+)(?P<unit>[smhd])\b")
+_NAME = "gameday"
+_PASSWORD = "a-password-of-the-gameday"  # noqa: S105 - for this run's servers on loopback
 
 
 def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
@@ -171,3 +174,22 @@ def shortened(rules: str) -> str:
 def _shorter(found: re.Match[str], shortest_sec: int) -> str:
     seconds = int(found["count"]) * _UNITS[found["unit"]] // SHRINK
     return f"{found['before']}{max(seconds, shortest_sec)}s"
+
+
+async def log_in(client: httpx.AsyncClient, url: str, data_dir: Path) -> Mapping[str, str]:
+    """The headers of a new account; it is an admin, so that nobody has to confirm it."""
+    address = ("--email", f"{_NAME}@example.com", "--username", _NAME)
+    command = sandyard_command("users", "create-admin", "--password-stdin", *address)
+    code, printed = await run_once(command, {"DATA_DIR": str(data_dir)}, text=_PASSWORD)
+    if code:
+        raise GameDayError(f"`sandyard users create-admin` failed: {printed[-500:]}")
+    body = {"login": _NAME, "password": _PASSWORD}
+    answer = await client.post(f"{url}/api/v1/auth/login", json=body)
+    return {"Authorization": f"Bearer {answer.raise_for_status().json()['access_token']}"}
+
+
+async def new_api_key(client: httpx.AsyncClient, url: str, headers: Mapping[str, str]) -> str:
+    body = {"name": "gameday"}
+    answer = await client.post(f"{url}/api/v1/api-keys", headers=headers, json=body)
+    key: str = answer.raise_for_status().json()["api_key"]
+    return key

@@ -10,8 +10,8 @@ from uuid import uuid4
 import httpx
 import psutil
 
-from sandyard.tools.gameday.accounts import log_in
 from sandyard.tools.gameday.model import Promise
+from sandyard.tools.gameday.processes import log_in
 from sandyard.tools.gameday.promises import NO_ANSWER, Violation, other_errors
 from sandyard.tools.gameday.workload import Workload
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import httpx
 
 from sandyard.kit.free_ports import free_port
-from sandyard.tools.gameday.accounts import log_in, new_api_key
 from sandyard.tools.gameday.engines import EngineAccess, SmallDisk, TcpProxy, engine_for, small_disk
 from sandyard.tools.gameday.model import Engine, Fault, GameDayError, Part, Scenario
 from sandyard.tools.gameday.processes import (
     START_SEC,
     Program,
     find_prometheus,
+    log_in,
+    new_api_key,
     prometheus,
     server,
     simulator,

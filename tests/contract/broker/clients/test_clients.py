@@ -34,7 +34,7 @@ from sandyard.broker.pool.errors import (
     NoSandboxesAvailableError,
     TrackRateLimitedError,
 )
-from sandyard.broker.pool.expiry import Holds
+from sandyard.broker.pool.jobs import Holds
 from sandyard.broker.pool.lease_model import Replacement
 from sandyard.broker.pool.model import Claim, Claimed, decide_mark
 from sandyard.broker.pool.ports import PoolStore

@@ -8,7 +8,7 @@ import pytest
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.errors import AllocationExpiredError, LeaseTooLongError
-from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.jobs import Expiry
 from sandyard.broker.pool.lease_model import Extension
 from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import Status

@@ -19,7 +19,7 @@ from sandyard.broker.pool.errors import (
     ReplacementLimitError,
     TransitionNotAllowedError,
 )
-from sandyard.broker.pool.expiry import Expiry, HoldReport, Holds
+from sandyard.broker.pool.jobs import Expiry, HoldReport, Holds
 from sandyard.broker.pool.lease_model import Extension, Replacement
 from sandyard.broker.pool.model import StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore

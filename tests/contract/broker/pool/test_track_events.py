@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.jobs import Expiry
 from sandyard.broker.pool.lease_model import Extension, Replacement
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.track_events import TrackEvents

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.model import Claim, Status
 from sandyard.broker.pool.ports import PoolCounts, PoolStore
-from sandyard.broker.provider.autoscaling import PoolAutoscaler
 from sandyard.broker.provider.errors import ProviderUnavailableError
 from sandyard.broker.provider.model import SETTLE_SEC, Autoscaler, AutoscalingPolicy
+from sandyard.broker.provider.service import PoolAutoscaler
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify
 from sandyard.kit.changes.events import EventQuery

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.provider.binding import PoolProvider
 from sandyard.broker.provider.errors import ProviderChangeRefusedError, ProviderMismatchError
 from sandyard.broker.provider.model import SIMULATED, ProviderBinding
+from sandyard.broker.provider.service import PoolProvider
 from sandyard.broker.verification import verify
 from sandyard.kit.changes.events import EventQuery
 from tests.support.broker.pools import NOW, fill

@@ -15,8 +15,7 @@ from sandyard.broker.pool.model import Claim, Claimed, Listed, Status
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.queue.errors import TicketNotFoundError
 from sandyard.broker.queue.model import URGENCY, QueueOrder, Ticket
-from sandyard.broker.queue.service import Queue, QueueReport
-from sandyard.broker.queue.watch import Waiter
+from sandyard.broker.queue.service import Queue, QueueReport, Waiter
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify
 from sandyard.kit.changes.events import EventQuery

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from sandyard.broker.provider.binding import PoolProvider
+from sandyard.broker.provider.service import PoolProvider
 from sandyard.broker.stores.dynamodb import DynamoPoolStore
 from sandyard.broker.stores.sql import MIGRATIONS, SqlPoolStore
 from sandyard.entrypoints.server.data_dir import locked

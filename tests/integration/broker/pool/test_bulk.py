@@ -6,7 +6,7 @@ import pytest
 
 from sandyard.broker.pool.action_model import AUTO_DELETE_STALE, BULK_DELETE, Action
 from sandyard.broker.pool.bulk import BulkChanges, BulkLimits, BulkReport
-from sandyard.broker.pool.cleanup import CleanupReport
+from sandyard.broker.pool.jobs import CleanupReport
 from sandyard.broker.pool.model import Status
 from sandyard.kit import ids
 from tests.integration.broker.yard import DAY, HEALTHY, HOUR, OUTAGE, Yard

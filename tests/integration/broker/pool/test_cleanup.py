@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sandyard.broker.pool.action_model import Action
-from sandyard.broker.pool.cleanup import CleanupReport
+from sandyard.broker.pool.jobs import CleanupReport
 from sandyard.broker.pool.model import Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.provider.errors import ProviderUnavailableError

@@ -5,8 +5,7 @@ import logging
 
 import pytest
 
-from sandyard.broker.pool.cleanup import CleanupReport
-from sandyard.broker.pool.expiry import ExpiryReport
+from sandyard.broker.pool.jobs import CleanupReport, ExpiryReport
 from sandyard.broker.pool.model import Status
 from sandyard.broker.pool.sync import SyncReport
 from sandyard.broker.provider.errors import ProviderUnavailableError

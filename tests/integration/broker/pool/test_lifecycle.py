@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.action_model import Action
-from sandyard.broker.pool.cleanup import Cleanup
 from sandyard.broker.pool.errors import (
     AllocationExpiredError,
     LeaseTooLongError,
@@ -24,7 +23,7 @@ from sandyard.broker.pool.errors import (
     SandboxNotFoundError,
     TransitionNotAllowedError,
 )
-from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.jobs import Cleanup, Expiry
 from sandyard.broker.pool.lease_model import Extension
 from sandyard.broker.pool.model import UNUSED, Claimed, Lease, Listed, Sandbox, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.errors import NoSandboxesAvailableError, TransitionNotAllowedError
-from sandyard.broker.pool.expiry import Expiry
+from sandyard.broker.pool.jobs import Expiry
 from sandyard.broker.pool.model import Claim, Claimed, Listed, Status, Tombstone
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.sync import Sync

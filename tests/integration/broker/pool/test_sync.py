@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sandyard.broker.pool.action_model import Action
-from sandyard.broker.pool.cleanup import CleanupReport
+from sandyard.broker.pool.jobs import CleanupReport
 from sandyard.broker.pool.model import Sandbox, StaleReason, Status
 from sandyard.broker.pool.sync import SyncReport
 from sandyard.broker.provider.errors import CircuitOpenError, ProviderUnavailableError

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from sandyard.broker.metrics import BrokerMetrics
-from sandyard.broker.pool.cleanup import CleanupReport
 from sandyard.broker.pool.errors import SandboxNotFoundError
+from sandyard.broker.pool.jobs import CleanupReport
 from sandyard.broker.pool.model import Sandbox, Status, Tombstone
 from sandyard.broker.pool.sync import SyncReport
 from sandyard.broker.provider.errors import ProviderUnavailableError

@@ -36,7 +36,7 @@ from sandyard.broker.pool.lease_model import Extension, Replacement
 from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import Claimed, Lease
 from sandyard.broker.pool.service import Broker
-from sandyard.broker.queue.watch import Waiter
+from sandyard.broker.queue.service import Waiter
 from sandyard.kit.errors import NotFoundError
 from sandyard.kit.http.routes import DirectRoute, GuardedRoutes, JsonResponse
 from sandyard.kit.http.schemas import errors

@@ -1,4 +1,5 @@
-"""The job `cleanup`: deletes released sandboxes at the provider."""
+"""The jobs `cleanup`, which deletes released sandboxes at the provider; `expiry`, which reclaims
+leases that were not released; and `holds`, which ends overdue holds."""
 
 import asyncio
 import logging
@@ -8,10 +9,12 @@ from dataclasses import dataclass
 
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool import provider_model
-from sandyard.broker.pool.model import Sandbox, Status
-from sandyard.broker.pool.ports import PoolStore
+from sandyard.broker.pool.lease_model import decide_hold_end
+from sandyard.broker.pool.model import Sandbox, Status, decide_expiry
+from sandyard.broker.pool.ports import PoolStore, SandboxFilter, pages_of
 from sandyard.broker.provider.errors import CircuitOpenError, ProviderUnavailableError
 from sandyard.broker.provider.ports import Provider
+from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.kit.changes.events import actor
 from sandyard.kit.changes.transitions import Cause
 from sandyard.kit.clock import Clock
@@ -19,8 +22,9 @@ from sandyard.kit.concurrency.tasks import for_each
 from sandyard.kit.wired import wired
 
 logger = logging.getLogger(__name__)
-
 _CLEANUP = actor("job", "cleanup")
+_EXPIRY = actor("job", "expiry")
+_HOLDS = actor("job", "holds")
 
 
 @dataclass(slots=True)
@@ -92,3 +96,84 @@ class Cleanup:
             report.retried += 1
             self.metrics.cleanup.labels("retried").inc()
             logger.warning("deletion failed and will be retried", extra=about)
+
+
+@dataclass(slots=True)
+class ExpiryReport:
+    expired: int = 0
+
+
+@wired
+class Expiry:
+    """Ends leases that tracks did not release, after the lab and the grace period are over."""
+
+    store: PoolStore
+    clock: Clock
+    metrics: BrokerMetrics
+    grace_sec: int
+
+    async def run(self) -> ExpiryReport:
+        report = ExpiryReport()
+        ended_by = int(self.clock.now()) - self.grace_sec
+        async for rows in self.store.overdue(ended_by=ended_by):
+            cause = Cause.by(_EXPIRY, self.clock)
+            decided = [decide_expiry(row, grace_sec=self.grace_sec, cause=cause) for row in rows]
+            due = [each for each in decided if each is not None]
+            for each, done in zip(due, await self.store.apply(due), strict=True):
+                if done:
+                    report.expired += 1
+                    self._warn(each.result)
+        return report
+
+    def _warn(self, row: Sandbox) -> None:
+        self.metrics.expiry.inc()
+        logger.warning(
+            "a track did not release its sandbox in time",
+            extra={
+                "action": "expiry",
+                "track_id": row.allocated_to_track,
+                "sandbox_id": row.sandbox_id,
+            },
+        )
+
+
+@dataclass(slots=True)
+class HoldReport:
+    held: int = 0
+    deleted: int = 0
+    restored: int = 0
+
+
+@wired
+class Holds:
+    store: PoolStore
+    clock: Clock
+    metrics: BrokerMetrics
+    assigner: SandboxAssigner
+
+    async def run(self) -> HoldReport:
+        report = HoldReport()
+        async for rows in pages_of(self.store, SandboxFilter(Status.HELD)):
+            for row in rows:
+                report.held += 1
+                await self._end(row, report)
+        return report
+
+    async def _end(self, row: Sandbox, report: HoldReport) -> None:
+        ended = decide_hold_end(row, Cause.by(_HOLDS, self.clock))
+        if ended is None or not (await self.assigner.apply([ended]))[0]:
+            return
+        is_deleted = ended.result.status is Status.PENDING_DELETION
+        report.deleted += is_deleted
+        report.restored += not is_deleted
+        self.metrics.holds_overdue.inc()
+        logger.warning(
+            "a hold has ended by itself; its sandbox is %s",
+            "deleted" if is_deleted else "restored",
+            extra={
+                "action": "holds",
+                "sandbox_id": row.sandbox_id,
+                "track_id": row.allocated_to_track,
+                "reason": row.status_reason,
+            },
+        )
