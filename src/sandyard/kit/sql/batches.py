@@ -3,7 +3,6 @@
 SQLAlchemy's overhead per statement exceeds the engine's work on it, and ours.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -54,61 +53,39 @@ class Prepared:
         return self._compiled[dialect.name]
 
 
-class Batch(ABC):
-    """A statement about many rows, whose values are in column order.
+def array_rows(dialect: sa.Dialect, columns: Sequence[sa.Column[Any]], *, first: int = 1) -> str:
+    """For PostgreSQL, the rows of one array per column; the first placeholder has this number."""
+    arrays = (
+        f"${number}::{cast_type(column.type, dialect)}[]"
+        for number, column in enumerate(columns, first)
+    )
+    return f"unnest({', '.join(arrays)})"
+
+
+class BatchInsert:
+    """An INSERT of many rows, whose values are in column order.
 
     SQLite gets a placeholder for each value, PostgreSQL one array per column, so that its text is
     the same for any number of rows and is planned once.
     """
 
-    def __init__(self, table: sa.Table, columns: Sequence[str]) -> None:
-        self.columns = columns
-        self._table = table
+    def __init__(
+        self, table: sa.Table, columns: Sequence[str], *, ignore_existing: bool = False
+    ) -> None:
+        self.columns = [table.c[name] for name in columns]
+        self._into = f"INTO {table.fullname} ({', '.join(columns)})"
+        self._ignore_existing = ignore_existing
         self._texts: dict[tuple[str, int], str] = {}
 
     def execute(self, connection: sa.Connection, rows: Sequence[Sequence[Any]]) -> DBAPICursor:
         dialect = connection.dialect
         if dialect.name == "sqlite":
             key = (dialect.name, len(rows))
-            text = self._texts.get(key) or self._texts.setdefault(key, self._sqlite(len(rows)))
+            text = self._texts.get(key) or self._texts.setdefault(key, self._values(len(rows)))
             return run_in_driver(connection, text, tuple(chain.from_iterable(rows)))
         key = (dialect.name, 0)
-        text = self._texts.get(key) or self._texts.setdefault(key, self.postgresql(dialect))
+        text = self._texts.get(key) or self._texts.setdefault(key, self._arrays(dialect))
         return run_in_driver(connection, text, arrays_of(rows))
-
-    def postgresql(self, dialect: sa.Dialect, *, first: int = 1) -> str:
-        """The SQL for PostgreSQL; its first placeholder has the number `first`."""
-        return self._from_arrays(self.arrays(dialect, first=first))
-
-    def arrays(self, dialect: sa.Dialect, *, first: int = 1) -> str:
-        arrays = ", ".join(
-            f"${number}::{cast_type(self._table.c[name].type, dialect)}[]"
-            for number, name in enumerate(self.columns, first)
-        )
-        return f"unnest({arrays})"
-
-    def _sqlite(self, count: int) -> str:
-        row = f"({', '.join('?' * len(self.columns))})"
-        return self._from_values(f"VALUES {', '.join([row] * count)}")
-
-    @abstractmethod
-    def _from_values(self, values: str) -> str:
-        """The SQL for SQLite, given the rows in `values`."""
-
-    @abstractmethod
-    def _from_arrays(self, arrays: str) -> str:
-        """The SQL for PostgreSQL, given the rows in `arrays`."""
-
-
-class BatchInsert(Batch):
-    """An INSERT of a whole batch."""
-
-    def __init__(
-        self, table: sa.Table, columns: Sequence[str], *, ignore_existing: bool = False
-    ) -> None:
-        super().__init__(table, columns)
-        self._into = f"INTO {table.fullname} ({', '.join(columns)})"
-        self._ignore_existing = ignore_existing
 
     def insert(self, connection: sa.Connection, rows: Sequence[Sequence[Any]]) -> int:
         """The number of rows inserted. SQLite gets them in chunks, so that few statements are
@@ -120,67 +97,17 @@ class BatchInsert(Batch):
         portions = (rows[at : at + _PORTION] for at in range(0, len(rows), _PORTION))
         return sum(self.execute(connection, portion).rowcount for portion in portions)
 
-    def _from_values(self, values: str) -> str:
+    def _values(self, count: int) -> str:
         # OR IGNORE can't fail midway, so SQLite does not copy pages for a rollback; DO NOTHING can.
-        return f"INSERT {'OR IGNORE ' if self._ignore_existing else ''}{self._into} {values}"
+        row = f"({', '.join('?' * len(self.columns))})"
+        ignoring = "OR IGNORE " if self._ignore_existing else ""
+        rows = ", ".join([row] * count)
+        return f"INSERT {ignoring}{self._into} VALUES {rows}"  # noqa: S608 - our own names
 
-    def _from_arrays(self, arrays: str) -> str:
+    def _arrays(self, dialect: sa.Dialect) -> str:
         suffix = " ON CONFLICT DO NOTHING" if self._ignore_existing else ""
-        return f"INSERT {self._into} SELECT * FROM {arrays}{suffix}"  # noqa: S608 - our own names
-
-
-class BatchUpdate(Batch):
-    """An UPDATE of the rows with the given keys, each with its own values. The key is the first
-    column."""
-
-    def _from_values(self, values: str) -> str:
-        names = [f"column{number}" for number in range(1, len(self.columns) + 1)]
-        return self._text(names, f"({values}) AS new")
-
-    def _from_arrays(self, arrays: str) -> str:
-        return self._text(self.columns, f"{arrays} AS new ({', '.join(self.columns)})")
-
-    def _text(self, names: Sequence[str], source: str) -> str:
-        name = self._table.fullname
-        assignments = ", ".join(
-            f"{column} = new.{value}"
-            for column, value in zip(self.columns[1:], names[1:], strict=True)
-        )
-        same = f"{self._table.name}.{self.columns[0]} = new.{names[0]}"
-        return f"UPDATE {name} SET {assignments} FROM {source} WHERE {same}"  # noqa: S608 - our own names
-
-
-class CombinedBatches:
-    """Several non-empty batches that are independent of each other.
-
-    PostgreSQL gets them as one statement: each additional statement is another round trip, which
-    costs as much as its work. SQLite gets them one after another.
-    """
-
-    def __init__(self, *batches: Batch) -> None:
-        self._batches = batches
-        self._text: str | None = None
-
-    def execute(self, connection: sa.Connection, *rows: Sequence[Sequence[Any]]) -> None:
-        """`rows` are the rows of each batch."""
-        if connection.dialect.name == "sqlite":
-            for batch, each in zip(self._batches, rows, strict=True):
-                batch.execute(connection, each)
-            return
-        if self._text is None:
-            self._text = self._postgresql(connection.dialect)
-        values = chain.from_iterable(arrays_of(each) for each in rows)
-        run_in_driver(connection, self._text, tuple(values))
-
-    def _postgresql(self, dialect: sa.Dialect) -> str:
-        texts: list[str] = []
-        first = 1
-        for batch in self._batches:
-            texts.append(batch.postgresql(dialect, first=first))
-            first += len(batch.columns)
-        *before, last = texts
-        named = ", ".join(f"batch_{number} AS ({text})" for number, text in enumerate(before))
-        return f"WITH {named} {last}"
+        rows = array_rows(dialect, self.columns)
+        return f"INSERT {self._into} SELECT * FROM {rows}{suffix}"  # noqa: S608 - our own names
 
 
 def arrays_of(rows: Sequence[Sequence[Any]]) -> tuple[list[Any], ...]:

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from sandyard.kit.errors import UnavailableError
-from sandyard.kit.sql.batches import BatchInsert, BatchUpdate, CombinedBatches, run_in_driver
+from sandyard.kit.sql.batches import BatchInsert, run_in_driver
 from sandyard.kit.sql.database import Database, SqliteDatabase
 from tests.simulation.engine import SharedSqlite
 from tests.simulation.loop import Process
@@ -58,27 +58,6 @@ async def insert(db: Database, number: int) -> int:
 
 async def count(db: Database) -> int | None:
     return await db.read(lambda c: c.scalar(sa.select(sa.func.count()).select_from(things)))
-
-
-async def test_a_batch_update_gives_each_row_its_own_values(db: Database) -> None:
-    update = BatchUpdate(things, ("id", "n"))
-    for number in range(4):
-        await insert(db, number)
-    await db.write(lambda c: update.execute(c, [(1, 10), (3, None)]))
-    await db.write(lambda c: update.execute(c, [(2, 20), (9, 90)]))
-    await db.write(lambda c: update.execute(c, [(0, 5)]))
-    statement = sa.select(things.c.n).order_by(things.c.id)
-    rows = await db.read(lambda c: c.scalars(statement).all())
-    assert rows == [5, 10, 20, None]
-
-
-async def test_batches_that_go_together_are_all_written(db: Database) -> None:
-    await insert(db, 1)
-    write = CombinedBatches(BatchUpdate(things, ("id", "n")), BatchInsert(things, ("id", "n")))
-    await db.write(lambda c: write.execute(c, [(1, 10)], [(2, 20), (3, None)]))
-    statement = sa.select(things.c.id, things.c.n).order_by(things.c.id)
-    rows = await db.read(lambda c: [tuple(row) for row in c.execute(statement)])
-    assert rows == [(1, 10), (2, 20), (3, None)]
 
 
 async def test_a_statement_of_the_driver_fails_as_any_other(db: Database) -> None:

@@ -22,6 +22,7 @@ from sandyard.broker.pool.stores.sql_rows import read_sandbox
 from sandyard.kit.concurrency.batching import Batcher
 from sandyard.kit.sql.batches import Prepared
 from sandyard.kit.sql.database import Database
+from sandyard.kit.sql.transitions import StaleTransitionError
 
 _BATCHES_PREFETCHED = 8
 _MOST_PREFETCHED = 512
@@ -226,7 +227,7 @@ class ClaimBatches:
                 return await self._database.write(
                     lambda connection: claim_batch(connection, claims, source)
                 )
-            except IntegrityError:
+            except (IntegrityError, StaleTransitionError):
                 continue  # another process leased one of these keys; the next attempt finds it
         raise RowBusyError
 

@@ -4,16 +4,16 @@ sequences of the rows that writes them, their events and the counts."""
 import sqlite3
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from operator import attrgetter
 from typing import Any, cast
 
 import sqlalchemy as sa
 
-from sandyard.broker.pool.model import Sandbox, Status
-from sandyard.broker.pool.stores.sql_claims import CLAIM, claimed_values
-from sandyard.broker.pool.stores.sql_rows import EVENTS
+from sandyard.broker.pool.model import Claim, Sandbox, Status, decide_claim
+from sandyard.broker.pool.stores.sql_rows import EVENTS, FIELDS, values_of
 from sandyard.broker.stores.tables import events, sandboxes, status_counts
 from sandyard.kit.changes.transitions import Transition
-from sandyard.kit.sql.batches import BatchInsert, KeyLookup, arrays_of, run_in_driver
+from sandyard.kit.sql.batches import BatchInsert, KeyLookup, array_rows, arrays_of, run_in_driver
 
 
 def lease_decided(
@@ -21,7 +21,7 @@ def lease_decided(
 ) -> set[str]:
     """Which of the sandboxes were leased; `free` is the status that they had. Skips sandboxes that
     have changed, and claims whose key has a lease."""
-    rows = [claimed_values(each.result) for each in decided]
+    rows = [_claimed_values(each.result) for each in decided]
     event_rows = EVENTS.rows([event for each in decided for event in each.events])
     if connection.dialect.name == "sqlite":
         return _lease_on_sqlite(connection, rows, event_rows, free)
@@ -33,12 +33,12 @@ def lease_decided(
 @lru_cache(maxsize=1)
 def _postgresql(dialect: sa.Dialect) -> str:
     """Rows are locked before they are changed, so that locked ones are skipped, not waited for."""
-    columns = CLAIM.columns
-    event_columns = ", ".join(EVENTS.insert.columns)
+    columns = _WRITTEN_COLUMNS
+    event_columns = ", ".join(_EVENT_COLUMNS)
     assignments = ", ".join(f"{name} = leases.{name}" for name in columns[1:])
-    arrays = CLAIM.arrays(dialect)
-    event_arrays = EVENTS.insert.arrays(dialect, first=len(columns) + 1)
-    status = f"${len(columns) + len(EVENTS.insert.columns) + 1}::text"
+    arrays = array_rows(dialect, [sandboxes.c[name] for name in columns])
+    event_arrays = array_rows(dialect, EVENTS.insert.columns, first=len(columns) + 1)
+    status = f"${len(columns) + len(_EVENT_COLUMNS) + 1}::text"
     return f"""
         WITH leases ({", ".join(columns)}) AS (SELECT * FROM {arrays}),
         free AS (
@@ -65,17 +65,41 @@ def _postgresql(dialect: sa.Dialect) -> str:
         SELECT sandbox_id FROM claimed"""  # noqa: S608 - our own names
 
 
+def _claimed_fields() -> tuple[str, ...]:
+    """The fields that a claim changes, according to the model."""
+    free = Sandbox("", "", "", Status.RESERVED, 1, 0, 0, reserved_for="r")
+    claimed = decide_claim(free, Claim("t", "k", 1, track_name="n")).result
+    before, after = values_of(free), values_of(claimed)
+    return tuple(name for name in FIELDS if after[name] != before[name] and name != "status")
+
+
+_CLAIMED = _claimed_fields()
+_OF_LEASE = {
+    "lease_track": "allocated_to_track",
+    "lease_key": "idempotency_key",
+    "lease_ends_at": "ends_at",
+}
+_read_values = attrgetter("sandbox_id", *_CLAIMED, *_OF_LEASE.values())
+_WRITTEN_COLUMNS = ("sandbox_id", *_CLAIMED, *_OF_LEASE, "status")
+
+
+def _claimed_values(claimed: Sandbox) -> tuple[Any, ...]:
+    values: tuple[Any, ...] = _read_values(claimed)
+    return (*values, claimed.status.value)
+
+
+_EVENT_COLUMNS = tuple(each.name for each in EVENTS.insert.columns)
 _LINES = {status: -number for number, status in enumerate(Status, 1)}
 """Ids of the count lines that claims on SQLite add to. SQLite has one writer, so nobody waits for
 them."""
-_EVENT = tuple(f"event_{name}" for name in EVENTS.insert.columns)
-_CLAIM_COLUMNS = (*CLAIM.columns, *_EVENT, "free", "free_line")
+_EVENT = tuple(f"event_{name}" for name in _EVENT_COLUMNS)
+_CLAIM_COLUMNS = (*_WRITTEN_COLUMNS, *_EVENT, "free", "free_line")
 _claims = sa.Table("claims", sa.MetaData(), *(sa.Column(name) for name in _CLAIM_COLUMNS))
 _CLAIMS = BatchInsert(_claims, _CLAIM_COLUMNS)
 """Each row of `claims` is a claim. SQLite has no statement that writes to several tables, so a
 trigger does."""
 _WRITES_OF_ONE = 4
-_EVENT_ID = EVENTS.insert.columns.index("event_id")
+_EVENT_ID = _EVENT_COLUMNS.index("event_id")
 _WRITTEN = KeyLookup(events, "event_id", ("subject",))
 
 
@@ -85,11 +109,12 @@ def _lease_on_sqlite(
     event_rows: Sequence[tuple[Any, ...]],
     free: Status,
 ) -> set[str]:
+    driver = cast("sqlite3.Connection", connection.connection.dbapi_connection)
     if "claims" not in connection.info:
         for text in _sqlite_trigger():
             run_in_driver(connection, text, ())
-        connection.info["claims"] = True
-    driver = cast("sqlite3.Connection", connection.connection.dbapi_connection)
+        if not driver.in_transaction:  # else a rollback undoes it
+            connection.info["claims"] = True
     before = driver.total_changes
     source = (free.value, _LINES[free])
     _CLAIMS.execute(
@@ -108,7 +133,7 @@ def _lease_on_sqlite(
 def _sqlite_trigger() -> tuple[str, str]:
     """Temporary, per connection: not part of the file. `changes()` refers to the preceding
     statement."""
-    assignments = ", ".join(f"{name} = NEW.{name}" for name in CLAIM.columns[1:])
+    assignments = ", ".join(f"{name} = NEW.{name}" for name in _WRITTEN_COLUMNS[1:])
     columns = ", ".join(f"NULL AS {name}" for name in _CLAIM_COLUMNS)
     counted = "INSERT INTO {} (id, status, change) SELECT {}, {}, {} WHERE changes()"
     added = "ON CONFLICT (id) DO UPDATE SET change = change + excluded.change"
@@ -122,7 +147,7 @@ def _sqlite_trigger() -> tuple[str, str]:
             AND NOT EXISTS (
                 SELECT 1 FROM sandboxes AS held
                 WHERE held.lease_track = NEW.lease_track AND held.lease_key = NEW.lease_key);
-            INSERT INTO events ({", ".join(EVENTS.insert.columns)})
+            INSERT INTO events ({", ".join(_EVENT_COLUMNS)})
             SELECT {", ".join(f"NEW.{name}" for name in _EVENT)} WHERE changes();
             {counted.format(tally, "NEW.free_line", "NEW.free", -1)} {added};
             {counted.format(tally, _LINES[leased], f"'{leased}'", 1)} {added};

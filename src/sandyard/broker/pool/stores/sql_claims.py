@@ -21,9 +21,11 @@ from sandyard.broker.pool.model import (
     decide_superseded,
 )
 from sandyard.broker.pool.stores import sql_rows
+from sandyard.broker.pool.stores.sql_claim_statements import lease_decided
 from sandyard.broker.pool.stores.sql_pages import past
 from sandyard.broker.stores.tables import sandboxes
-from sandyard.kit.sql.batches import BatchUpdate, CombinedBatches, Prepared
+from sandyard.kit.sql.batches import Prepared
+from sandyard.kit.sql.transitions import StaleTransitionError
 
 _column = sandboxes.c
 _READ = [_column[name] for name in sql_rows.FIELDS]
@@ -118,12 +120,8 @@ def _lease_rows(
     # All writers lock in the order of the keys.
     served = sorted(claims[: len(free)], key=lease_key)
     decided = [decide_claim(row, claim) for claim, row in zip(served, free, strict=False)]
-    _WRITE.execute(
-        connection,
-        [claimed_values(each.result) for each in decided],
-        sql_rows.EVENTS.rows([event for each in decided for event in each.events]),
-        [(source.status.value, -len(decided)), (Status.ALLOCATED.value, len(decided))],
-    )
+    if len(lease_decided(connection, decided, free=source.status)) < len(decided):
+        raise StaleTransitionError  # another process has leased one of these keys
     return {claim.lease_key: each.result.lease for claim, each in zip(served, decided, strict=True)}
 
 
@@ -198,29 +196,3 @@ def _held(engine: str) -> sa.Select[Any]:
     nothing: sa.ColumnElement[str] = sa.literal_column("''")
     is_there = sa.func.coalesce(_column.sandbox_id, nothing) != nothing
     return sa.select(*_READ).select_from(keys.outerjoin(sandboxes, same)).where(is_there)
-
-
-def _claimed_fields() -> tuple[str, ...]:
-    """The fields that a claim changes, according to the model."""
-    free = Sandbox("", "", "", Status.RESERVED, 1, 0, 0, reserved_for="r")
-    claimed = decide_claim(free, Claim("t", "k", 1, track_name="n")).result
-    before, after = sql_rows.values_of(free), sql_rows.values_of(claimed)
-    return tuple(
-        name for name in sql_rows.FIELDS if after[name] != before[name] and name != "status"
-    )
-
-
-_CLAIMED = _claimed_fields()
-_OF_LEASE = {
-    "lease_track": "allocated_to_track",
-    "lease_key": "idempotency_key",
-    "lease_ends_at": "ends_at",
-}
-_read_values = attrgetter("sandbox_id", *_CLAIMED, *_OF_LEASE.values())
-CLAIM = BatchUpdate(sandboxes, ("sandbox_id", *_CLAIMED, *_OF_LEASE, "status"))
-_WRITE = CombinedBatches(CLAIM, sql_rows.EVENTS.insert, sql_rows.COUNT_LINES)
-
-
-def claimed_values(claimed: Sandbox) -> tuple[Any, ...]:
-    values: tuple[Any, ...] = _read_values(claimed)
-    return (*values, claimed.status.value)
