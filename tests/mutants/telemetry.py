@@ -34,8 +34,8 @@ TELEMETRY = (
         "anothers-batch-id-is-a-duplicate",
         "A batch id of another device counts as one's own.",
         "telemetry/model.py",
-        "        content = [\n            self.hardware_id,\n",
-        "        content = [\n",
+        '    *("hardware_id", "timestamp_ms",',
+        '    *("timestamp_ms",',
         ("tests/unit/telemetry/test_model.py",),
     ),
     Mutant(
