@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any
 
-from sandyard.broker.delivery.dispatcher import Dispatcher, Logs, OpenLog, Route
-from sandyard.broker.delivery.model import RetryPolicy, Sink, Webhook
+from sandyard.broker.delivery.dispatcher import Dispatcher, Logs, LogStream, OpenLog, Route
+from sandyard.broker.delivery.model import RetryPolicy, Webhook
 from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.broker.delivery.stream import Stream, StreamPolicy
 from sandyard.broker.delivery.webhook_sink import WebhookClient, WebhookSink
@@ -20,8 +19,6 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.jobs import JobRunner
 from sandyard.kit.observability.tracing import traced
 from sandyard.settings import Settings, SettingsError
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +42,16 @@ class _Wiring:
     clock: Clock
     policy: StreamPolicy
 
-    def route(self, sink: Sink, version: int = 0) -> Route:
+    def route(
+        self, sink: Any, *, version: int = 0, kind: Callable[..., LogStream] = Stream
+    ) -> Route:
+        """With a stream of this kind to the sink from each log."""
         sink = traced(sink, spans.SINK)
-        return Route(sink.name, version, self.streams(Stream, sink), sink.close)
 
-    def streams(self, kind: Callable[..., T], sink: Any) -> Callable[[EventLog], T]:
-        """Makes a stream of this kind to the sink from each log."""
-
-        def stream(log: EventLog) -> T:
+        def stream(log: EventLog) -> LogStream:
             return kind(sink, log, self.store, clock=self.clock, policy=self.policy)
 
-        return stream
+        return Route(sink.name, version, stream, sink.close)
 
 
 def build_delivery(
@@ -92,14 +88,14 @@ def build_delivery(
 
     def webhook_route(webhook: Webhook) -> Route:
         sink = WebhookSink(webhook, client, log=store.log_attempts, disable=webhooks.disable)
-        return wiring.route(sink, webhook.sequence)
+        return wiring.route(sink, version=webhook.sequence)
 
     dispatcher = Dispatcher(
         store,
         logs,
         runner,
         clock=clock,
-        fixed=[_fixed_sink(name, settings, wiring) for name in wanted.sinks if name in _MAKERS],
+        fixed=[_fixed_sink(name, settings, wiring) for name in wanted.sinks if name != "webhooks"],
         webhook_route=webhook_route if "webhooks" in wanted.sinks else None,
     )
     return Delivery(dispatcher, webhooks, client, logs)
@@ -113,38 +109,20 @@ def _fixed_sink(name: str, settings: Settings, wiring: _Wiring) -> Callable[[], 
         "sns": (wanted.event_sns_topic_arn, "EVENT_SNS_TOPIC_ARN", wanted.event_sns_kinds),
         "s3": (wanted.event_s3_url, "EVENT_S3_URL", wanted.event_s3_kinds),
     }[name]
-    return partial(
-        _MAKERS[name],
-        wiring,
-        _address(address, variable, name),
-        kinds=[] if kinds is None else kinds.split(","),
-        region=settings.dynamo.aws_region,
-    )
-
-
-def _queue_or_topic(wiring: _Wiring, address: str, *, name: str, **options: Any) -> Route:
-    from sandyard.broker.delivery.aws_sinks import AwsSink
-
-    return wiring.route(AwsSink(name, address, **options))
-
-
-def _s3(wiring: _Wiring, address: str, **options: Any) -> Route:
-    from sandyard.broker.delivery.aws_sinks import S3Sink, S3Stream
-
-    sink = S3Sink(address, **options)
-    return Route(sink.name, 0, wiring.streams(S3Stream, sink), sink.close)
-
-
-_MAKERS: Mapping[str, Callable[..., Route]] = {
-    "sqs": partial(_queue_or_topic, name="sqs"),
-    "sns": partial(_queue_or_topic, name="sns"),
-    "s3": _s3,
-}
-
-
-def _address(value: str | None, variable: str, sink: str) -> str:
-    if value is None:
-        raise SettingsError(f"{variable}: must be set for the sink {sink}")
+    if address is None:
+        raise SettingsError(f"{variable}: must be set for the sink {name}")
     if find_spec("boto3") is None:
-        raise SettingsError(f"EVENT_SINKS: {sink} needs `pip install sandyard[aws]`")
-    return value
+        raise SettingsError(f"EVENT_SINKS: {name} needs `pip install sandyard[aws]`")
+    options: dict[str, Any] = {
+        "kinds": [] if kinds is None else kinds.split(","),
+        "region": settings.dynamo.aws_region,
+    }
+
+    def route() -> Route:
+        from sandyard.broker.delivery.aws_sinks import AwsSink, S3Sink, S3Stream
+
+        if name == "s3":
+            return wiring.route(S3Sink(address, **options), kind=S3Stream)
+        return wiring.route(AwsSink(name, address, **options))
+
+    return route

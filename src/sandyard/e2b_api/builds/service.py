@@ -87,7 +87,8 @@ class Builds:
         own = await self.templates.find_own(wanted.name.name, account_id=by.account_id)
         template_id = new_id("tpl") if own is None else own.template_id
         now = self.clock.now()
-        build = Build(_build_id(), template_id, by.account_id, wanted, now)
+        build_id = str(uuid.uuid5(uuid.NAMESPACE_OID, new_id("bld")))
+        build = Build(build_id, template_id, by.account_id, wanted, now)
         self.records.write(build)
         return build
 
@@ -97,7 +98,11 @@ class Builds:
         for account_id in self.records.account_ids():
             builds = self.records.list(account_id)
             done = [each for each in builds if not each.is_open]
-            stale = [each for each in builds if now - each.asked_at > _age_limit(each)]
+            stale = [
+                each
+                for each in builds
+                if now - each.asked_at > (_STALE_SEC if each.status == "waiting" else _KEPT_SEC)
+            ]  # one that never began sooner than others; one that runs ends before
             for each in (*done[:-_MOST_KNOWN], *stale):
                 self.records.delete(each)
 
@@ -144,7 +149,9 @@ class Builds:
         """Files for a step: an archive, optionally compressed with gzip. Raises BodyTooLargeError,
         also if the account's uploads together exceed one sandbox or its quota, QuotaExceededError
         and DiskFullError."""
-        await self._remove_stale()
+        for each in await self.uploads.list_all():
+            if self.clock.now() - each.created_at > _STALE_SEC:
+                await self.uploads.delete(each.id)
         name = upload_id(account_id, template_id, files_hash)
         async with self.uploading.of(account_id):  # the next one counts this one
             await self.storage.require(account_id, 1, error=QuotaExceededError)
@@ -153,11 +160,6 @@ class Builds:
                 await self.storage.left_bytes(account_id),
             )
             await self.uploads.write(name, content, most_bytes=min(self.most_bytes, left))
-
-    async def _remove_stale(self) -> None:
-        for each in await self.uploads.list_all():
-            if self.clock.now() - each.created_at > _STALE_SEC:
-                await self.uploads.delete(each.id)
 
     async def _base(self, recipe: Recipe, by: Principal) -> tuple[Template, Image | None]:
         """The template that the build starts from, and its image, if that is being pulled. An image
@@ -285,11 +287,6 @@ class Builds:
         return {"timestamp": at, "level": level, "message": message[:LONGEST_LINE]}
 
 
-def _age_limit(build: Build) -> float:
-    """Of a build that never began, and of others; one that runs ends before."""
-    return _STALE_SEC if build.status == "waiting" else _KEPT_SEC
-
-
 def upload_id(account_id: str, template_id: str, files_hash: str) -> str:
     named = hashlib.sha256(f"{template_id}/{files_hash}".encode()).hexdigest()
     return f"{account_id}-{named}"
@@ -308,10 +305,6 @@ def _builder_of(build: Build, base: Template, recipe: Recipe) -> NewSandbox:
         recycle_on_timeout=True,
         archive_id=None if recipe.template is None else archive_of(base, recipe.template),
     )
-
-
-def _build_id() -> str:
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, new_id("bld")))
 
 
 def _template(build: Build, recipe: Recipe, base: Template, at: Workplace) -> NewTemplate:

@@ -38,6 +38,7 @@ SANDBOX_ID = "e2b.sandbox_id"
 """The name of the sandbox's id in an ASGI scope."""
 UNARY = "application/json"
 STREAM = "application/connect+json"
+_OF_STREAM = (b"content-type", STREAM.encode())
 
 _LAST = 2
 _COMPRESSED = 1
@@ -256,7 +257,7 @@ class ErrorBoundary:
             known = _known(error, scope)
             if start is None:
                 await self._response(known, scope)(scope, receive, send)
-            elif isinstance(known, UnauthorizedError) and _is_stream(start):
+            elif isinstance(known, UnauthorizedError) and _OF_STREAM in start["headers"]:
                 await send({"type": "http.response.body", "body": failed(known)})
             else:  # it can only be aborted
                 raise
@@ -272,10 +273,6 @@ class ErrorBoundary:
         if error.retry_after is not None:
             headers["Retry-After"] = str(error.retry_after)
         return json_response(body, status, headers)
-
-
-def _is_stream(start: Mapping[str, Any]) -> bool:
-    return (b"content-type", STREAM.encode()) in start["headers"]
 
 
 def _known(error: Exception, scope: Scope) -> SandyardError:

@@ -87,8 +87,8 @@ class FilesystemService:
             found = await files.list(folder, depth=_depth(message), selection=_WITH_METADATA)
         except FileRefusedError as error:
             raise NotAFolderError(f"path is not a directory: {path}") from error
-        shown = [(each, _shown(each.path, folder, path)) for each in found]
-        return {"entries": [await entry_of(files, each, path=name) for each, name in shown]}
+        end, shown = len(folder.rstrip("/")), path.rstrip("/")
+        return {"entries": [await entry_of(files, f, path=shown + f.path[end:]) for f in found]}
 
     async def remove(self, session: UserSession, message: Message) -> Message:
         """No error if it does not exist."""
@@ -153,10 +153,6 @@ async def _folder(files: OwnFiles, path: str) -> str:
     if info.kind != "link" or info.target is None:
         return path
     return posixpath.normpath(posixpath.join(posixpath.dirname(path), info.target))
-
-
-def _shown(path: str, folder: str, asked: str) -> str:
-    return asked.rstrip("/") + path[len(folder.rstrip("/")) :]
 
 
 async def _event(

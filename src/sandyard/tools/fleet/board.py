@@ -239,7 +239,10 @@ class Board:
         )
 
     def _body(self, readings: Sequence[Reading]) -> Mapping[str, Any]:
-        bare = [_as_sent(reading) for reading in readings]
+        bare = [  # without the name, which the server adds
+            {name: value for name, value in reading.items() if name != "friendly_name"}
+            for reading in readings
+        ]
         if len(bare) == 1 and self._rng.random() < 0.5:
             return bare[0]
         return {"readings": bare}
@@ -284,8 +287,3 @@ class Board:
 def _as_measured(stored: Reading) -> Reading:
     """Without the time at which the server received it."""
     return {name: value for name, value in stored.items() if name != "received_at"}
-
-
-def _as_sent(reading: Reading) -> dict[str, Any]:
-    """Without the name, which the server adds."""
-    return {name: value for name, value in reading.items() if name != "friendly_name"}
