@@ -27,7 +27,7 @@ from sandyard.e2b_api.tokens import SandboxTokens, UploadTokens
 from sandyard.e2b_api.volumes.contents import VolumeContentCalls, VolumeTokens
 from sandyard.e2b_api.volumes.http import VolumeCalls
 from sandyard.gateway.model import PageScope
-from sandyard.gateway.service import TokenIssue
+from sandyard.gateway.tokens import TokenIssue
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.rate_limit import RateLimit
 from sandyard.kit.sizes import GIGABYTE

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
 from sandyard.bootstrap.previews import PreviewsPart
 from sandyard.gateway.http.router import create_tokens_router
-from sandyard.gateway.service import TokenIssue
+from sandyard.gateway.tokens import TokenIssue
 from sandyard.kit.http.client_address import ClientAddress
 from sandyard.kit.http.on_demand import OnDemandApp
 from sandyard.platform.access.guard import ACCOUNT_SECURITY

@@ -21,8 +21,7 @@ from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.broker.delivery.stores.dynamo import DynamoDeliveryStore
 from sandyard.broker.delivery.stores.sql import SqlDeliveryStore
 from sandyard.broker.delivery.stream import Stream, StreamPolicy
-from sandyard.broker.delivery.webhook_sink import WebhookClient, WebhookSink
-from sandyard.broker.delivery.webhooks import Webhooks
+from sandyard.broker.delivery.webhooks import WebhookClient, Webhooks, WebhookSink
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.stores import tables
 from sandyard.broker.stores.dynamodb import DynamoPoolStore

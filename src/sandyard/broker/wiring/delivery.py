@@ -9,8 +9,7 @@ from sandyard.broker.delivery.dispatcher import Dispatcher, Logs, LogStream, Ope
 from sandyard.broker.delivery.model import RetryPolicy, Webhook
 from sandyard.broker.delivery.ports import DeliveryStore
 from sandyard.broker.delivery.stream import Stream, StreamPolicy
-from sandyard.broker.delivery.webhook_sink import WebhookClient, WebhookSink
-from sandyard.broker.delivery.webhooks import Webhooks
+from sandyard.broker.delivery.webhooks import WebhookClient, Webhooks, WebhookSink
 from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.wiring import spans

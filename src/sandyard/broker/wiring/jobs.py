@@ -12,8 +12,8 @@ from sandyard.broker.pool.jobs import Cleanup, Expiry, Holds
 from sandyard.broker.pool.ports import PoolStore
 from sandyard.broker.pool.provider_model import DeletionPolicy
 from sandyard.broker.pool.sync import Sync
-from sandyard.broker.probes.jobs import ProbeJob
 from sandyard.broker.probes.ports import Prober
+from sandyard.broker.probes.service import ProbeJob
 from sandyard.broker.provider.client import HttpProvider
 from sandyard.broker.provider.model import AutoscalingPolicy, provider_name
 from sandyard.broker.provider.service import PoolAutoscaler, PoolProvider

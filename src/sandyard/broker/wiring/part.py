@@ -22,9 +22,9 @@ from sandyard.broker.pool.leases import Leases
 from sandyard.broker.pool.model import lab_seconds
 from sandyard.broker.pool.names import KnownNames
 from sandyard.broker.pool.service import Broker, CountCall
-from sandyard.broker.probes.claims import CallProber, ClaimChecker
 from sandyard.broker.probes.ports import Prober
 from sandyard.broker.probes.probers import prober_of
+from sandyard.broker.probes.service import CallProber, ClaimChecker
 from sandyard.broker.provider.client import DIALECTS, HttpProvider
 from sandyard.broker.queue.assignment import SandboxAssigner
 from sandyard.broker.queue.http import create_queue_router, create_tickets_router

@@ -18,8 +18,8 @@ from sandyard.e2b_api.builds.records import (
     BuildRequest,
     Entry,
 )
+from sandyard.e2b_api.envd.machine import account_of
 from sandyard.e2b_api.envd.paths import HOME, USER
-from sandyard.e2b_api.envd.users import account_of
 from sandyard.e2b_api.errors import (
     BuildFailedError,
     BuildNotFoundError,

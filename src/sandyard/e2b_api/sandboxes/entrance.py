@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
-from sandyard.e2b_api.envd.machine import Credentials, UserSession
+from sandyard.e2b_api.envd.machine import Credentials, UserSession, account_of
 from sandyard.e2b_api.envd.paths import ROOT
-from sandyard.e2b_api.envd.users import account_of
 from sandyard.e2b_api.errors import AccessTokenMissingError, LinkOverError, SandboxGoneError
 from sandyard.e2b_api.links import LinkSigners
 from sandyard.e2b_api.model import SandboxView, is_running, iso

@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import resources
 
+from sandyard.e2b_api.envd.machine import account_of
 from sandyard.e2b_api.envd.paths import HOME, ROOT, USER
 from sandyard.e2b_api.envd.processes import OWN_TAG
-from sandyard.e2b_api.envd.users import account_of
 from sandyard.e2b_api.errors import NotOfferedError
 from sandyard.e2b_api.model import INTERPRETER_PORT
 from sandyard.e2b_api.sandboxes.entrance import Sessions

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sandyard.gateway.credentials import PARAMETER
 from sandyard.gateway.model import PageScope
-from sandyard.gateway.service import IssuedToken, Issuer, TokenIssue
+from sandyard.gateway.tokens import IssuedToken, Issuer, TokenIssue
 from sandyard.kit.http.routes import GuardedRoutes, caller_of
 from sandyard.kit.http.schemas import example, inline
 

@@ -14,9 +14,9 @@ from sandyard.broker.pool.errors import NoSandboxesAvailableError
 from sandyard.broker.pool.lease_model import Replacement
 from sandyard.broker.pool.model import Claim, Lease, Sandbox, Status
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.probes.claims import CallProber, ClaimChecker
 from sandyard.broker.probes.errors import ProbeDeadlineError
 from sandyard.broker.probes.model import UNPROBED_SEC
+from sandyard.broker.probes.service import CallProber, ClaimChecker
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify
 from tests.support.broker.pools import LAB_SEC, check_invariants, everything, fill

@@ -7,7 +7,7 @@ from sandyard.broker.metrics import BrokerMetrics
 from sandyard.broker.pool.action_model import Action
 from sandyard.broker.pool.model import Sandbox, StaleReason, Status
 from sandyard.broker.pool.ports import PoolStore
-from sandyard.broker.probes.jobs import ProbeJob, ProbeReport
+from sandyard.broker.probes.service import ProbeJob, ProbeReport
 from sandyard.broker.reservations.model import Booking
 from sandyard.broker.verification import verify
 from tests.support.broker.pools import check_invariants, everything, fill

@@ -5,7 +5,7 @@ import sys
 
 _TRIES = """
 from sandyard.broker.delivery.errors import WebhookAddressError
-from sandyard.broker.delivery.webhook_sink import WebhookClient
+from sandyard.broker.delivery.webhooks import WebhookClient
 from sandyard.kit.clock import SystemClock
 from sandyard.kit.public_addresses import networks_of
 
