@@ -80,12 +80,9 @@ class SandboxDomain:
         name = host.decode("latin-1").lower().partition(":")[0].removesuffix(f".{self.name}")
         return name if "." in name and self.has(host) else None
 
-    def authority_of(self, host: TargetHost) -> str:
-        port = "" if self.port is None else f":{self.port}"
-        return f"{host.label}.{self.name}{port}"
-
     def origin_of(self, host: TargetHost) -> str:
-        return f"{self.scheme}://{self.authority_of(host)}"
+        port = "" if self.port is None else f":{self.port}"
+        return f"{self.scheme}://{host.label}.{self.name}{port}"
 
     def url_of(self, target_id: str, port: int) -> str:
         return f"{self.origin_of(TargetHost(port, target_id))}/"

@@ -69,10 +69,6 @@ class Scenario:
     marks: bool = True
     """Whether tracks release their sandboxes during the load."""
 
-    @property
-    def is_skewed(self) -> bool:
-        return self.fault is Fault.CLOCK_SKEW
-
 
 @dataclass(frozen=True, slots=True)
 class Load:

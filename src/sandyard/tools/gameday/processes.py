@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -124,10 +123,6 @@ def skewed_server(
     own = right.arguments[right.arguments.index("serve") :]
     arguments = [sys.executable, "-m", "sandyard.tools.gameday.skewed", str(clock), *own]
     return replace(right, arguments=arguments)
-
-
-def find_prometheus() -> str | None:
-    return shutil.which("prometheus")
 
 
 def prometheus(program: str, folder: Path, rules: Path, targets: Sequence[str]) -> Program:

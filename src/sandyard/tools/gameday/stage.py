@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,6 @@ from sandyard.tools.gameday.model import Engine, Fault, GameDayError, Part, Scen
 from sandyard.tools.gameday.processes import (
     START_SEC,
     Program,
-    find_prometheus,
     log_in,
     new_api_key,
     prometheus,
@@ -134,7 +134,8 @@ async def stage_for(scenario: Scenario, place: Place, pool: int) -> AsyncIterato
         provider = await _provider(stack, client, scenario, place, pool)
         own = {**access.settings, **scenario.settings, **provider.settings}
         settings = {**_COMMON, **_SETTINGS[scenario.part], **own}
-        clock = ClockOffset(place.folder / "clock") if scenario.is_skewed else None
+        is_skewed = scenario.fault is Fault.CLOCK_SKEW
+        clock = ClockOffset(place.folder / "clock") if is_skewed else None
         servers = await _started(stack, *_servers(place, data_dir, settings, clock))
         watching = await _started(stack, *_watching(place, servers))
         [seen_by] = watching or (None,)
@@ -194,7 +195,7 @@ def _client() -> httpx.AsyncClient:
 
 
 def _watching(place: Place, servers: tuple[Program, ...]) -> Iterator[Program]:
-    program = find_prometheus()
+    program = shutil.which("prometheus")
     if program is not None and place.rules.is_file():
         targets = [f"127.0.0.1:{each.port}" for each in servers]
         yield prometheus(program, place.folder, place.rules, targets)

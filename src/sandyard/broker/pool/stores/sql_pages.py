@@ -74,10 +74,6 @@ def _value(row: Sandbox, column: str) -> Any:
     return row.lease.expires_at if column == _column.lease_ends_at.name else getattr(row, column)
 
 
-def name_range(prefix: str) -> list[sa.ColumnElement[bool]]:
-    return [_column.name >= prefix, _column.name < past(prefix)] if prefix else []
-
-
 def past(prefix: str) -> str:
     """The smallest string greater than all with this prefix."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
@@ -117,7 +113,9 @@ def _of_names(
     is_descending: bool = False,
     others: Sequence[sa.ColumnElement[bool]] = (),
 ) -> _Range:
-    names = [*name_range(prefix), *others]
+    names = [*others]
+    if prefix:
+        names += [_column.name >= prefix, _column.name < past(prefix)]
     return _Range([[_column.status == each, *names] for each in states], _BY_NAME, is_descending)
 
 
