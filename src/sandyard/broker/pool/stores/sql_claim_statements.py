@@ -1,5 +1,5 @@
-"""A batch of claims as one statement, which is a transaction by itself: a compare-and-set on the
-sequences of the rows that writes them, their events and the counts."""
+"""A batch of claims as one statement, a transaction by itself or part of one with locks: a
+compare-and-set on the sequences of the rows that writes them, their events and the counts."""
 
 import sqlite3
 from collections.abc import Sequence
