@@ -51,7 +51,7 @@ class GatewayAccess:
             return by_token
         if target is not None and model.is_public(target, request.host):
             return None
-        grant = self.tokens.read_cookie(shown.cookie, now=at) if shown.cookie else None
+        grant = self.tokens.read(shown.cookie, now=at, use="cookie") if shown.cookie else None
         if await self._holds(grant, request.host, target):
             self._require_own_origin(request)
             return grant
@@ -68,7 +68,7 @@ class GatewayAccess:
     def cookie_for(self, grant: model.Grant, host: model.TargetHost) -> tuple[str, int]:
         """The value of the cookie for the grant at this host, and its lifetime in seconds."""
         left = grant.expires_at - self.now()
-        return self.tokens.issue_cookie(grant, host), max(1, int(left.total_seconds()))
+        return self.tokens.issue(grant, cookie_of=host), max(1, int(left.total_seconds()))
 
     async def _grant(
         self, request: AccessRequest, target: model.Target | None, at: datetime

@@ -13,7 +13,6 @@ from sandyard.kit.clock import Clock, utc_time
 PREFIX = "sat-"
 """The prefix of every token, so that it can be recognized and not forwarded."""
 _ALGORITHM = "HS256"
-_Use = Literal["token", "cookie"]
 
 
 class AccessTokens:
@@ -26,36 +25,26 @@ class AccessTokens:
     def __init__(self, secrets: Sequence[str]) -> None:
         self._secrets = secrets
 
-    def issue(self, grant: Grant) -> str:
-        return self._sign(grant, "token", grant.port)
-
-    def issue_cookie(self, grant: Grant, host: TargetHost) -> str:
-        """For this host only, for as long as the grant lasts."""
-        return self._sign(grant, "cookie", host.port)
-
-    def read(self, token: str, *, now: datetime) -> Grant | None:
-        """None if we did not sign it, or it has expired."""
-        return self._read(token, "token", now)
-
-    def read_cookie(self, token: str, *, now: datetime) -> Grant | None:
-        return self._read(token, "cookie", now)
-
-    def _sign(self, grant: Grant, use: _Use, port: int | None) -> str:
+    def issue(self, grant: Grant, *, cookie_of: TargetHost | None = None) -> str:
+        """A token; or the cookie of this host, for as long as the grant lasts."""
         import jwt
 
         claims = {
-            "aud": use,
+            "aud": "token" if cookie_of is None else "cookie",
             "sub": grant.target_id,
             "acc": grant.account_id,
             "ver": grant.token_version,
             "scp": sorted(grant.scopes),
             "exp": int(grant.expires_at.timestamp()),
-            "prt": port,
+            "prt": grant.port if cookie_of is None else cookie_of.port,
             "key": grant.key_id,
         }
         return PREFIX + jwt.encode(claims, self._secrets[0], algorithm=_ALGORITHM)
 
-    def _read(self, token: str, use: _Use, now: datetime) -> Grant | None:
+    def read(
+        self, token: str, *, now: datetime, use: Literal["token", "cookie"] = "token"
+    ) -> Grant | None:
+        """None if we did not sign it for this use, or it has expired."""
         import jwt
 
         if not token.startswith(PREFIX):

@@ -55,9 +55,9 @@ def test_secrets_are_rotated() -> None:
 
 
 def test_a_cookie_is_for_one_port_and_not_valid_as_a_token() -> None:
-    cookie = TOKENS.issue_cookie(GRANT, TargetHost(3000, GRANT.target_id))
-    read = TOKENS.read_cookie(cookie, now=NOW)
+    cookie = TOKENS.issue(GRANT, cookie_of=TargetHost(3000, GRANT.target_id))
+    read = TOKENS.read(cookie, now=NOW, use="cookie")
     assert read is not None
     assert read.port == 3000
     assert TOKENS.read(cookie, now=NOW) is None
-    assert TOKENS.read_cookie(TOKENS.issue(GRANT), now=NOW) is None
+    assert TOKENS.read(TOKENS.issue(GRANT), now=NOW, use="cookie") is None
