@@ -83,9 +83,6 @@ class Clients:
         """Its leases stay until they end; its tokens are refused within half a minute."""
         await self._change(name, by, model.decide_deleted)
 
-    async def list(self) -> Sequence[tuple[model.Client, Sequence[TokenUse]]]:
-        return await self._with_uses(await self._store.clients())
-
     async def page(
         self, *, limit: int, cursor: str | None
     ) -> Page[tuple[model.Client, Sequence[TokenUse]]]:

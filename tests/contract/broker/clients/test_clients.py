@@ -182,7 +182,7 @@ async def test_last_use_is_shown_and_no_event_tells_of_it(bench: Bench) -> None:
     token = await bench.clients.create("acme", ACME, expires_at=None)
     await bench.access.caller(token.text, ClientScope.ALLOCATE)
     await bench.access.close()
-    [(client, [use])] = await bench.clients.list()
+    [(client, [use])] = (await bench.clients.page(limit=10, cursor=None)).items
     assert client.name == "acme"
     assert use.last_used_at == int(bench.clock.now())
     page = await bench.pool.events.page(EventQuery(subject="client:acme"), limit=10, cursor=None)
