@@ -3,6 +3,7 @@ alert fire, and the guarantees afterwards."""
 
 import asyncio
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,6 @@ import httpx
 from sandyard.tools.gameday.processes import (
     SHRINK,
     Program,
-    find_prometheus,
     firing_alerts,
     prometheus,
 )
@@ -131,7 +131,7 @@ def hold(name: str, folder: Path, postgres_url: str) -> list[str]:
 
 @contextmanager
 def _watched(found: Replicas, folder: Path) -> Iterator[Program]:
-    program = find_prometheus()
+    program = shutil.which("prometheus")
     if program is None:
         raise GameDayFailedError("there is no Prometheus")
     rules = folder / "rules-by-age.yml"
