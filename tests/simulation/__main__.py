@@ -7,6 +7,8 @@
     --processes N      (2)
     --folder FOLDER    for the histories of seeds that fail (a new one below the temporary folder)
 
+Broken off, by SIGTERM too, it tells what has become of the seeds so far.
+
 A seed that failed is run again by `--parts PART --seed S --operations 1000`, and exactly repeated:
 but for a real engine, whose answers come as they come.
 """

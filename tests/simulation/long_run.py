@@ -2,12 +2,13 @@
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
@@ -75,6 +76,7 @@ def main() -> int:
     runs = list(seeds(parts, wanted.seed, wanted.operations))
     _say(f"--seed {wanted.seed}: {len(runs):,} seeds; histories of those that fail: {folder}")
     began = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with servers(wanted.engine) if wanted.engine else nullcontext() as real:
         sums = run_all(runs, wanted.processes, folder, real)
     _say(f"\n| part | seeds | operations | faults | kills | CPU s | failed |\n|{'---|' * 7}")
@@ -101,10 +103,14 @@ def seeds(parts: Sequence[str], first: int, operations: int) -> Iterator[tuple[s
 def run_all(
     runs: Sequence[tuple[str, int]], processes: int, folder: Path, real: Servers | None
 ) -> dict[str, Sums]:
+    """Broken off, by a signal too, it returns what has become of the seeds so far."""
     sums: dict[str, Sums] = defaultdict(Sums)
     tenth = max(1, len(runs) // 10)
     told_of = partial(run, folder=folder, real=real)
-    with get_context("spawn").Pool(processes, maxtasksperchild=_SEEDS_PER_PROCESS) as pool:
+    with (
+        suppress(KeyboardInterrupt),
+        get_context("spawn").Pool(processes, maxtasksperchild=_SEEDS_PER_PROCESS) as pool,
+    ):
         for done, told in enumerate(pool.imap_unordered(told_of, runs), 1):
             sums[told.part].add(told)
             if told.failure:
