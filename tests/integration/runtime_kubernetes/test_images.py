@@ -14,7 +14,7 @@ from tests.support.kubernetes.api_server import key_of
 from tests.support.kubernetes.cluster import Cluster, cluster
 from tests.support.runtime.programs import LIMITS, new_run_id
 from tests.support.runtime.runtimes import until_ended
-from tests.support.runtime.sessions import shell
+from tests.support.runtime.sessions import pieces, shell
 
 ROOT = Program(None, root="root")
 
@@ -103,3 +103,21 @@ async def test_by_default_a_pod_has_neither_root_nor_a_token_nor_links_of_servic
     assert "NoNewPrivs:\t1" in seen
     assert "SERVICE" not in seen
     assert "serviceaccount" not in seen
+
+
+async def test_the_home_folder_is_the_workspace_and_so_is_kept(found: Cluster) -> None:
+    runtime = found.runtime()
+    running = await runtime.start(new_run_id(), Program(None), LIMITS)
+    session = await runtime.session(running.run_id)
+    await session.files.apply(FileChanges(written={"one": b"1"}))
+    await session.files.write("/home/user/two", pieces(b"2"))
+    assert await shell(session, "cat ~/one /workspace/two; echo 3 >~/three; echo $HOME") == (
+        b"12/home/user\n"
+    )
+    assert sorted(each.path for each in await session.files.list(".")) == [
+        f"/workspace/{name}" for name in ("one", "three", "two")
+    ]
+    ended = await runtime.stop(running.run_id)
+    assert ended.snapshot is not None
+    again = await runtime.start(new_run_id(), Program(None, ended.snapshot.id), LIMITS)
+    assert await shell(await runtime.session(again.run_id), "cat ~/one ~/two ~/three") == b"123\n"

@@ -266,7 +266,8 @@ class Nodes:
             words += ["--ro-bind", str(self._agent), "/opt/sandyard/agent"]
         for mount in container["volumeMounts"]:
             source = pod.folder / mount["name"] / mount.get("subPath", "")
-            source.mkdir(exist_ok=True)
+            if not source.exists():
+                source.mkdir()
             bind = "--ro-bind" if mount.get("readOnly") else "--bind"
             words += [bind, str(source), mount["mountPath"]]
         if info is not None:

@@ -16,14 +16,14 @@ from sandyard.kit.lines import LineReader
 from sandyard.kit.sizes import MESSAGE_BYTES
 from sandyard.runtime.errors import PortClosedError, RuntimeUnavailableError, refusal_of
 from sandyard.runtime.guest.program import ProgramState
-from sandyard.runtime.kubernetes.manifest import GUEST_MODULE, Keys, command
+from sandyard.runtime.kubernetes.manifest import AGENT_HOME, GUEST_MODULE, Keys, command
 from sandyard.runtime.model import RunId
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.runtime.remote.connection import Connection
 from sandyard.runtime.remote.envd import PORT, Envd
 from sandyard.runtime.remote.errors import CallError
 from sandyard.runtime.remote.files import RemoteFiles
-from sandyard.runtime.remote.guest import GuestProcess, Message
+from sandyard.runtime.remote.guest import HOME, GuestProcess, Message
 from sandyard.runtime.remote.http import HttpCaller, HttpPool, parsing
 from sandyard.runtime.remote.processes import RemoteProcesses
 from sandyard.runtime.remote.session import RemoteSession
@@ -148,6 +148,10 @@ class PodFiles(RemoteFiles):
 class PodProcesses(RemoteProcesses):
     """The agent starts commands itself; the program has a shim, which starts it again."""
 
+    def _message(self, command: Command) -> dict[str, Any]:
+        message = super()._message(command)
+        return {**message, "environment": {"HOME": HOME, **message["environment"]}}
+
     async def start(self, command: Command) -> Process:
         if command.program:
             return await super().start(command)
@@ -210,6 +214,7 @@ class Agent:
             timeout_sec=self._timeout_sec,
             translate=lambda error: AgentUnavailableError(reason=error.reason),
             is_running=is_running,
+            home=AGENT_HOME,
         )
         return PodSession(self, connection)
 

@@ -308,6 +308,8 @@ class KubernetesMachines:
         async def is_running() -> bool:
             """Only the cluster says that it is gone: what does not respond may still run."""
             await self._synced()
+            if record.ended(final=False) is not None:
+                return False
             pod = await self._pods.until(record.pod, has_ended, timeout_sec=_STATUS_SEC)
             return not has_ended(pod)
 

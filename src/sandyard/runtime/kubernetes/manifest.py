@@ -12,6 +12,7 @@ from sandyard.runtime.kubernetes import egress_policy
 from sandyard.runtime.model import IsolationMode, Limits, RunId
 from sandyard.runtime.remote.envd import PORT
 from sandyard.runtime.remote.guest import HOME
+from sandyard.runtime.sessions.model import WORKSPACE
 
 Manifest = Mapping[str, Any]
 
@@ -22,6 +23,8 @@ OURS: Mapping[str, str] = {"app.kubernetes.io/managed-by": PREFIX}
 SELECTOR = ",".join(f"{name}={value}" for name, value in OURS.items())
 CONTAINER = "sandbox"
 AGENT_FOLDER = "/.sandyard"
+AGENT_HOME = "/.sandyard-home"
+"""With the agent's records, and the workspace, which is the home folder of all commands."""
 AGENT_IN_IMAGE = "/opt/sandyard/agent"
 AGENT_MODULE = "sandyard.e2b_api.envd.standalone.pod"
 GUEST_MODULE = "sandyard.runtime.guest"
@@ -198,6 +201,10 @@ def pod_security() -> dict[str, Any]:
     }
 
 
+_NAMES = [
+    {"name": "agent", "mountPath": f"/{each}", "subPath": each, "readOnly": True}
+    for each in ("etc/passwd", "etc/group")
+]
 _ROOT_SECURITY = {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}}
 SECURITY: Mapping[str, Any] = {
     "allowPrivilegeEscalation": False,
@@ -230,7 +237,7 @@ def _container(
         "command": command(AGENT_MODULE),
         "workingDir": HOME,
         "env": [
-            {"name": "HOME", "value": HOME},
+            {"name": "HOME", "value": AGENT_HOME},
             {"name": "SANDYARD_RUN", "value": str(run_id)},
             {"name": "SANDYARD_DEADLINE_AT", "value": str(deadline_at)},
             *(
@@ -256,9 +263,11 @@ def _container(
         },
         "volumeMounts": [
             {"name": "agent", "mountPath": AGENT_FOLDER, "readOnly": True},
-            {"name": "home", "mountPath": HOME},
-            {"name": "home", "mountPath": "/workspace", "subPath": "workspace"},
+            {"name": "home", "mountPath": AGENT_HOME},
+            {"name": "home", "mountPath": WORKSPACE, "subPath": "workspace"},
+            {"name": "home", "mountPath": HOME, "subPath": "workspace"},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - its own
+            *([] if image.has_root else _NAMES),
         ],
     }
 

@@ -28,6 +28,8 @@ class Connection:
     timeout_sec: float
     translate: Translate
     is_running: Callable[[], Awaitable[bool]]
+    home: str = HOME
+    """Of the user that envd is, with its records and the workspace."""
 
     async def ask(self, operation: str, *, more_sec: float = 0, **arguments: Any) -> Any:
         """The guest's result. Raises the guest's refusals."""
@@ -71,7 +73,7 @@ class Connection:
 
     async def send(self, content: AsyncIterator[bytes]) -> str:
         """Upload the content completely; returns its path. Raises the errors of the content."""
-        draft = f"{HOME}/{STATE}/incoming/{token_hex(8)}"
+        draft = f"{self.home}/{STATE}/incoming/{token_hex(8)}"
         try:
             async with self.reaching(None):
                 await self.envd.send(draft, content)

@@ -13,7 +13,7 @@ from sandyard.runtime.guest import DRAFT
 from sandyard.runtime.model import FileChanges
 from sandyard.runtime.remote.connection import Connection, no_response
 from sandyard.runtime.remote.errors import CallError
-from sandyard.runtime.remote.guest import HOME, STATE
+from sandyard.runtime.remote.guest import STATE
 from sandyard.runtime.sessions.model import (
     EVERYTHING,
     WORKSPACE,
@@ -80,7 +80,7 @@ class RemoteFiles:
         paths = {"written": written, "deleted": sorted(changes.deleted)}
         files[f"{incoming}/paths.json"] = json.dumps(paths).encode()
         await self._connection.upload(files)
-        await self._connection.ask("apply", incoming=f"{HOME}/{incoming}")
+        await self._connection.ask("apply", incoming=f"{self._connection.home}/{incoming}")
 
     async def make_folder(self, path: str) -> bool:
         return bool(await self._connection.ask("make_folder", path=absolute_path(path)))
@@ -110,7 +110,9 @@ class RemoteFiles:
         self, path: str, *, recursive: bool = False, ready: asyncio.Event | None = None
     ) -> AsyncIterator[FileChange]:
         whole = absolute_path(path)
-        watched = {"path": _in_machine(whole), "recursive": recursive}
+        is_inside = whole == WORKSPACE or whole.startswith(f"{WORKSPACE}/")
+        real = f"{self._connection.home}{whole}" if is_inside else whole
+        watched = {"path": real, "recursive": recursive}
         messages = self._connection.envd.stream("filesystem.Filesystem/WatchDir", watched)
         async with aclosing(messages):
             await self._next(messages)  # the watch is in place
@@ -167,8 +169,3 @@ class RemoteFiles:
                 target=None if target is None else str(target),
                 attributes=dict(entry["attributes"]),
             )
-
-
-def _in_machine(path: str) -> str:
-    is_workspace = path == WORKSPACE or path.startswith(f"{WORKSPACE}/")
-    return f"{HOME}{path}" if is_workspace else path

@@ -96,7 +96,7 @@ class RemoteSession:
         """The state of the machine's program, if it was ever started."""
         timeout_sec = self._connection.timeout_sec
         pieces = self._connection.envd.download(
-            f"{HOME}/{STATE}/program.json", within_sec=timeout_sec
+            f"{self._connection.home}/{STATE}/program.json", within_sec=timeout_sec
         )
         try:
             async with aclosing(pieces):

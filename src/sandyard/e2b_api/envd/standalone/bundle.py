@@ -24,6 +24,14 @@ _LEFT_OUT = re.compile(
     r"|__pycache__|venv|distutils|templates|native)"
 )
 _LIBRARY = re.compile(r"(?:=> )?(/\S+) \(0x")
+_NAMES = {
+    "passwd": """root:x:0:0:root:/root:/bin/sh
+nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+user:x:1000:1000::/home/user:/bin/bash
+""",
+    "group": "root:x:0:\nnogroup:x:65534:\nuser:x:1000:\n",
+}
+"""In place of the image's, which know no such user; a Pod without root can become no other."""
 _COMPILED_OUT = re.compile(r"_(tkinter|test|ctypes_test|xxtest|sqlite3|curses|dbm|gdbm)")
 
 
@@ -34,6 +42,9 @@ def build(folder: Path) -> None:
     library = folder / "lib" / version
     dynamic = library / "lib-dynload"
     (folder / "bin").mkdir(parents=True)
+    (folder / "etc").mkdir()
+    for name, content in _NAMES.items():
+        (folder / "etc" / name).write_text(content)
     dynamic.mkdir(parents=True)
     program = Path(sys.executable).resolve()
     shutil.copy(program, folder / "bin" / "python3")

@@ -43,6 +43,7 @@ _THREADS = 256
 _PIECE_BYTES = 1 << 20
 _PR_SET_DUMPABLE = 4
 _END = object()
+_OF_COMMANDS = ("run_command", "follow", "wait")
 
 
 class PodAgent:
@@ -136,10 +137,20 @@ class PodAgent:
         else:
             messages = self._messages(find(operation), arguments)
         lines = _lines(messages)
+        if operation in _OF_COMMANDS and self._lifetime.ended is None:
+            lines = self._until_end(lines)
         answer = HeldStream(lines, media_type="application/x-ndjson")
         answer.held = AsyncExitStack()
         answer.held.push_async_callback(lines.aclose)
         return answer
+
+    async def _until_end(self, lines: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+        """Cut at the end of the machine, which is not that of the command alone."""
+        async with aclosing(lines):
+            async for each in lines:
+                if self._lifetime.ended is not None:
+                    raise ConnectionError("the machine has ended")
+                yield each
 
     async def _read_tar(self, request: Request) -> Response:
         """The folder as an archive, by a process of its own: packing changes its folder."""
