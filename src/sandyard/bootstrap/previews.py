@@ -3,7 +3,7 @@
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,7 @@ from sandyard.previews.publishing.domains import DomainProofs
 from sandyard.previews.publishing.service import Publishing
 from sandyard.previews.publishing.site import PublishedSites
 from sandyard.previews.service import PreviewPolicy, Previews
+from sandyard.previews.status_checks import ANSWER_WITHIN_SEC
 from sandyard.previews.stores import tables
 from sandyard.previews.stores.old_columns import OldColumns
 from sandyard.previews.stores.schema import MIGRATIONS
@@ -97,6 +98,7 @@ def build_previews(
     data_dir: Path,
     clock: Clock | None = None,
     provider: PreviewProvider | None = None,
+    answer_within_sec: float = ANSWER_WITHIN_SEC,
 ) -> PreviewsPart:
     clock = clock or SystemClock()
     engine = SqlEngine(settings, data_dir, MIGRATIONS, tables.jobs, clock)
@@ -109,7 +111,7 @@ def build_previews(
         platform.projects,
         platform.administration,
         clock=clock,
-        policy=_policy(settings.previews),
+        policy=replace(_policy(settings.previews), answer_within_sec=answer_within_sec),
         require_storage=_storage_check(provider, platform),
     )
     files = ProjectFiles(

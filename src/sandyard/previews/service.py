@@ -21,7 +21,7 @@ from sandyard.previews.ports import (
     ProjectLookup,
 )
 from sandyard.previews.projects import ProjectPreviews
-from sandyard.previews.status_checks import StatusChecks
+from sandyard.previews.status_checks import ANSWER_WITHIN_SEC, StatusChecks
 from sandyard.previews.status_model import PreviewStatus, StatusReport
 
 _APPEARS_WITHIN = timedelta(seconds=30)
@@ -35,6 +35,8 @@ class PreviewPolicy:
     per_account: int
     attempt_for: timedelta = timedelta(seconds=180)
     wait_sec: float = 45
+    answer_within_sec: float = ANSWER_WITHIN_SEC
+    """How long a status waits for the provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,9 @@ class Previews:
         self._policy = policy
         self._require_storage = require_storage
         self._attempts = Attempts(store, provider, accounts, clock, policy.ttl)
-        self._checks = StatusChecks(store, provider, clock=clock)
+        self._checks = StatusChecks(
+            store, provider, clock=clock, answer_within_sec=policy.answer_within_sec
+        )
         self._syncs: SingleFlight[Synced] = SingleFlight()
 
     async def status(self, project_id: str, *, account_id: str) -> StatusReport:

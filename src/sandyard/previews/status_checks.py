@@ -13,7 +13,7 @@ from sandyard.previews.model import Preview, may_be_running, to_milliseconds
 from sandyard.previews.ports import Application, PreviewProvider, PreviewStore
 from sandyard.previews.status_model import ProviderAnswer, StatusReport
 
-ANSWER_WITHIN_SEC = 0.3
+ANSWER_WITHIN_SEC = 0.35
 _APPLICATION_WITHIN_SEC = 0.1
 _SHOWN_LINES = 20
 _SYSTEM = "system"
@@ -23,7 +23,15 @@ Checked = tuple[StatusReport, Preview | None]
 
 
 class StatusChecks:
-    def __init__(self, store: PreviewStore, provider: PreviewProvider, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: PreviewStore,
+        provider: PreviewProvider,
+        *,
+        clock: Clock,
+        answer_within_sec: float,
+    ) -> None:
+        self._answer_within_sec = answer_within_sec
         self._store = store
         self._provider = provider
         self._clock = clock
@@ -52,7 +60,7 @@ class StatusChecks:
         check = asyncio.create_task(self.check(preview))
         self._running.add(check)
         check.add_done_callback(self._checked)
-        await asyncio.wait({check}, timeout=ANSWER_WITHIN_SEC)
+        await asyncio.wait({check}, timeout=self._answer_within_sec)
         if check.done():
             return check.result()
         self._late |= {sandbox_id} & self._questions.keys()

@@ -24,7 +24,13 @@ async def api(
     database_url: str | None, tmp_path: Path, double: E2bDouble
 ) -> AsyncIterator[PreviewApi]:
     provider = connect_to(double, timeouts=LONG)
-    async with preview_api(database_url, tmp_path, double, provider=provider) as api:
+    async with preview_api(
+        database_url,
+        tmp_path,
+        double,
+        provider=provider,
+        answer_within_sec=ANSWER_WITHIN_SEC,
+    ) as api:
         yield api
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from sandyard.bootstrap.previews import open_e2b_provider
+from sandyard.bootstrap.previews import open_e2b_provider, open_provider
+from sandyard.previews.providers.local import LocalPreviewProvider
+from sandyard.previews.providers.remote import RemotePreviewProvider
 from sandyard.previews.stores.tables import OLD_COLUMNS
 from sandyard.runtime.remote.backoff import Backoff
 from sandyard.settings import load_settings
@@ -55,6 +57,20 @@ async def test_preview_reads(tmp_path: Path, double: E2bDouble) -> None:
 
 def _execute(connection: sa.Connection, statement: sa.TextClause) -> None:
     connection.execute(statement)
+
+
+async def test_preview_install_sec(
+    double: E2bDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of previews here and at E2B."""
+    monkeypatch.setenv("PREVIEW_INSTALL_SEC", "7.5")
+    monkeypatch.setenv("E2B_API_KEY", API_KEY)
+    async with preview_api(None, tmp_path, double) as api:
+        for provider in ("local", "e2b"):
+            monkeypatch.setenv("PREVIEW_PROVIDER", provider)
+            opened = open_provider(load_settings(), api.part)
+            assert isinstance(opened, LocalPreviewProvider | RemotePreviewProvider)
+            assert opened.install_sec == 7.5
 
 
 async def test_e2b_template(double: E2bDouble, monkeypatch: pytest.MonkeyPatch) -> None:

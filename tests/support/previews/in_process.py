@@ -33,6 +33,8 @@ from tests.support.platform.in_process import (
 )
 from tests.support.previews.providers import connect_to
 
+PATIENCE_SEC = 20
+"""How long a status waits for the provider: a busy machine makes nothing stale."""
 QUICK = E2bTimeouts(request_sec=2, create_sec=6, files_sec=6)
 
 
@@ -78,6 +80,7 @@ async def preview_api(
     attempt_sec: float = 60,
     clock: RunningClock | None = None,
     provider: PreviewProvider | None = None,
+    answer_within_sec: float = PATIENCE_SEC,
     **previews_settings: Any,
 ) -> AsyncIterator[PreviewApi]:
     clock = clock or RunningClock()
@@ -92,7 +95,14 @@ async def preview_api(
         passwords=Argon2Passwords(**CHEAP_PASSWORDS),
     )
     provider = provider or connect_to(double, api_key, QUICK)
-    previews = build_previews(settings, platform, data_dir=data_dir, clock=clock, provider=provider)
+    previews = build_previews(
+        settings,
+        platform,
+        data_dir=data_dir,
+        clock=clock,
+        provider=provider,
+        answer_within_sec=answer_within_sec,
+    )
     app = create_app(
         settings, [platform, previews], registry=CollectorRegistry(), in_flight=InFlight()
     )
