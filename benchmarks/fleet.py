@@ -24,6 +24,7 @@ from benchmarks.platform import FIRST_AT, MADE, migrated, settle
 from benchmarks.report import Figure, Measured, Say
 from sandyard.kit.clock import SystemClock
 from sandyard.platform.events.entities import platform_transitions
+from sandyard.platform.sandboxes.runs.jobs import Reconcile
 from sandyard.platform.sandboxes.sql.store import SqlSandboxStore
 from sandyard.runtime.kubernetes.api import ApiAddress, KubernetesApi
 from sandyard.runtime.kubernetes.informer import Informer
@@ -243,17 +244,17 @@ class _Store:
     async def _rounds(self, api: PlatformApi, ends_from: int) -> list[Figure]:
         """Of the job `ends`, as it runs in a server."""
         self.say(f"fleet: {self.title}, rounds of the job that records ends")
-        [job] = [job for job in api.part.schedule if job.name.startswith("ends ")]
-
-        async def round_() -> None:
-            await api.part.runner.run(job)
+        wired = api.part.wired
+        node = wired.recorder._node  # noqa: SLF001 - as the part has wired it
+        reconcile = Reconcile(node, wired.sandboxes, wired.recorder)
 
         async def rounds_until_all_ended() -> None:
             ended = 0
             while ended < _CHANGED:
-                ended += (await api.part.runner.run(job)).closed
+                ended += (await reconcile.collect_ends()).closed
 
-        first, quiet = await _Spent.of(round_), await _median(round_)
+        first = await _Spent.of(reconcile.collect_ends)
+        quiet = await _median(reconcile.collect_ends)
         ends = {"begin": ends_from, "end": ends_from + _CHANGED}
         (await self.fleet.post("/end", params=ends)).raise_for_status()
         ended = await _Spent.of(rounds_until_all_ended)

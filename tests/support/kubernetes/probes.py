@@ -9,6 +9,9 @@ import aiohttp
 
 from tests.support.kubernetes.api_server import now
 
+_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+_TLS.check_hostname, _TLS.verify_mode = False, ssl.CERT_NONE
+
 
 async def keep_probing(
     address: str,
@@ -31,13 +34,11 @@ async def keep_probing(
 async def _is_ready(address: str, probe: Mapping[str, Any]) -> bool:
     """By a connection of its own, as a kubelet does, which checks no certificate."""
     get, timeout = probe["httpGet"], aiohttp.ClientTimeout(total=probe.get("timeoutSeconds", 1))
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     url = f"{get['scheme'].lower()}://{address}:{get['port']}{get['path']}"
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(url, ssl=context) as response,
+            session.get(url, ssl=_TLS) as response,
         ):
             return response.status < 400
     except (TimeoutError, aiohttp.ClientError, OSError):
