@@ -13,7 +13,7 @@ from sandyard.previews.model import Preview, may_be_running, to_milliseconds
 from sandyard.previews.ports import Application, PreviewProvider, PreviewStore
 from sandyard.previews.status_model import ProviderAnswer, StatusReport
 
-ANSWER_WITHIN_SEC = 0.35
+ANSWER_WITHIN_SEC = 0.3
 _APPLICATION_WITHIN_SEC = 0.1
 _SHOWN_LINES = 20
 _SYSTEM = "system"
