@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from sandyard.bootstrap.addresses import access_tokens, sandbox_domain
+from sandyard.bootstrap.publish_sandboxes import AccountSandboxes
 from sandyard.gateway.access import PageAccess
 from sandyard.gateway.model import PageScope, SandboxDomain
 from sandyard.kit.changes.events import EventLog
 from sandyard.kit.clock import Clock, SystemClock, utc_time
+from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.jobs import Job
 from sandyard.kit.observability.metrics import Gauges
 from sandyard.kit.public_addresses import networks_of
@@ -26,6 +28,7 @@ from sandyard.platform.access.sql import SqlCredentialLookup
 from sandyard.platform.http import PREFIX
 from sandyard.platform.quotas.model import ResourceQuota
 from sandyard.platform.sandboxes.errors import QuotaExceededError
+from sandyard.platform.sandboxes.model import MIN_MEMORY_GB
 from sandyard.platform.wiring.part import PlatformPart
 from sandyard.platform.wiring.runtimes import open_e2b_control
 from sandyard.previews.attempts import Attempts
@@ -40,6 +43,7 @@ from sandyard.previews.ports import PreviewProvider
 from sandyard.previews.project_files import FilePolicy, ProjectFiles
 from sandyard.previews.providers.local import LocalPreviewProvider
 from sandyard.previews.providers.remote import REPEATS, RemotePreviewProvider, translation
+from sandyard.previews.publishing.attempts import PublishAttempts
 from sandyard.previews.publishing.domains import DomainProofs
 from sandyard.previews.publishing.service import Publishing
 from sandyard.previews.publishing.site import PublishedSites
@@ -73,6 +77,7 @@ class PreviewsPart(Part):
     database: Database
     previews: Previews
     files: ProjectFiles
+    publishing: Publishing
     log: EventLog
     targets: PreviewTargets
     sites: PublishedSites
@@ -87,6 +92,7 @@ class PreviewsPart(Part):
         await self.sql.check()
 
     async def close_engine(self) -> None:
+        await self.publishing.background.finish()
         await self.previews.close()
         await self.database.close()
 
@@ -121,6 +127,16 @@ def build_previews(
         platform.wired.storage.add(partial(_stored_bytes, previews, provider.limits))
     file_bytes = settings.previews.file_bytes_per_account
     platform.quotas.add(partial(_preview_quotas, previews, store, file_bytes))
+    attempts = PublishAttempts(
+        store,
+        AccountSandboxes(platform, max(settings.previews.preview_memory_gb, MIN_MEMORY_GB)),
+        clock,
+        files.limits,
+    )
+    proofs, background = _domain_proofs(settings), Background()
+    publishing = Publishing(
+        store, platform.projects, files, clock, file_bytes, proofs, attempts, background
+    )
     log = open_log(database)
     platform.events.add(log)
     platform.export.add(("project_files", partial(_files_of, store)))
@@ -134,7 +150,7 @@ def build_previews(
             Chromium(settings.previews.chromium),
             provider.connect if isinstance(provider, LocalPreviewProvider) else None,
         ),
-        Publishing(store, platform.projects, files, clock, file_bytes, _domain_proofs(settings)),
+        publishing,
         partial(_published_url, sandbox_domain(settings)),
         security=ACCOUNT_SECURITY,
         clock=clock,
@@ -153,6 +169,7 @@ def build_previews(
         database=database,
         previews=previews,
         files=files,
+        publishing=publishing,
         log=log,
         sites=PublishedSites(store, platform.projects, platform.administration),
         targets=PreviewTargets(

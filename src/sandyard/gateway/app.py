@@ -58,13 +58,14 @@ class _Load:
 
 
 class PublishedProjects(Protocol):
-    """Projects for everybody, which no program answers."""
+    """Projects for everybody: files, or applications in sandboxes."""
 
     async def find_domain(self, domain: str) -> str | None:
         """The target that is shown at this host name of another domain."""
 
-    async def serve(self, target_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request. Raises NotFoundError."""
+    async def serve(self, target_id: str, scope: Scope, receive: Receive, send: Send) -> str | None:
+        """Answer a request with a file, or return the sandbox that answers it. Raises
+        NotFoundError."""
 
 
 @wired
@@ -91,8 +92,10 @@ class Gateway:
         scope["state"]["log"] = {"target_id": host.target_id, "port": host.port}
         if host.kind == "pub" and self.published is not None:
             with self._counted(host.target_id):
-                await self.published.serve(host.target_id, scope, receive, send)
-            return
+                runs = await self.published.serve(host.target_id, scope, receive, send)
+            if runs is None:
+                return
+            host = TargetHost(host.port, runs)
         targets = self.targets.get(host.kind)
         target = None if targets is None else await targets.find(host.target_id)
         request = _access_request(scope, host)
@@ -127,6 +130,8 @@ class Gateway:
         if custom is not None and self.published is not None:
             target_id = await self.published.find_domain(custom)
             found = None if target_id is None else TargetHost(_PUBLISHED_PORT, target_id)
+            others = [each for each in scope["headers"] if each[0] != b"host"]
+            scope["headers"] = [(b"host", custom.encode()), *others]
         if found is None:
             raise errors.AddressUnknownError
         return found

@@ -66,6 +66,12 @@ class PublishedPathError(InvalidError):
     """The version has no files below `root`, or no file `fallback` there."""
 
 
+class PublishingBusyError(ConflictError):
+    """A version of this project is being built or started. Wait until it is published."""
+
+    code = "PUBLISHING_BUSY"
+
+
 class DomainUnprovenError(ConflictError):
     """The host does not serve the project's token. Let it answer `details.url` with `details.token`
     alone, then call again."""

@@ -57,6 +57,10 @@ class Version:
     size_bytes: int
 
 
+PublishMode = Literal["files", "build", "run"]
+"""Files as they are; those that a build makes of them; an application that runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Publication:
     """A version that everybody can read at an address of its own."""
@@ -69,6 +73,27 @@ class Publication:
     published_at: datetime
     domains: Sequence[str] = ()
     """Host names that show it too."""
+    mode: PublishMode = "files"
+    sandbox_id: str | None = None
+    """What runs it, if it is an application."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishAttempt:
+    """A version that is being built or started, until it is published instead."""
+
+    id: str
+    version: int
+    mode: PublishMode
+    until: datetime
+    failure: str | None = None
+    last_lines: Sequence[str] = ()
+    """Of the log of one that failed."""
+
+    def failed(self, now: datetime) -> str | None:
+        if self.failure is None and now >= self.until:
+            return "the server that built it has ended"
+        return self.failure
 
 
 @dataclass(frozen=True, slots=True)

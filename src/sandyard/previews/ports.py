@@ -14,6 +14,7 @@ from sandyard.previews.files import (
     ProjectFile,
     Publication,
     PublicationChange,
+    PublishAttempt,
     Version,
 )
 from sandyard.previews.model import FileQuota, Preview, RunningPreviews
@@ -130,6 +131,15 @@ class PreviewStore(Protocol):
         """Those that can be read, newest first."""
 
     async def publication(self, project_id: str) -> Publication | None: ...
+
+    async def publish_attempt(self, project_id: str) -> PublishAttempt | None:
+        """The last one, unless it led to a publication."""
+
+    async def write_publish_attempt(
+        self, project_id: str, attempt: PublishAttempt | None, *, instead_of: str | None
+    ) -> bool:
+        """In place of the one with this id, or of none. Nothing and False if there is another. Not
+        a change of state."""
 
     async def project_of_domain(self, domain: str) -> str | None:
         """The project that is published there. No two are."""

@@ -51,7 +51,7 @@ NEEDS_NONE = {
     "replace_sandbox": "names the sandbox: a repeat finds the one that replaced it",
     "replace_pool_sandbox": "names the sandbox: a repeat finds the one that replaced it",
     "look_at_preview": "returns a picture, of which nothing is stored",
-    "publish_project": "a project has one publication: a repeat makes the same",
+    "publish_project": "a project has one publication, and one attempt at a time",
     "restore_project_version": "a repeat finds the files so, and makes no version",
     "sync_preview": "a project has one preview: a repeat finds it (SPEC 6)",
     "send_readings": "a reading is known by its batch id (SPEC 4)",

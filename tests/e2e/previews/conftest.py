@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright, expect
+from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import expect as expect_now
 
 from tests.e2e.previews.tab import ARGUMENTS, HALF_HOUR, MINUTE, PROJECT, VISIBILITY, Tab
 from tests.support.previews.page_server import START, PreviewServer, Project, preview_page_server
@@ -62,3 +64,14 @@ async def tab(browser: Browser, server: PreviewServer) -> AsyncIterator[Tab]:
 @pytest.fixture
 def running(server: PreviewServer) -> Project:
     return server.add(PROJECT, runs_for=HALF_HOUR)
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    expect_now.set_options(timeout=60_000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=ARGUMENTS
+        )
+        yield browser.new_page()
+        browser.close()

@@ -1,16 +1,14 @@
 """A preview runs the project's development server: seen in a browser, through the gateway."""
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from tests.e2e.cli.test_docs_lines import blocks, paste
-from tests.e2e.previews.tab import ARGUMENTS
 from tests.support.servers.processes import ServerProcess, sandyard_serve
 from tests.support.servers.users import Person, signed_up, until
 from tests.support.services.package_indexes import (
@@ -62,17 +60,6 @@ def server(
 @pytest.fixture(scope="module")
 def ann(server: ServerProcess) -> Person:
     return signed_up(server, "ann", mail=1)
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    expect.set_options(timeout=60_000)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=ARGUMENTS
-        )
-        yield browser.new_page()
-        browser.close()
 
 
 def project_of(ann: Person) -> str:

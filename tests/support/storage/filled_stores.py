@@ -172,9 +172,14 @@ async def fill_previews(database: Database) -> None:
         connection.execute(previews_tables.past_contents.insert().values(content=b"\x00", **past))
         shown = {"project_id": "prj-1", "path": "index.html", "hash": "ab"}
         connection.execute(previews_tables.published_files.insert().values(shown))
-        site = {"version": 1, "root": "", "fallback": None, "published_at": at}
+        site = {"version": 1, "mode": "files", "root": "", "fallback": None, "published_at": at}
         row = previews_tables.publications.insert()
         connection.execute(row.values(project_id="prj-1", **site))
+        row = previews_tables.published_domains.insert()
+        connection.execute(row.values(project_id="prj-1", domain="shop.example.org"))
+        attempt = {"id": "a", "version": 2, "mode": "build", "until": at, "last_lines": ["é"]}
+        row = previews_tables.publish_attempts.insert()
+        connection.execute(row.values(project_id="prj-1", **attempt))
 
     await database.write(insert)
     await _write_event(database, previews_tables.events, "preview.created", "prj-1")

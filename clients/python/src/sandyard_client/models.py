@@ -532,12 +532,28 @@ class ProjectVersionAnswer:
 class PublicationAnswer:
     url: str
     """For everybody"""
-    version: int
-    root: str
+    version: int | None
+    """null until the first attempt has succeeded"""
+    mode: Literal["files", "build", "run"] | None
+    root: str | None
     fallback: str | None
-    published_at: datetime
+    sandbox_id: str | None
+    """What runs it"""
+    published_at: datetime | None
     domains: list[str]
     """Hosts that show it too"""
+    attempt: PublishAttemptAnswer | None
+    """The next version, until it shows"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishAttemptAnswer:
+    version: int
+    mode: Literal["files", "build", "run"]
+    failure: str | None
+    """null while it is in progress"""
+    last_lines: list[str]
+    """Of the log of one that failed"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

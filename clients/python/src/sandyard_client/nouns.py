@@ -99,9 +99,9 @@ class Previews(Noun):
         """Get a preview's history."""
         return self._items(models.EventAnswer, "get_preview_history", {"project_id": project_id}, limit)
 
-    def publish(self, project_id: str, *, version: int | None = OMIT, root: str = OMIT, fallback: str | None = OMIT) -> models.PublicationAnswer:
+    def publish(self, project_id: str, *, mode: Literal["files", "build", "run"] = OMIT, version: int | None = OMIT, root: str = OMIT, fallback: str | None = OMIT) -> models.PublicationAnswer:
         """Publish a project."""
-        return self._call(models.PublicationAnswer, "publish_project", {"project_id": project_id, "version": version, "root": root, "fallback": fallback})
+        return self._call(models.PublicationAnswer, "publish_project", {"project_id": project_id, "mode": mode, "version": version, "root": root, "fallback": fallback})
 
     def published(self, project_id: str) -> models.PublicationAnswer:
         """Get what is published of a project."""
@@ -526,9 +526,9 @@ class AsyncPreviews(AsyncNoun):
         """Get a preview's history."""
         return self._items(models.EventAnswer, "get_preview_history", {"project_id": project_id}, limit)
 
-    async def publish(self, project_id: str, *, version: int | None = OMIT, root: str = OMIT, fallback: str | None = OMIT) -> models.PublicationAnswer:
+    async def publish(self, project_id: str, *, mode: Literal["files", "build", "run"] = OMIT, version: int | None = OMIT, root: str = OMIT, fallback: str | None = OMIT) -> models.PublicationAnswer:
         """Publish a project."""
-        return await self._call(models.PublicationAnswer, "publish_project", {"project_id": project_id, "version": version, "root": root, "fallback": fallback})
+        return await self._call(models.PublicationAnswer, "publish_project", {"project_id": project_id, "mode": mode, "version": version, "root": root, "fallback": fallback})
 
     async def published(self, project_id: str) -> models.PublicationAnswer:
         """Get what is published of a project."""

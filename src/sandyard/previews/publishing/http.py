@@ -1,15 +1,17 @@
 """Calls that publish a version of a project's files."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Self
 
 from fastapi import Depends, Path
 from pydantic import ConfigDict, Field, StrictInt, StrictStr
 
+from sandyard.kit.clock import utc_time
 from sandyard.kit.http.routes import GuardedRoutes, caller_of
 from sandyard.kit.http.schemas import Documented, eg, example
-from sandyard.previews.files import Publication
+from sandyard.previews.files import Publication, PublishAttempt, PublishMode
 from sandyard.previews.publishing.service import Publishing
 
 Caller = Annotated[Any, Depends(caller_of)]
@@ -22,6 +24,12 @@ UrlOf = Callable[[str], str]
 class PublishBody(Documented):
     model_config = ConfigDict(
         extra="forbid", **example(version=3, root="dist", fallback="index.html")
+    )
+
+    mode: PublishMode = Field(
+        "files",
+        description="`files` as they are; `build`: what `npm run build` makes of them; `run`: the "
+        "application, until it is unpublished. Both in sandboxes of yours, in the background",
     )
 
     version: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = Field(
@@ -37,49 +45,74 @@ class PublishBody(Documented):
     )
 
 
+class PublishAttemptAnswer(Documented):
+    version: int = eg(4)
+    mode: PublishMode = eg("build")
+    failure: str | None = eg(None, description="null while it is in progress")
+    last_lines: Sequence[str] = eg([], description="Of the log of one that failed")
+
+
 class PublicationAnswer(Documented):
     url: str = eg("http://8080-pub-4k8s0m2q6w1c9x7ab.localhost:8080/", description="For everybody")
-    version: int = eg(3)
-    root: str = eg("dist")
+    version: int | None = eg(3, description="null until the first attempt has succeeded")
+    mode: PublishMode | None = eg("files")
+    root: str | None = eg("dist")
     fallback: str | None = eg("index.html")
-    published_at: datetime = eg("2026-10-30T09:00:00Z")
+    sandbox_id: str | None = eg(None, description="What runs it")
+    published_at: datetime | None = eg("2026-10-30T09:00:00Z")
     domains: Sequence[str] = eg(["shop.example.org"], description="Hosts that show it too")
+    attempt: PublishAttemptAnswer | None = eg(None, description="The next version, until it shows")
 
     @classmethod
-    def of(cls, found: Publication, url: str) -> Self:
-        return cls(
-            url=url,
-            version=found.version,
-            root=found.root,
-            fallback=found.fallback,
-            published_at=found.published_at,
-            domains=found.domains,
+    def of(
+        cls,
+        url: str,
+        found: Publication | None,
+        attempt: PublishAttempt | None = None,
+        now: datetime | None = None,
+    ) -> Self:
+        under_way = attempt and PublishAttemptAnswer(
+            version=attempt.version,
+            mode=attempt.mode,
+            failure=None if now is None else attempt.failed(now),
+            last_lines=attempt.last_lines,
         )
+        shown = {} if found is None else asdict(found)
+        empty = dict.fromkeys(("version", "mode", "root", "fallback", "sandbox_id", "published_at"))
+        return cls(**{"url": url, "attempt": under_way, "domains": (), **empty, **shown})
 
 
 def add_publishing(routes: GuardedRoutes, publishing: Publishing, url_of: UrlOf) -> None:
+    async def answer(caller: Caller, project_id: str) -> PublicationAnswer:
+        found, attempt = await publishing.find(project_id, account_id=caller.account_id)
+        now = utc_time(publishing.clock.now())
+        return PublicationAnswer.of(url_of(project_id), found, attempt, now)
+
     @routes.post("/publish", "Publish a project", 409)
     async def publish_project(
         caller: Caller, project_id: ProjectId, body: PublishBody
     ) -> PublicationAnswer:
         """A version's files at an address of their own, for everybody, instead of what was
         published before. They stay so, whatever becomes of the project's files and its preview,
-        until they are unpublished."""
-        found = await publishing.publish(
-            project_id,
-            version=body.version,
-            root=body.root.strip("/"),
-            fallback=body.fallback,
-            account_id=caller.account_id,
-            actor=caller.actor,
-        )
-        return PublicationAnswer.of(found, url_of(project_id))
+        until they are unpublished. With the mode `build` or `run`, `attempt` tells how it goes on:
+        poll this address by GET."""
+        about: dict[str, Any] = {
+            "version": body.version,
+            "root": body.root.strip("/"),
+            "fallback": body.fallback,
+            "account_id": caller.account_id,
+            "actor": caller.actor,
+        }
+        if body.mode == "files":
+            found = await publishing.publish(project_id, **about)
+            return PublicationAnswer.of(url_of(project_id), found)
+        await publishing.publish_with_sandbox(project_id, mode=body.mode, **about)
+        return await answer(caller, project_id)
 
     @routes.get("/publish", "Get what is published of a project")
     async def get_publication(caller: Caller, project_id: ProjectId) -> PublicationAnswer:
-        """404 `NOT_PUBLISHED` if nothing is."""
-        found = await publishing.get(project_id, account_id=caller.account_id)
-        return PublicationAnswer.of(found, url_of(project_id))
+        """404 `NOT_PUBLISHED` if nothing is, nor is to be."""
+        return await answer(caller, project_id)
 
     @routes.delete("/publish", "Unpublish a project", 409, status_code=204)
     async def unpublish_project(caller: Caller, project_id: ProjectId) -> None:
@@ -96,7 +129,7 @@ def add_publishing(routes: GuardedRoutes, publishing: Publishing, url_of: UrlOf)
         found = await publishing.add_domain(
             project_id, domain, account_id=caller.account_id, actor=caller.actor
         )
-        return PublicationAnswer.of(found, url_of(project_id))
+        return PublicationAnswer.of(url_of(project_id), found)
 
     @routes.delete(
         "/publish/domains/{domain}", "Remove a domain of a project", 409, status_code=204

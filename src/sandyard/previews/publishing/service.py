@@ -1,11 +1,13 @@
 """Publishing a version of a project's files, and unpublishing it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
 from sandyard.kit.clock import Clock
+from sandyard.kit.concurrency.tasks import Background
+from sandyard.kit.errors import SandyardError
 from sandyard.previews import model
 from sandyard.previews.errors import (
     DomainsLimitError,
@@ -14,12 +16,20 @@ from sandyard.previews.errors import (
     PreviewBusyError,
     PublishedPathError,
 )
-from sandyard.previews.files import Publication, PublicationChange, published_files
+from sandyard.previews.files import (
+    ProjectFile,
+    Publication,
+    PublicationChange,
+    PublishAttempt,
+    PublishMode,
+    published_files,
+)
 from sandyard.previews.launcher.serving import FALLBACK
 from sandyard.previews.model import FileQuota, Preview
 from sandyard.previews.ports import PreviewStore, Project, ProjectLookup
 from sandyard.previews.project_files import ProjectFiles
 from sandyard.previews.projects import ProjectPreviews, require_project
+from sandyard.previews.publishing.attempts import BuildFailedError, PublishAttempts
 from sandyard.previews.publishing.domains import MOST_DOMAINS, DomainProofs
 
 
@@ -34,6 +44,8 @@ class Publishing:
     clock: Clock
     bytes_per_account: int
     proofs: DomainProofs
+    attempts: PublishAttempts
+    background: Background
 
     async def publish(
         self,
@@ -49,12 +61,85 @@ class Publishing:
         VersionNotFoundError, PublishedPathError and FileBytesLimitError."""
         cause = Cause.by(actor, self.clock)
         number, there = await self.files.list(project_id, account_id=account_id, version=version)
-        files = published_files(there, root)
-        if fallback is None and FALLBACK in files:
-            fallback = FALLBACK
-        if not files or (fallback is not None and fallback not in files):
-            raise PublishedPathError
         publication = Publication(number, root, fallback, cause.at)
+        return await self._show(
+            project_id, publication, published_files(there, root), account_id, cause
+        )
+
+    async def publish_with_sandbox(
+        self,
+        project_id: str,
+        *,
+        version: int | None,
+        mode: PublishMode,
+        root: str,
+        fallback: str | None,
+        account_id: str,
+        actor: str,
+    ) -> PublishAttempt:
+        """Build the version, or start it, in the background; what was published before stays until
+        that is done. Raises VersionNotFoundError and PublishingBusyError."""
+        await self._previews.get(project_id, account_id, writable=True)
+        number, there = await self.files.list(project_id, account_id=account_id, version=version)
+        attempt = await self.attempts.begin(project_id, number, mode)
+        publication = Publication(number, root, fallback, attempt.until, mode=mode)
+        work = self._work(project_id, attempt, publication, there, account_id, actor)
+        self.background.start(work, action="publish")
+        return attempt
+
+    async def _work(
+        self,
+        project_id: str,
+        attempt: PublishAttempt,
+        publication: Publication,
+        there: Sequence[ProjectFile],
+        account_id: str,
+        actor: str,
+    ) -> None:
+        files: Mapping[str, bytes] = {each.path: each.content for each in there}
+        sandboxes, sandbox_id = self.attempts.sandboxes, ""
+        outcome: PublishAttempt | None = replace(attempt, failure="it broke off")
+        try:
+            sandbox_id = await sandboxes.start(
+                project_id, files, mode=attempt.mode, account_id=account_id, actor=actor
+            )
+            await self.attempts.until_ready(sandbox_id, attempt, account_id)
+            root, files = publication.root, {}
+            if attempt.mode == "build":
+                root, files = await self.attempts.built_files(sandbox_id, root, account_id)
+            runs = sandbox_id if attempt.mode == "run" else None
+            cause = Cause.by(actor, self.clock)
+            shown = replace(publication, root=root, sandbox_id=runs, published_at=cause.at)
+            if await self.attempts.is_current(project_id, attempt):
+                await self._show(project_id, shown, files, account_id, cause)
+                outcome, sandbox_id = None, "" if runs else sandbox_id
+        except BuildFailedError as error:
+            outcome = replace(attempt, failure=str(error), last_lines=error.lines)
+        except SandyardError as error:
+            outcome = replace(attempt, failure=error.message)
+        finally:
+            await self.store.write_publish_attempt(project_id, outcome, instead_of=attempt.id)
+            await self._end_sandbox(sandbox_id, account_id, actor)
+
+    async def _end_sandbox(self, sandbox_id: str | None, account_id: str, actor: str) -> None:
+        if sandbox_id:
+            await self.attempts.sandboxes.end(sandbox_id, account_id=account_id, actor=actor)
+
+    async def _show(
+        self,
+        project_id: str,
+        publication: Publication,
+        files: Mapping[str, bytes],
+        account_id: str,
+        cause: Cause,
+    ) -> Publication:
+        """At the domains of what was published before, whose sandbox ends."""
+        if publication.fallback is None and FALLBACK in files:
+            publication = replace(publication, fallback=FALLBACK)
+        if publication.sandbox_id is None and (
+            not files or (publication.fallback is not None and publication.fallback not in files)
+        ):
+            raise PublishedPathError
         async for _ in ConflictRetries():
             preview = await self._previews.get(project_id, account_id, writable=True)
             size = sum(len(each.content) for each in await self.store.files(project_id))
@@ -64,8 +149,10 @@ class Publishing:
             )
             before = await self.store.publication(project_id)
             found = replace(publication, domains=before.domains if before else ())
-            changed = model.publish(preview, number, quota=quota, cause=cause)
+            changed = model.publish(preview, found.version, quota=quota, cause=cause)
             if await self._write(changed, PublicationChange(found, files)):
+                if before is not None:
+                    await self._end_sandbox(before.sandbox_id, account_id, cause.actor)
                 return found
         raise PreviewBusyError
 
@@ -74,10 +161,15 @@ class Publishing:
         cause = Cause.by(actor, self.clock)
         async for _ in ConflictRetries():
             preview = await self._previews.get(project_id, account_id, writable=True)
-            if await self.store.publication(project_id) is None:
+            before = await self.store.publication(project_id)
+            attempt = await self.store.publish_attempt(project_id)
+            if attempt is not None:  # it is called off
+                await self.store.write_publish_attempt(project_id, None, instead_of=attempt.id)
+            if before is None:
                 return
             changed = model.unpublish(preview, cause=cause)
             if await self._write(changed, PublicationChange(None, {})):
+                await self._end_sandbox(before.sandbox_id, account_id, actor)
                 return
         raise PreviewBusyError
 
@@ -88,6 +180,18 @@ class Publishing:
         if found is None:
             raise NotPublishedError
         return found
+
+    async def find(
+        self, project_id: str, *, account_id: str
+    ) -> tuple[Publication | None, PublishAttempt | None]:
+        """What is published, and the attempt that is in progress or has failed. Raises
+        NotPublishedError if there is neither."""
+        await self._previews.get_project(project_id, account_id)
+        found = await self.store.publication(project_id)
+        attempt = await self.store.publish_attempt(project_id)
+        if found is None and attempt is None:
+            raise NotPublishedError
+        return found, attempt
 
     async def add_domain(
         self, project_id: str, domain: str, *, account_id: str, actor: str

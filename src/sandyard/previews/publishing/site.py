@@ -32,25 +32,30 @@ class PublishedSites:
         project_id = await self.store.project_of_domain(domain)
         return None if project_id is None else "pub" + project_id.removeprefix("prj")
 
-    async def serve(self, target_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Raises NotPublishedError, also while the account is deactivated."""
-        project_id = "prj" + target_id.removeprefix("pub")
-        found = await self.store.publication(project_id)
-        if scope["type"] != "http" or found is None or not await self._is_open(project_id):
+    async def serve(self, target_id: str, scope: Scope, receive: Receive, send: Send) -> str | None:
+        """The sandbox of an application, which answers instead. Raises NotPublishedError, also
+        while the account is deactivated."""
+        found = await self._open(target_id)
+        if found.sandbox_id is not None:
+            return found.sandbox_id
+        if scope["type"] != "http":
             raise NotPublishedError
         request = Request(scope)
         response = Response(status_code=405, headers={"Allow": "GET, HEAD"})
         if request.method in ("GET", "HEAD"):
-            response = await self._answer(project_id, found, request)
+            response = await self._answer(_project_id(target_id), found, request)
         await response(scope, receive, send)
+        return None
 
-    async def _is_open(self, project_id: str) -> bool:
-        preview = await self.store.find(project_id)
-        if preview is None:
-            return False
+    async def _open(self, target_id: str) -> Publication:
+        project_id = _project_id(target_id)
+        found, preview = await self.store.publication(project_id), await self.store.find(project_id)
+        if found is None or preview is None:
+            raise NotPublishedError
         project = await self.projects.find(preview.account_id, project_id)
-        is_deactivated = await self.accounts.deactivated({preview.account_id})
-        return project is not None and not is_deactivated
+        if project is None or await self.accounts.deactivated({preview.account_id}):
+            raise NotPublishedError
+        return found
 
     async def _answer(self, project_id: str, found: Publication, request: Request) -> Response:
         path = normpath("/" + unquote(request.scope["raw_path"].decode("latin-1"))).strip("/")
@@ -65,6 +70,10 @@ class PublishedSites:
         for own in await self.store.published(project_id, ["404.html"]):
             return Response(own.content, 404, _HEADERS, "text/html")
         return Response(NOT_FOUND, 404, _HEADERS, "text/html")
+
+
+def _project_id(target_id: str) -> str:
+    return "prj" + target_id.removeprefix("pub")
 
 
 _HEADERS = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}

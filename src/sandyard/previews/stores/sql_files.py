@@ -17,7 +17,12 @@ _file = tables.project_files.c
 _past = tables.past_files.c
 _content = tables.past_contents.c
 _version = tables.file_versions.c
-_PUBLISHED = (tables.published_files, tables.publications, tables.published_domains)
+_PUBLISHED = (
+    tables.published_files,
+    tables.publications,
+    tables.published_domains,
+    tables.publish_attempts,
+)
 _FILE_TABLES = (
     *_PUBLISHED,
     tables.project_files,

@@ -5,7 +5,8 @@ from dataclasses import asdict
 
 import sqlalchemy as sa
 
-from sandyard.previews.files import ProjectFile, Publication, PublicationChange
+from sandyard.kit.sql.database import upsert
+from sandyard.previews.files import ProjectFile, Publication, PublicationChange, PublishAttempt
 from sandyard.previews.stores import tables
 from sandyard.previews.stores.sql_files import SqlFiles, remove_unnamed, store_contents
 
@@ -13,6 +14,7 @@ _publication = tables.publications.c
 _file = tables.published_files.c
 _content = tables.past_contents.c
 _domain = tables.published_domains.c
+_attempt = tables.publish_attempts.c
 
 
 class SqlPublished(SqlFiles):
@@ -27,6 +29,32 @@ class SqlPublished(SqlFiles):
             return None if row is None else Publication(**row._mapping, domains=names)  # noqa: SLF001 - public
 
         return await self._database.read(work)
+
+    async def publish_attempt(self, project_id: str) -> PublishAttempt | None:
+        columns = [each for each in _attempt if each.name != "project_id"]
+        statement = sa.select(*columns).where(_attempt.project_id == project_id)
+        row = await self._database.read(lambda connection: connection.execute(statement).first())
+        return None if row is None else PublishAttempt(**row._mapping)  # noqa: SLF001 - public
+
+    async def write_publish_attempt(
+        self, project_id: str, attempt: PublishAttempt | None, *, instead_of: str | None
+    ) -> bool:
+        removal = tables.publish_attempts.delete().where(
+            _attempt.project_id == project_id, _attempt.id == (instead_of or "")
+        )
+        row = None if attempt is None else asdict(attempt) | {"project_id": project_id}
+        if row is not None:
+            row["last_lines"] = list(row["last_lines"])
+
+        def work(connection: sa.Connection) -> bool:
+            if instead_of is not None and not connection.execute(removal).rowcount:
+                return False
+            if row is not None:
+                statement = upsert(connection, tables.publish_attempts).on_conflict_do_nothing()
+                return bool(connection.execute(statement, row).rowcount)
+            return True
+
+        return await self._database.write(work)
 
     async def project_of_domain(self, domain: str) -> str | None:
         statement = sa.select(_domain.project_id).where(_domain.domain == domain)

@@ -98,10 +98,24 @@ publications = sa.Table(
     metadata,
     _project(),
     *required(sa.Integer, "version"),
+    *required(Varchar(8), "mode"),
     *required(Varchar(512), "root"),
     *optional(Varchar(512), "fallback"),
     *required(UtcTime, "published_at"),
+    *optional(Varchar(25), "sandbox_id"),
 )
+publish_attempts = sa.Table(
+    "publish_attempts",
+    metadata,
+    _project(),
+    *required(Varchar(64), "id"),
+    *required(sa.Integer, "version"),
+    *required(Varchar(8), "mode"),
+    *required(UtcTime, "until"),
+    *optional(sa.Text, "failure"),
+    *required(Json, "last_lines"),
+)
+"""Progress, which is no state: what it leads to is a publication."""
 published_files = sa.Table(
     "published_files",
     metadata,
