@@ -25,6 +25,7 @@ BENCHMARKS: Mapping[str, str] = {
     "preview-troubles": "preview_troubles:measure",
     "preview-columns": "preview_columns:measure",
     "project": "project_files:measure",
+    "preview-applications": "preview_applications:measure",
     "readings": "telemetry_http:measure",
     "replicas": "replicas:measure",
     "open-loop-dynamodb": "open_loop:measure_dynamodb",
@@ -100,6 +101,7 @@ def main(names: Sequence[str], limit_sec: int, total_sec: int) -> None:
     preview-troubles  their status while E2B is slow, limits the rate, is away, cut off, or late
     preview-columns  `sandbox_info` as JSONB beside the same in columns, on PostgreSQL
     project        a project of 5,000 files: from one changed file to the byte served
+    preview-applications  a Vite project: first preview, next one, an edit until a browser shows it
     console        every screen of a large site, and what 200 open consoles cost
     ssh            a command by SSH and scp beside those of sshd
     mcp            a command by the tool of an agent beside the same by the API

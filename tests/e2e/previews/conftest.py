@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import pytest
 import pytest_asyncio
@@ -66,8 +67,8 @@ def running(server: PreviewServer) -> Project:
     return server.add(PROJECT, runs_for=HALF_HOUR)
 
 
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
+@contextmanager
+def browser_page() -> Iterator[Page]:
     expect_now.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
@@ -75,3 +76,9 @@ def page() -> Iterator[Page]:
         )
         yield browser.new_page()
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    with browser_page() as page:
+        yield page

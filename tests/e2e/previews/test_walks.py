@@ -19,7 +19,7 @@ from tests.support.services.package_indexes import (
     package_index,
 )
 
-pytestmark = [pytest.mark.torture, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(1200)]
 
 NEXT = {
     "private": True,
@@ -83,7 +83,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
             "SANDBOX_PIP_INDEX_URL": index.pip_index_url,
             "PREVIEW_MEMORY_GB": "3",
             "PREVIEW_STORAGE_GB": "2",
-            "PREVIEW_TTL_MINUTES": "4",
+            "PREVIEW_TTL_MINUTES": "6",
         }
         folder = tmp_path_factory.mktemp("walks") / "data"
         with sandyard_serve(folder, environment=environment) as made:
@@ -119,7 +119,7 @@ def test_a_project_is_edited_broken_mended_and_brought_back(
     assert push(ann, project, walk.files) == "created"
     link = ann.call("POST", f"{project}/tokens", {}, expect=201)["url"]
     page.goto(link)
-    expect(page.locator("#shown")).to_have_text("one", timeout=180_000)
+    expect(page.locator("#shown")).to_have_text("one", timeout=300_000)
     assert until(phase(ann, project, "running"))["kind"] == walk.kind
 
     two = walk.files[walk.edited].replace("one", "two")
@@ -135,8 +135,8 @@ def test_a_project_is_edited_broken_mended_and_brought_back(
     def status() -> Any:
         return ann.call("GET", f"{project}/sandbox/status")["status"]
 
-    until(lambda: status() == "expired", within_sec=300)
+    until(lambda: status() == "expired", within_sec=420)
     assert ann.call("POST", f"{project}/sync")["data"]["outcome"] == "created"
     page.goto(ann.call("POST", f"{project}/tokens", {}, expect=201)["url"])
-    expect(page.locator("#shown")).to_have_text("two", timeout=180_000)
+    expect(page.locator("#shown")).to_have_text("two", timeout=300_000)
     ann.call("DELETE", f"{project}/sandbox")
