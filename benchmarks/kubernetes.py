@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from statistics import median
 
+import aiohttp
+
 from benchmarks.report import Figure, Measured, Say
 from sandyard.runtime.kubernetes import model
 from sandyard.runtime.kubernetes.machines import KubernetesMachines
@@ -17,6 +19,7 @@ from sandyard.runtime.sessions.ports import Session
 from tests.support.kubernetes.cluster import Cluster
 from tests.support.runtime.programs import LIMITS, new_run_id
 from tests.support.runtime.runtimes import local_runtime
+from tests.support.servers.gateway import BOX, OWNER, GatewayServer, gateway_server
 
 _COMMANDS, _COMMAND_MS = 200, 15
 _FILE_MB, _FILE_MB_PER_SEC, _ROUNDS = 200, 150, 5
@@ -28,6 +31,8 @@ import socket
 listening = socket.create_server(("127.0.0.1", {_PORT}))
 while True:
     with listening.accept()[0] as connection:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: {_FILE_MB << 20}\\r\\n\\r\\n")
         for _ in range({_FILE_MB}):
             connection.sendall(bytes(1 << 20))
 """
@@ -60,7 +65,7 @@ async def _measure(folder: Path, say: Say) -> Measured:
             up.append(_FILE_MB / await _send(session))
             down.append(_FILE_MB / await _receive(session.files.read("file")))
             tar.append(_FILE_MB / await _receive(session.files.read_tar(".")))
-        ports = await _compare_ports(session, folder, say)
+        gateways = await _compare_gateways(session, folder, say)
     finally:
         await cluster.close()
     return Measured(
@@ -70,7 +75,7 @@ async def _measure(folder: Path, say: Say) -> Measured:
             Figure.at_least(f"file of {_FILE_MB} MB into a Pod, MB/s", up, _FILE_MB_PER_SEC),
             Figure.at_least(f"file of {_FILE_MB} MB out of it, MB/s", down, _FILE_MB_PER_SEC),
             Figure.at_least(f"archive of {_FILE_MB} MB, MB/s", tar, _FILE_MB_PER_SEC),
-            Figure.at_least("port of a Pod ÷ of a local sandbox", ports, _LEAST_OF_LOCAL),
+            Figure.at_least("gateway to a Pod ÷ to a local sandbox", gateways, _LEAST_OF_LOCAL),
             Figure.below("a start beside the cluster's work", median(added[1:]), _ADDED_MS, "ms"),
             Figure("  lowest", f"{min(added[1:]):.1f} ms"),
             Figure("  writes to the API server", str(writes)),
@@ -78,7 +83,7 @@ async def _measure(folder: Path, say: Say) -> Measured:
     )
 
 
-async def _compare_ports(session: Session, folder: Path, say: Say) -> list[float]:
+async def _compare_gateways(session: Session, folder: Path, say: Say) -> list[float]:
     """As the gateway reads a large response, in turn."""
     runtime = local_runtime(folder / "local")
     running = await runtime.start(new_run_id(), Program(None), LIMITS)
@@ -88,22 +93,28 @@ async def _compare_ports(session: Session, folder: Path, say: Say) -> list[float
             await each.processes.start(Command(("python3", "-c", _SERVER)))
             while _PORT not in await each.ports.listening():  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.05)
-        for number in range(1, _ROUNDS + 1):
-            say(f"kubernetes: {_FILE_MB} MB from a port, round {number} of {_ROUNDS}")
-            remote_sec = await _receive(_from_port(session))
-            ratios.append(await _receive(_from_port(local)) / remote_sec)
+        async with gateway_server() as gateway, aiohttp.ClientSession() as client:
+            gateway.boxes.add(BOX, OWNER, port=_PORT, at=_PORT, is_public=True)
+            for number in range(1, _ROUNDS + 1):
+                say(f"kubernetes: {_FILE_MB} MB by the gateway, round {number} of {_ROUNDS}")
+                spent = []
+                for each in (session, local):
+                    gateway.boxes.machines[BOX] = each.ports  # type: ignore[assignment]
+                    spent.append(await _receive(_from_gateway(client, gateway)))
+                ratios.append(spent[1] / spent[0])
         return ratios
     finally:
         await runtime.stop(running.run_id)
 
 
-async def _from_port(session: Session) -> AsyncIterator[bytes]:
-    connection = await session.ports.connect(_PORT)
-    try:
-        while piece := await connection.reader.read(1 << 18):
+async def _from_gateway(
+    client: aiohttp.ClientSession, gateway: GatewayServer
+) -> AsyncIterator[bytes]:
+    headers = {"Host": gateway.host(port=_PORT)}
+    async with client.get(f"http://127.0.0.1:{gateway.port}/", headers=headers) as answer:
+        answer.raise_for_status()
+        async for piece in answer.content.iter_any():
             yield piece
-    finally:
-        connection.writer.transport.abort()
 
 
 async def _start(cluster: Cluster, machines: KubernetesMachines, run_id: RunId) -> float:
