@@ -35,7 +35,7 @@ _READ = 50
 _OVERLAP_MS = 5000
 """Read this much earlier than requested, as clocks differ: at worst a page reloads
 unnecessarily."""
-_TOLD_PER_SEC = 20
+_NOTIFIED_PER_SEC = 20
 """How many pages are notified each second, however many are open: each reloads its view."""
 _FEW = 5
 _GOLDEN = 0.618
@@ -53,7 +53,7 @@ _ENDED = b"event: ended\ndata: changed\n\n"
 def pace_sec(open_pages: int, number: int) -> float:
     """The delay of a page's notification after a change. With few pages there is none; with many,
     each has a different one, so that they do not reload at the same time."""
-    between = open_pages / _TOLD_PER_SEC
+    between = open_pages / _NOTIFIED_PER_SEC
     return 0 if between <= _INTERVAL_SEC else between * (0.5 + number * _GOLDEN % 1)
 
 

@@ -53,6 +53,11 @@ async def test_the_tables_in_the_code_are_those_in_the_database(empty: Database)
     assert await empty.read(columns) == expected
 
 
+async def test_a_database_without_a_schema_has_nothing_to_drop(empty: Database) -> None:
+    await MIGRATIONS.drop(empty)
+    assert await MIGRATIONS.current(empty) is None
+
+
 async def test_an_old_schema_is_refused_with_the_command_to_run(empty: Database) -> None:
     with pytest.raises(UnavailableError, match="sandyard db upgrade"):
         await SqlPoolStore(empty).check()

@@ -96,8 +96,9 @@ class Migrations:
         """All tables, with their data."""
 
         def work(connection: sa.Connection) -> None:
+            versions = self._locked_versions(connection)
             self.metadata.drop_all(connection)
-            connection.execute(sa.delete(self._version_table(connection)))
+            connection.execute(sa.delete(versions))
 
         await database.write(work)
 
@@ -112,7 +113,8 @@ class Migrations:
         name = _VERSION_TABLES[connection.dialect.name]
         return sa.table(name, sa.column(_VERSION), sa.column(_OLDEST_CODE), schema=self.part)
 
-    def _upgrade(self, connection: sa.Connection) -> None:
+    def _locked_versions(self, connection: sa.Connection) -> sa.TableClause:
+        """The table of the version; on PostgreSQL nobody else changes the schema meanwhile."""
         if connection.dialect.name == "postgresql":
             lock = sa.func.pg_advisory_xact_lock(sa.func.hashtext(f"sandyard {self.part} schema"))
             connection.execute(sa.select(lock))
@@ -124,6 +126,10 @@ class Migrations:
             f"CREATE TABLE IF NOT EXISTS {self.part}.{versions.name} "
             f"({_VERSION} VARCHAR(32) PRIMARY KEY, {_OLDEST_CODE} VARCHAR(32))"
         )
+        return versions
+
+    def _upgrade(self, connection: sa.Connection) -> None:
+        versions = self._locked_versions(connection)
         before = self._read(connection).current
         if before is None:
             self.metadata.create_all(connection)

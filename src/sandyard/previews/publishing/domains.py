@@ -41,14 +41,14 @@ class DomainProofs:
         if is_own or not _NAME.fullmatch(domain):
             raise DomainRefusedError
         tokens = {self.token(project_id, domain, secret=each) for each in self.secrets}
-        seen = []
+        answers = []
         for scheme in ("https", "http"):
-            said = await self._ask(f"{scheme}://{domain}{_PATH}")
-            if said in tokens:
+            answer = await self._ask(f"{scheme}://{domain}{_PATH}")
+            if answer in tokens:
                 return
-            seen.append(f"{scheme}: {said}")
-        told = {"token": self.token(project_id, domain), "url": f"http://{domain}{_PATH}"}
-        raise DomainUnprovenError(details={**told, "seen": seen})
+            answers.append(f"{scheme}: {answer}")
+        expected = {"token": self.token(project_id, domain), "url": f"http://{domain}{_PATH}"}
+        raise DomainUnprovenError(details={**expected, "seen": answers})
 
     async def _ask(self, url: str) -> str:
         """What is answered there, or what went wrong. An address is checked when it is connected
