@@ -34,7 +34,7 @@ from sandyard.kit.sql.job_leases import job_table
 
 SCHEMA = "platform"
 _UNCLEARED = "deleted_at IS NOT NULL AND cleared_at IS NULL"
-_NOT_DELETED = "deleted_at IS NULL"
+_LIVE = "deleted_at IS NULL"
 _COUNTED = "storage_counted_until IS NOT NULL"
 
 metadata = metadata_of(SCHEMA)
@@ -79,7 +79,7 @@ projects = _table(
     sequence(),
     *optional(UtcTime, "deleted_at", "cleared_at"),
     sa.CheckConstraint("status IN ('active', 'archived')", "known_project_states"),
-    unique_index("owner_account_id, name", "unique_project_name_per_account", _NOT_DELETED),
+    unique_index("owner_account_id, name", "unique_project_name_per_account", _LIVE),
     unique_index("owner_account_id", "one_default_project_per_account", "is_default"),
     index("owner_account_id, created_at, id"),
     index("project_id", name="projects_uncleared", where=_UNCLEARED),
@@ -115,8 +115,8 @@ templates = _table(
         " OR (NOT is_official AND owner_account_id IS NOT NULL)",
         "official_templates_have_no_owner",
     ),
-    unique_index("owner_account_id, name", "unique_template_name_per_owner", _NOT_DELETED),
-    unique_index("name", "unique_official_template_name", f"owner_account_id IS NULL AND {_NOT_DELETED}"),
+    unique_index("owner_account_id, name", "unique_template_name_per_owner", _LIVE),
+    unique_index("name", "unique_official_template_name", f"owner_account_id IS NULL AND {_LIVE}"),
     index("owner_account_id, created_at, id"),
     index("created_at, id", where="is_official OR is_public"),
     index("storage_counted_until", where=_COUNTED),
@@ -154,7 +154,7 @@ api_keys = _table(
     sequence(),
     *optional(UtcTime, "expires_at", "last_used_at", "deleted_at"),
     index("api_key"),
-    unique_index("user_account_id, name", "unique_api_key_name_per_user", _NOT_DELETED),
+    unique_index("user_account_id, name", "unique_api_key_name_per_user", _LIVE),
     index("user_account_id, created_at, id"),
 )
 """`api_key` is the beginning of the key, for people; the credential is looked up by `key_hash`."""
@@ -171,7 +171,7 @@ volumes = _table(
     *made("created_at", "updated_at"),
     *optional(UtcTime, "storage_counted_until", "deleted_at"),
     sequence(),
-    unique_index("owner_account_id, name", "unique_volume_name", _NOT_DELETED),
+    unique_index("owner_account_id, name", "unique_volume_name", _LIVE),
     *indexes("owner_account_id, created_at, id", "storage_counted_until"),
 )
 
@@ -186,8 +186,8 @@ ssh_keys = _table(
     *made("created_at"),
     sequence(),
     *optional(UtcTime, "deleted_at"),
-    unique_index("user_account_id, name", "unique_ssh_key_name", _NOT_DELETED),
-    unique_index("user_account_id, fingerprint", "unique_ssh_key_fingerprint", _NOT_DELETED),
+    unique_index("user_account_id, name", "unique_ssh_key_name", _LIVE),
+    unique_index("user_account_id, fingerprint", "unique_ssh_key_fingerprint", _LIVE),
     index("user_account_id, created_at, id"),
 )
 
