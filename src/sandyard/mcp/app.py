@@ -55,7 +55,7 @@ class McpApp:
         public_url: str | None,
     ) -> None:
         self._api = api
-        self._public_url = public_url
+        self._own_origin = urlsplit(public_url)[:2] if public_url else None
         self._broker_path = broker_path
         self._metadata = metadata
         self._most_bytes = most_bytes
@@ -84,9 +84,11 @@ class McpApp:
         sent = dict(scope["headers"]).get(b"origin")
         if sent is None:
             return True
-        origin, public = urlsplit(sent.decode("latin-1")), urlsplit(self._public_url or "")
-        is_own = (origin.scheme, origin.netloc) == (public.scheme, public.netloc)
-        return is_own or origin.hostname in _LOOPBACK
+        try:
+            origin = urlsplit(sent.decode("latin-1"))
+        except ValueError:
+            return False
+        return origin[:2] == self._own_origin or origin.hostname in _LOOPBACK
 
     def _refusal(self) -> Response:
         message = "Send `Authorization: Bearer` with an API key, or with a client's token."
