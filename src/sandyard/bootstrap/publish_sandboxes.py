@@ -16,9 +16,9 @@ from sandyard.platform.sandboxes.model import (
     RunOptions,
     Sandbox,
 )
+from sandyard.platform.templates.errors import TemplateNotFoundError
 from sandyard.platform.templates.model import Template, TemplateFilter
 from sandyard.platform.wiring.part import PlatformPart
-from sandyard.previews.errors import SandboxGoneError
 from sandyard.previews.files import PublishMode
 from sandyard.previews.ports import Application
 from sandyard.previews.providers.program import LAUNCHER, STATE_BYTES, application_of
@@ -110,4 +110,6 @@ class AccountSandboxes:
         for each in page.items:
             if each.is_official and each.repository_url == f"builtin:{_TEMPLATE}":
                 return each
-        raise SandboxGoneError(f"The official template {_TEMPLATE} was deleted.")
+        raise TemplateNotFoundError(
+            f"The official template builtin:{_TEMPLATE} was deleted. An admin can create it again."
+        )

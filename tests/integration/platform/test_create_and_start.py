@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sandyard.bootstrap.publish_sandboxes import AccountSandboxes
 from sandyard.kit.errors import UnavailableError
 from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.entities.model import Listing
@@ -17,6 +18,7 @@ from sandyard.platform.sandboxes.model import (
     Status,
 )
 from sandyard.platform.sandboxes.secrets_model import SecretVariable
+from sandyard.platform.templates.errors import TemplateNotFoundError
 from tests.fakes.runtime import FakeRuntime
 from tests.support.clocks import RunningClock
 from tests.support.platform.in_process import PlatformApi, platform_api
@@ -130,3 +132,17 @@ async def test_a_recycling_that_the_engine_refused_midway_is_finished_by_a_job(
     [job] = [job for job in api.part.schedule if job.name.split()[0] == "ends"]
     await api.part.runner.run(job)
     assert await statuses(api, owner) == [Status.RECYCLED]
+
+
+async def test_publishing_without_its_official_template_says_who_can_mend_that(
+    api: PlatformApi,
+) -> None:
+    owner, admin = await owner_of(api), await api.account(role=Role.ADMIN)
+    await api.part.templates.add_official()
+    listed = (await api.get("/templates?limit=100", admin))["templates"]
+    [official] = [each for each in listed if each["repository_url"] == "builtin:python"]
+    await api.call("DELETE", f"/templates/{official['template_id']}", admin)
+    sandboxes = AccountSandboxes(api.part, 1.0)
+    with pytest.raises(TemplateNotFoundError, match="An admin can create it"):
+        await sandboxes.start("p", {}, mode="build", account_id=owner.account_id, actor="owner")
+    assert await statuses(api, owner) == []
