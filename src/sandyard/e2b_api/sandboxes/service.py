@@ -263,7 +263,7 @@ class E2bSandboxes:
             await self._end_in(sandbox, seconds, by)
 
     async def _end_in(self, sandbox: Sandbox, seconds: int, by: Principal) -> None:
-        deadline = self._now() + timedelta(seconds=min(seconds, model.clamped_timeout(seconds)))
+        deadline = self._now() + timedelta(seconds=min(seconds, model.MAX_TIMEOUT_SEC))
         try:
             await self.deadlines.set(sandbox.sandbox_id, deadline.timestamp(), by=by)
         except NotRunningError as error:

@@ -2,7 +2,7 @@
 
 `created → starting → running → stopped | timeout → starting …`; `starting → stopped` when it fails;
 anything → `recycled`, which is the end. A sandbox has an open usage exactly while it is running;
-the start and end of runs are decided in `run_model`.
+the start and end of runs are decided in `runs/model.py`.
 """
 
 from collections.abc import Mapping, Sequence
