@@ -33,7 +33,8 @@ class Informer:
         self._apis = {each.namespace: each for each in (api, *others)}
         self._first = api
         self._kind: Kind = kind
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """By namespace. One that has died is begun again by the next use."""
         self._changed = asyncio.Event()
         self._listed: set[str] = set()
         """The namespaces whose state is known."""
@@ -41,10 +42,10 @@ class Informer:
 
     async def synced(self) -> None:
         """Return if the state is the cluster's. Raises ApiUnavailableError, ApiRefusedError."""
-        if not self._tasks or any(task.done() for task in self._tasks):
-            await self.close()
-            self._failures.clear()
-            self._tasks = [asyncio.create_task(self._run(each)) for each in self._apis.values()]
+        for namespace, api in self._apis.items():
+            if namespace not in self._tasks or self._tasks[namespace].done():
+                self._failures.pop(namespace, None)
+                self._tasks[namespace] = asyncio.create_task(self._run(api))
         while len(self._listed) < len(self._apis) and not self._failures:
             await self.changed()
         for failure in self._failures.values():
@@ -91,10 +92,9 @@ class Informer:
         await self._changed.wait()
 
     async def close(self) -> None:
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _run(self, api: KubernetesApi) -> None:
         pause_sec = _FIRST_PAUSE_SEC
