@@ -320,8 +320,9 @@ class LocalMachines:
         for run_id in self.records.run_ids(kind):
             folder = self._folder_of(run_id)
             version = folder.version(now=now)
-            if version is not None and folder.supervisor_pid() is not None:
-                found[run_id] = version
+            with suppress(errors.RecordBrokenError):  # then it is asked, which says so
+                if version is not None and folder.supervisor_pid() is not None:
+                    found[run_id] = version
         return found
 
     def _refresh(self, run_id: model.RunId) -> model.MachineState | None:

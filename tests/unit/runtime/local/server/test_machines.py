@@ -4,8 +4,17 @@ import asyncio
 import os
 import subprocess
 import time
+from pathlib import Path
 
-from sandyard.runtime.local.server.machines import becomes_readable, process_descriptor
+from sandyard.kit.clock import SystemClock
+from sandyard.runtime.local.records.run_folder import LocalRunFolder
+from sandyard.runtime.local.server.machines import (
+    LocalMachines,
+    becomes_readable,
+    process_descriptor,
+)
+from sandyard.runtime.local.server.options import LocalOptions
+from sandyard.runtime.model import RunId
 
 
 async def test_an_end_is_waited_for() -> None:
@@ -28,3 +37,16 @@ async def test_the_end_of_a_pipe_is_seen_at_once() -> None:
         assert await becomes_readable(reader)
         seconds.append(time.monotonic() - begun)
     assert min(seconds) < 0.2
+
+
+async def test_a_broken_record_hides_no_other_run(tmp_path: Path) -> None:
+    machines = LocalMachines(tmp_path, LocalOptions(isolation="none"), SystemClock())
+    whole, broken = [RunId("sandbox", each, "1") for each in ("whole", "broken")]
+    for run_id in (whole, broken):
+        folder = LocalRunFolder(machines.records.path_of(run_id))
+        folder.path.mkdir(parents=True)
+        folder.write_supervisor()
+        if run_id == broken:
+            (folder.path / "supervisor.json").write_text("{")
+        os.utime(folder.path, (1, 1))
+    assert set(await machines.versions("sandbox")) == {whole}
