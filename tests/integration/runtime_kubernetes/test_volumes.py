@@ -85,6 +85,36 @@ async def test_a_copy_has_the_files_and_is_made_by_a_pod_that_is_gone_then(found
     assert set(await machines.volumes.written_at()) == {"vol-a", "vol-b"}
 
 
+@pytest.mark.parametrize("leaves_its_pod", [False, True])
+async def test_a_copy_that_was_interrupted_is_made_anew(
+    found: Cluster, leaves_its_pod: bool
+) -> None:
+    machines, _ = found.machines()
+    await machines.volumes.create("vol-a", 64 * MEGABYTE)
+    writer = await started(machines, Mount("vol-a", "/data"))
+    await run(machines, writer, "echo kept >/data/file")
+    await stop(machines, writer)
+    found.nodes.has_room = False  # the Pod that copies waits
+    copying = asyncio.create_task(machines.volumes.create("vol-b", 64 * MEGABYTE, copy_of="vol-a"))
+    async with asyncio.timeout(20):
+        while name_of("vol-b") not in found.api.objects["pods"]:
+            await asyncio.sleep(0.01)
+    if leaves_its_pod:
+        await machines.volumes.api.close()
+    copying.cancel()
+    await asyncio.gather(copying, return_exceptions=True)
+    assert (name_of("vol-b") in found.api.objects["pods"]) == leaves_its_pod
+    found.nodes.has_room = True
+    machines, _ = found.machines()
+    for _ in range(2):
+        await machines.volumes.create("vol-b", 64 * MEGABYTE, copy_of="vol-a")
+    async with asyncio.timeout(20):
+        while name_of("vol-b") in found.api.objects["pods"]:
+            await asyncio.sleep(0.05)
+    other = await started(machines, Mount("vol-b", "/data"))
+    assert await run(machines, other, "cat /data/file") == b"kept\n"
+
+
 async def test_it_grows_and_never_shrinks(found: Cluster) -> None:
     volumes = found.machines()[0].volumes
     await volumes.create("vol-a", 64 * MEGABYTE)

@@ -17,7 +17,9 @@ from sandyard.runtime.kubernetes.manifest import (
 )
 from sandyard.runtime.model import Mount
 
-_VOLUME, _SIZE = f"{PREFIX}/volume", f"{PREFIX}/size"
+_VOLUME, _SIZE, _COPY_OF = f"{PREFIX}/volume", f"{PREFIX}/size", f"{PREFIX}/copy-of"
+COPIED = {"metadata": {"annotations": {_COPY_OF: None}}}
+"""The patch, when the files are there."""
 _WRITER, _READER = "writer", "reader"
 _HOST = "kubernetes.io/hostname"
 
@@ -39,7 +41,14 @@ def made_at(claim: Mapping[str, Any]) -> float:
     return datetime.fromisoformat(claim["metadata"]["creationTimestamp"]).timestamp()
 
 
-def claim(volume_id: str, size_bytes: int, storage_class: str | None) -> dict[str, Any]:
+def is_being_copied(claim: Mapping[str, Any]) -> bool:
+    """Or was, by a server that died."""
+    return _COPY_OF in claim["metadata"]["annotations"]
+
+
+def claim(
+    volume_id: str, size_bytes: int, storage_class: str | None, *, copy_of: str | None
+) -> dict[str, Any]:
     """For the Pods of one node at a time, which every storage can do."""
     return {
         "apiVersion": "v1",
@@ -47,7 +56,11 @@ def claim(volume_id: str, size_bytes: int, storage_class: str | None) -> dict[st
         "metadata": {
             "name": name_of(volume_id),
             "labels": {**OURS},
-            "annotations": {_VOLUME: volume_id, _SIZE: str(size_bytes)},
+            "annotations": {
+                _VOLUME: volume_id,
+                _SIZE: str(size_bytes),
+                **({_COPY_OF: copy_of} if copy_of else {}),
+            },
         },
         "spec": {
             "accessModes": ["ReadWriteOnce"],

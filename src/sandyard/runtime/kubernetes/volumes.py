@@ -1,6 +1,7 @@
 """The files of volumes in a cluster: a claim for each, which Pods mount."""
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
@@ -17,6 +18,7 @@ from sandyard.runtime.kubernetes.manifest import SELECTOR, PodOptions
 from sandyard.runtime.model import Mount
 
 _CLAIMS: Kind = "persistentvolumeclaims"
+_LEFT: tuple[Kind, ...] = ("pods", _CLAIMS)
 _POLL_SEC = 0.2
 
 
@@ -31,15 +33,19 @@ class PodVolumes:
     """How long a copy may take, with the start of its Pod."""
 
     async def create(self, volume_id: str, size_bytes: int, *, copy_of: str | None = None) -> None:
-        claim = claims.claim(volume_id, size_bytes, self.options.volume_class)
+        claim = claims.claim(volume_id, size_bytes, self.options.volume_class, copy_of=copy_of)
         try:
-            await self.api.create(_CLAIMS, claim)
+            made = await self.api.create(_CLAIMS, claim)
         except ConflictError:
-            return
+            if await self._is_whole(volume_id):
+                return
+            await self._discard(volume_id)
+            made = await self.api.create(_CLAIMS, claim)
         except InvalidObjectError as error:
             raise _not_here(error) from error
         if copy_of is not None:
             await self._copy(copy_of, volume_id)
+            await self.api.patch(_CLAIMS, made["metadata"]["name"], claims.COPIED)
 
     async def resize(self, volume_id: str, size_bytes: int) -> None:
         """The file system grows with its next mount."""
@@ -69,6 +75,21 @@ class PodVolumes:
         for each in mounts:
             if await self.api.get(_CLAIMS, claims.name_of(each.volume_id)) is None:
                 raise errors.VolumeFilesMissingError
+
+    async def _is_whole(self, volume_id: str) -> bool:
+        found = await self.api.get(_CLAIMS, claims.name_of(volume_id))
+        return found is not None and not claims.is_being_copied(found)
+
+    async def _discard(self, volume_id: str) -> None:
+        """What a copy that was interrupted has left, and the Pod that may still write it."""
+        name = claims.name_of(volume_id)
+        until = time.monotonic() + self.copy_sec
+        for kind in _LEFT:
+            while (found := await self.api.get(kind, name)) is not None:
+                if time.monotonic() > until:
+                    raise errors.RuntimeUnavailableError(reason=f"{kind} {name} is not deleted")
+                await self.api.delete(kind, name, uid=found["metadata"]["uid"])
+                await asyncio.sleep(_POLL_SEC)
 
     async def _copy(self, source: str, target: str) -> None:
         pod = claims.copying_pod(source, target, self.options, seconds=int(self.copy_sec))
