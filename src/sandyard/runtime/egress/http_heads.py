@@ -28,15 +28,15 @@ _HOP_BY_HOP = frozenset(
 _OF_CONNECTIONS = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"upgrade"})
 
 
-class BadRequestError(Exception):
-    """The head is none that a proxy takes; the message says why."""
+class ProxyError(Exception):
+    """What the proxy answers instead of passing on: a status, and the message says why."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
         self.status = status
 
 
-class OtherHostError(BadRequestError):
+class OtherHostError(ProxyError):
     """The request is for another host than the connection."""
 
 
@@ -52,13 +52,13 @@ class ProxyRequest:
 
 
 def parse_request(head: bytes) -> ProxyRequest:
-    """Raises BadRequestError."""
+    """Raises ProxyError."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     fields = [_field(line) for line in lines]
     if found := _CONNECT.fullmatch(first):
         return ProxyRequest(_host(found[1]), _port(found[2]))
     if (found := _ABSOLUTE.fullmatch(first)) is None:
-        raise BadRequestError("this is a proxy: request http://host/path or CONNECT host:port")
+        raise ProxyError("this is a proxy: request http://host/path or CONNECT host:port")
     target = found[4] or b"/"
     target = b"/" + target if target.startswith(b"?") else target
     host, port = found[2], _port(found[3] or b"80")
@@ -67,12 +67,12 @@ def parse_request(head: bytes) -> ProxyRequest:
 
 
 def parse_direct_request(head: bytes, host: str, port: int) -> ProxyRequest:
-    """A request sent to this host as to a server. Raises BadRequestError; OtherHostError if it
+    """A request sent to this host as to a server. Raises ProxyError; OtherHostError if it
     names another host."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     fields = [_field(line) for line in lines]
     if (found := _ORIGIN.fullmatch(first)) is None:
-        raise BadRequestError("the request line is malformed")
+        raise ProxyError("the request line is malformed")
     if not names_host(head, host):
         raise OtherHostError("it names another host")
     head = _written(found[1], found[2], host.encode(), port, fields)
@@ -109,7 +109,7 @@ def closing_answer(head: bytes) -> bytes:
 def _field(line: bytes) -> tuple[bytes, bytes]:
     """Refuses folded lines and spaces before the colon: parsers disagree on them."""
     if (found := _FIELD.fullmatch(line)) is None:
-        raise BadRequestError("a header line is malformed")
+        raise ProxyError("a header line is malformed")
     return found[1].lower(), found[2]
 
 
@@ -120,9 +120,9 @@ def _words(value: bytes) -> set[bytes]:
 def _body_bytes(fields: list[tuple[bytes, bytes]]) -> int:
     lengths = [value for name, value in fields if name == b"content-length"]
     if any(name == b"transfer-encoding" for name, _ in fields):
-        raise BadRequestError("send a Content-Length instead of a Transfer-Encoding", 411)
+        raise ProxyError("send a Content-Length instead of a Transfer-Encoding", 411)
     if len(lengths) > 1 or not all(re.fullmatch(rb"\d{1,15}", length) for length in lengths):
-        raise BadRequestError("its Content-Length is malformed")
+        raise ProxyError("its Content-Length is malformed")
     return int(lengths[0]) if lengths else 0
 
 
@@ -130,13 +130,13 @@ def _host(text: bytes) -> str:
     try:
         host = text.decode("ascii").strip("[]").lower().removesuffix(".")
     except UnicodeDecodeError:
-        raise BadRequestError("its host is not a valid name") from None
+        raise ProxyError("its host is not a valid name") from None
     if not _NAME.fullmatch(host):
-        raise BadRequestError("its host is not a valid name")
+        raise ProxyError("its host is not a valid name")
     return host
 
 
 def _port(text: bytes) -> int:
     if not 0 < (port := int(text)) < 65536:
-        raise BadRequestError("its port is invalid")
+        raise ProxyError("its port is invalid")
     return port

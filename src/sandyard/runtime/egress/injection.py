@@ -15,7 +15,7 @@ from typing import Any
 import h11
 
 from sandyard.runtime.egress.echoes import EchoedError, EchoGuard
-from sandyard.runtime.egress.http_heads import BadRequestError
+from sandyard.runtime.egress.http_heads import ProxyError
 from sandyard.runtime.egress.tls_streams import TlsStream, http_only
 from sandyard.runtime.network_model import SecretUse
 from sandyard.runtime.secrets_model import (
@@ -95,7 +95,7 @@ class _Peer:
         except h11.RemoteProtocolError as error:
             if self.http.our_role is h11.SERVER:
                 raise
-            raise BadRequestError(f"the host's answer is not valid HTTP: {error}", 502) from None
+            raise ProxyError(f"the host's answer is not valid HTTP: {error}", 502) from None
         return found  # type: ignore[return-value]
 
     def add(self, event: h11.Event) -> None:
@@ -120,7 +120,7 @@ class InjectedConnection:
     host: str
     port: int
     injector: Injector
-    refused: Callable[[str], BadRequestError]
+    refused: Callable[[str], ProxyError]
     """Records a refusal, with its reason."""
     use_of: Callable[[str], SecretUse]
     count: Callable[[int, int], None]
@@ -143,7 +143,7 @@ class InjectedConnection:
                     return
         except ssl.SSLError as error:
             self._note_distrust(error)
-        except BadRequestError as error:
+        except ProxyError as error:
             await self._answer(error.status, str(error))
         except EchoedError:
             names = ", ".join(each.name for each in self._bound())
@@ -163,8 +163,8 @@ class InjectedConnection:
             self.refused(UNTRUSTED)
 
     async def _next_request(self) -> h11.Request | None:
-        """None if the program or the host closes the connection instead. The host is watched only
-        when the program has paused."""
+        """None if the program or the host closes the connection instead. The host is watched while
+        the program pauses, and looked at before each request."""
         event: _Event | None = None
         try:
             async with asyncio.timeout(_PAUSE_SEC):
@@ -175,6 +175,11 @@ class InjectedConnection:
             async with _together(asking, closing):
                 if not closing.done():
                     event = asking.result()
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    await self._until_closed()
+                    event = None
         return event if isinstance(event, h11.Request) else None
 
     async def _until_closed(self) -> None:
@@ -221,16 +226,16 @@ class InjectedConnection:
         except (OSError, TimeoutError) as error:
             reason = getattr(error, "verify_message", None) or str(error)
             message = f"{self.host} could not be reached by TLS: {reason}"
-            raise BadRequestError(message, 502) from None
+            raise ProxyError(message, 502) from None
         self._server = _Peer(self.far, h11.CLIENT)
         return self._server
 
     def _placed(self, request: h11.Request) -> Placed:
-        """Raises BadRequestError."""
+        """Raises ProxyError."""
         method, target = request.method.decode(), request.target.decode("latin-1")
         headers = _forwarded(request, self.host, self.port)
         if method in ("CONNECT", "TRACE") or not (target.startswith("/") or target == "*"):
-            raise BadRequestError("send a path of this host; not CONNECT or TRACE")
+            raise ProxyError("send a path of this host; not CONNECT or TRACE")
         try:
             placed = place(self._bound(), method, target, headers)
         except PlacementError as error:
@@ -244,7 +249,7 @@ class InjectedConnection:
         return placed
 
     def _count(self, sent: int, received: int) -> None:
-        """Raises BadRequestError if a budget is used up by that."""
+        """Raises ProxyError if a budget is used up by that."""
         self.count(sent, received)
         for secret in self._used:
             use = self.use_of(secret.id)
@@ -338,16 +343,16 @@ def _is_used_up(secret: BoundSecret, use: SecretUse) -> bool:
 
 
 def _forwarded(request: h11.Request, host: str, port: int) -> list[tuple[str, str]]:
-    """Its headers but those of its connection. Raises BadRequestError."""
+    """Its headers but those of its connection. Raises ProxyError."""
     names = [name for name, _ in request.headers]
     if b"content-length" in names and b"transfer-encoding" in names:
-        raise BadRequestError("send a Content-Length or a Transfer-Encoding, not both")
+        raise ProxyError("send a Content-Length or a Transfer-Encoding, not both")
     named = set()
     for name, value in request.headers:
         if name == b"connection":
             named |= {word.strip().lower() for word in value.split(b",")}
         if name == b"host" and value.lower() not in _authorities(host, port):
-            raise BadRequestError(f"this connection is for {host} alone", 421)
+            raise ProxyError(f"this connection is for {host} alone", 421)
     kept = {b"content-length", b"transfer-encoding", b"host"}
     dropped = _OF_CONNECTIONS | named - kept
     return [
@@ -364,7 +369,7 @@ def _authorities(host: str, port: int) -> tuple[bytes, ...]:
 def _request_of(request: h11.Request, placed: Placed) -> h11.Request:
     headers = [(name.encode(), value.encode("latin-1")) for name, value in placed.headers]
     if not any(name.lower() == b"host" for name, _ in headers):
-        raise BadRequestError("it has no Host")
+        raise ProxyError("it has no Host")
     if placed.used:  # what repeats the value is then found
         headers = [each for each in headers if each[0].lower() != b"accept-encoding"]
         headers.append((b"Accept-Encoding", b"identity"))

@@ -19,8 +19,8 @@ from sandyard.kit.clock import Clock
 from sandyard.kit.public_addresses import may_connect, networks_of
 from sandyard.runtime.egress.http_heads import (
     MOST_HEAD_BYTES,
-    BadRequestError,
     OtherHostError,
+    ProxyError,
     ProxyRequest,
     parse_direct_request,
     parse_request,
@@ -162,7 +162,7 @@ class EgressProxy:
             head = head or await read_head(near[0], within_sec=self._head_sec)
             request = self._open[task] = self._parsed(head)
             far = await self._connect(request)
-        except BadRequestError as error:
+        except ProxyError as error:
             answer(near[1], error.status, str(error))
             return
         if request.head is None:
@@ -172,7 +172,7 @@ class EgressProxy:
     async def _serve_direct(self, near: Streams, request: ProxyRequest) -> None:
         try:
             far = await self._connect(request)
-        except BadRequestError as error:
+        except ProxyError as error:
             opening = Opening(b"")
             if error.status == _REFUSED:
                 with suppress(TimeoutError):
@@ -250,13 +250,13 @@ class EgressProxy:
             alone = parse_direct_request(head + end, request.host, request.port)
         except OtherHostError:
             _show(relay.near[1], self._refused(request, OTHER_HOST), opening)
-        except BadRequestError as error:
+        except ProxyError as error:
             _show(relay.near[1], error, opening)
         else:
             await relay.exchange(alone, body)
 
     async def _connect(self, request: ProxyRequest) -> Streams:
-        """Raises BadRequestError if it is refused or can't be reached."""
+        """Raises ProxyError if it is refused or can't be reached."""
         host, port = request.host, request.port
         if (reason := self.policy.refusal(host, port)) is not None:
             raise self._refused(request, reason)
@@ -269,23 +269,23 @@ class EgressProxy:
                 return await _connect_to_first(permitted, port)
         except (OSError, TimeoutError) as error:
             reason = str(error) or "it took too long"
-            raise BadRequestError(f"{host} could not be reached: {reason}", 502) from error
+            raise ProxyError(f"{host} could not be reached: {reason}", 502) from error
         self.private_host = host
         raise self._refused(request, PRIVATE)
 
     def _permitted(self, request: ProxyRequest, addresses: list[str]) -> list[str]:
-        """The addresses that the rules allow. Raises BadRequestError if they allow none."""
+        """The addresses that the rules allow. Raises ProxyError if they allow none."""
         reasons = {each: self.policy.refusal_of_address(request.host, each) for each in addresses}
         permitted = [each for each, reason in reasons.items() if reason is None]
         if addresses and not permitted:
             raise self._refused(request, next(iter(reasons.values())) or DENIED)
         return permitted
 
-    def _refused(self, request: ProxyRequest, reason: str) -> BadRequestError:
+    def _refused(self, request: ProxyRequest, reason: str) -> ProxyError:
         host, port = request.host, request.port
         is_new = self.counter.refuse(host, port, reason, at=self._clock.now())
         self._on_change(refusal_line(host, reason) if is_new else None)
-        return BadRequestError(refusal_line(host, reason), _REFUSED)
+        return ProxyError(refusal_line(host, reason), _REFUSED)
 
     def _count(self, sent: int, received: int) -> None:
         self.counter.bytes_sent += sent
@@ -303,18 +303,18 @@ def _has_bound(injector: "Injector | None", request: ProxyRequest) -> bool:
 
 
 async def read_head(reader: asyncio.StreamReader, *, within_sec: float = _HEAD_SEC) -> bytes:
-    """The head of a request. Raises BadRequestError."""
+    """The head of a request. Raises ProxyError."""
     try:
         async with asyncio.timeout(within_sec):
             head = await reader.readuntil(b"\r\n\r\n")
     except TimeoutError:
-        raise BadRequestError("the request did not arrive in time", 408) from None
+        raise ProxyError("the request did not arrive in time", 408) from None
     except asyncio.IncompleteReadError:
-        raise BadRequestError("the request was interrupted") from None
+        raise ProxyError("the request was interrupted") from None
     except asyncio.LimitOverrunError:
-        raise BadRequestError("the head of the request is too large", 431) from None
+        raise ProxyError("the head of the request is too large", 431) from None
     if len(head) > MOST_HEAD_BYTES:
-        raise BadRequestError("the head of the request is too large", 431)
+        raise ProxyError("the head of the request is too large", 431)
     return head
 
 
@@ -330,7 +330,7 @@ async def _connect_to_first(addresses: list[str], port: int) -> Streams:
     raise failure
 
 
-def _show(writer: asyncio.StreamWriter, error: BadRequestError, opening: Opening) -> None:
+def _show(writer: asyncio.StreamWriter, error: ProxyError, opening: Opening) -> None:
     """Let a program that speaks to a server see that it was refused, as its protocol can say it."""
     if opening.protocol == "http":
         answer(writer, error.status, str(error))

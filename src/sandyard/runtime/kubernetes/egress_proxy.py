@@ -9,7 +9,7 @@ from dataclasses import asdict
 from secrets import token_hex
 
 from sandyard.kit.clock import Clock
-from sandyard.runtime.egress.http_heads import BadRequestError
+from sandyard.runtime.egress.http_heads import ProxyError
 from sandyard.runtime.egress.proxy import EgressProxy, answer, read_head
 from sandyard.runtime.kubernetes.api import ApiRefusedError, ApiUnavailableError, Object
 from sandyard.runtime.kubernetes.egress_policy import (
@@ -70,7 +70,7 @@ class PodsEgressProxy:
             head = await read_head(reader)
             credentials = credentials_in(head)
             proxy = None if credentials is None else await self._find(credentials)
-        except BadRequestError as error:
+        except ProxyError as error:
             answer(writer, error.status, str(error))
             return
         finally:

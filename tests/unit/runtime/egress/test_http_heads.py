@@ -2,7 +2,7 @@
 
 import pytest
 
-from sandyard.runtime.egress.http_heads import BadRequestError, ProxyRequest, parse_request
+from sandyard.runtime.egress.http_heads import ProxyError, ProxyRequest, parse_request
 
 
 def head(first: str, *fields: str) -> bytes:
@@ -90,7 +90,7 @@ def test_a_body_is_as_long_as_it_says() -> None:
     ],
 )
 def test_anything_else_is_refused(line: str, fields: list[str]) -> None:
-    with pytest.raises(BadRequestError):
+    with pytest.raises(ProxyError):
         parse_request(head(line, *fields))
 
 

@@ -114,6 +114,21 @@ async def test_a_connection_is_used_again_for_the_same_host_alone(host: Injected
     assert len(host.received.requests) == 2
 
 
+async def test_no_request_goes_to_a_connection_that_the_host_has_closed(host: InjectedHost) -> None:
+    """The program's connection ends too, without an answer, so that clients send it again."""
+    kept = request(f"Authorization: Bearer {PLACEHOLDER}").replace(_CLOSE.encode(), b"\r\n")
+    async with host.connected() as (reader, writer), asyncio.timeout(10):
+        writer.write(kept)
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        [far] = host.received.writers
+        far.transport.abort()
+        await far.wait_closed()
+        writer.write(kept)
+        assert await reader.read() == b""
+    [use] = host.proxy.counter.report("internet").secrets
+    assert use.requests == 1
+
+
 async def test_a_request_hidden_in_a_body_stays_a_body(host: InjectedHost) -> None:
     """What the host reads as requests is what was checked."""
     hidden = f"GET /x HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: {PLACEHOLDER}\r\n\r\n"
