@@ -7,6 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from sandyard.platform.access.principal import Principal, Role
+from sandyard.platform.sandboxes.runs import call_machines
 from tests.support.clocks import RunningClock
 from tests.support.platform.in_process import Caller, PlatformApi, code_of, platform_api
 from tests.support.platform.sandboxes import act, add_sandbox, look, page_of
@@ -59,3 +61,19 @@ async def test_a_program_that_no_longer_starts_is_mended_while_its_sandbox_is_st
     assert (await page_of(api, caller, running)).status_code == 200
     events = (await api.get(f"{path}/history", caller))["events"]
     assert [each["kind"] for each in events].count("snapshot.replaced") == 1
+
+
+async def test_an_account_has_one_machine_at_a_time_for_files_of_sandboxes_and_volumes(
+    api: PlatformApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = await api.account()
+    volume = await api.post("/volumes", caller, {"name": "data"})
+    sandbox = await add_sandbox(api, caller)
+    await act(api, caller, sandbox, "start")
+    await act(api, caller, sandbox, "stop")
+    path, by = f"/sandboxes/{sandbox['sandbox_id']}", Principal(caller.account_id, Role.USER)
+    monkeypatch.setattr(call_machines, "_WAIT_SEC", 0.01)
+    async with api.part.wired.volume_contents.open(volume["volume_id"], by=by):
+        assert code_of(await write(api, caller, path, BROKEN)) == (409, "FILES_BUSY")
+    assert (await write(api, caller, path, BROKEN)).is_success
+    assert await api.part.wired.runtime.list_runs("files") == []

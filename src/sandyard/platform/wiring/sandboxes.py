@@ -30,6 +30,7 @@ from sandyard.platform.sandboxes.model import Status
 from sandyard.platform.sandboxes.network.gateway_targets import SandboxTargets
 from sandyard.platform.sandboxes.node import SandboxNode
 from sandyard.platform.sandboxes.runs.activity import Activity
+from sandyard.platform.sandboxes.runs.call_machines import CallMachines
 from sandyard.platform.sandboxes.runs.deadlines import Deadlines
 from sandyard.platform.sandboxes.runs.jobs import Reconcile
 from sandyard.platform.sandboxes.runs.programs import SandboxPrograms
@@ -157,8 +158,9 @@ class SandboxesWired:
             *volumes.jobs,
             billing_job,
         )
-        files = SandboxFiles(node, self.sessions, self.recorder, self.storage)
-        self.volume_contents = VolumeContents(self.volumes, self.sessions, node)
+        calls = CallMachines(node.runtime)
+        files = SandboxFiles(node, self.sessions, calls, self.recorder, self.storage)
+        self.volume_contents = VolumeContents(self.volumes, self.sessions, calls)
         self.routers = (
             create_sandboxes_router(self.sandboxes, self.programs, self.deadlines, guard),
             create_admin_sandboxes_router(self.sandboxes, guard),
