@@ -162,6 +162,9 @@ def build_previews(
         runner=engine.runner,
         schedule=[
             *_schedule(settings.previews, platform, store, provider, clock),
+            Specs.PUBLISHING.job(
+                _REMOVAL_INTERVAL_SEC, publishing.end_abandoned, node=platform.wired.node
+            ),
             prune_job(settings, Specs.EVENTS, log, clock),
         ],
         embedded=engine.embedded,

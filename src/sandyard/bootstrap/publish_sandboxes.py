@@ -1,11 +1,10 @@
 """Sandboxes of the Platform in which projects are built for publishing, or run."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from sandyard.kit.ids import holder_id
 from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.entities.model import Listing
 from sandyard.platform.sandboxes.errors import SandboxUnknownError
@@ -19,16 +18,19 @@ from sandyard.platform.sandboxes.model import (
 from sandyard.platform.templates.errors import TemplateNotFoundError
 from sandyard.platform.templates.model import Template, TemplateFilter
 from sandyard.platform.wiring.part import PlatformPart
-from sandyard.previews.files import PublishMode
+from sandyard.previews.files import PublishAttempt, PublishMode
 from sandyard.previews.ports import Application
 from sandyard.previews.providers.program import LAUNCHER, STATE_BYTES, application_of
 from sandyard.previews.publishing.attempts import LONGEST
+from sandyard.previews.publishing.ports import PublishSandbox
 from sandyard.runtime.errors import FileMissingError
 from sandyard.runtime.model import FileChanges
 from sandyard.wiring.addresses import PROGRAM_PORT
 
 _TEMPLATE = "python"
 """A machine that waits for commands, with what the host has: Node too."""
+_LABEL = "sandyard-publish"
+"""In its metadata: its project and its attempt."""
 _LAUNCH = 'web: PREVIEW_PURPOSE={mode} exec python3 -I launcher.pyz 127.0.0.1 "$PORT" site state\n'
 
 
@@ -42,16 +44,17 @@ class AccountSandboxes:
     async def start(
         self,
         project_id: str,
+        attempt: PublishAttempt,
         files: Mapping[str, bytes],
         *,
-        mode: PublishMode,
         account_id: str,
         actor: str,
     ) -> str:
         by = Principal(account_id, Role.USER, acts_as=actor)
-        runs, template = mode == "run", await self._template(account_id)
+        mode, runs, template = attempt.mode, attempt.mode == "run", await self._template(account_id)
         new = NewSandbox(
-            name=f"{mode} {project_id} {holder_id()}",
+            name=f"{mode} {project_id} {attempt.id}",
+            metadata={_LABEL: f"{project_id} {attempt.id}"},
             template_id=template.template_id,
             project_id=project_id,
             description="Runs what is published." if runs else "Builds what is published.",
@@ -80,6 +83,15 @@ class AccountSandboxes:
         session = await self.platform.wired.sessions.into(made)
         await session.files.apply(FileChanges(written | own))
         await self.platform.wired.programs.start(made.sandbox_id, by=by)
+
+    async def list(self) -> Sequence[PublishSandbox]:
+        wired = self.platform.wired
+        found = []
+        for each in await wired.store.labelled(_LABEL, node=wired.node):
+            project_id, _, attempt_id = (each.metadata or {})[_LABEL].partition(" ")
+            owner = each.owner_account_id
+            found.append(PublishSandbox(each.sandbox_id, owner, project_id, attempt_id))
+        return found
 
     async def application(self, sandbox_id: str, *, account_id: str) -> Application | None:
         session = await self.platform.wired.sessions.open(sandbox_id, account_id=account_id)

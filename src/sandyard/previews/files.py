@@ -102,6 +102,8 @@ class PublicationChange:
     """None to unpublish it."""
     files: Mapping[str, bytes] | None
     """By their paths below the root; None leaves them."""
+    attempt: PublishAttempt | None = None
+    """What leads to it, and is removed with it; nothing is written if it is over."""
 
 
 def published_files(files: Sequence[ProjectFile], root: str) -> Mapping[str, bytes]:

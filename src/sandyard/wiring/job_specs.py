@@ -70,4 +70,5 @@ class PreviewsJobSpecs(JobSpecs):
     SWEEP = JobSpec(
         "previews", "end orphaned previews of this node", absent="E2B ends previews by itself"
     )
+    PUBLISHING = JobSpec("publishing", "end sandboxes of this node that nothing published needs")
     EVENTS = JobSpec("previews-events", "remove events after their retention")

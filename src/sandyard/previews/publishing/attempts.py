@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from tempfile import SpooledTemporaryFile
 
 from sandyard.kit.clock import Clock, utc_time
+from sandyard.kit.errors import UnavailableError
 from sandyard.kit.ids import holder_id
 from sandyard.previews.archives import most_bytes, unpack
 from sandyard.previews.errors import PublishingBusyError
@@ -50,15 +52,19 @@ class PublishAttempts:
             raise PublishingBusyError
         return attempt
 
-    async def is_current(self, project_id: str, attempt: PublishAttempt) -> bool:
-        """Whether it was not called off."""
+    async def require_current(self, project_id: str, attempt: PublishAttempt) -> None:
+        """Raises BuildFailedError if it was called off, or is over."""
         current = await self.store.publish_attempt(project_id)
-        return current is not None and current.id == attempt.id
+        is_over = utc_time(self.clock.now()) >= attempt.until
+        if current is None or current.id != attempt.id or is_over:
+            raise BuildFailedError("it took too long" if is_over else "it was called off")
 
     async def until_ready(self, sandbox_id: str, attempt: PublishAttempt, account_id: str) -> None:
         """Return when it is built, or runs. Raises BuildFailedError."""
         while utc_time(self.clock.now()) < attempt.until:
-            found = await self.sandboxes.application(sandbox_id, account_id=account_id)
+            found = None
+            with suppress(UnavailableError):  # asked again
+                found = await self.sandboxes.application(sandbox_id, account_id=account_id)
             if found is not None and found.phase == "running":
                 return
             if found is not None and found.phase == "failed":

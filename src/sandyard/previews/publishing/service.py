@@ -1,11 +1,14 @@
 """Publishing a version of a project's files, and unpublishing it."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 
+from sandyard.kit.changes.events import actor as actor_of
 from sandyard.kit.changes.transitions import Cause, ConflictRetries, Transition
-from sandyard.kit.clock import Clock
+from sandyard.kit.clock import Clock, utc_time
 from sandyard.kit.concurrency.tasks import Background
 from sandyard.kit.errors import SandyardError
 from sandyard.previews import model
@@ -31,6 +34,17 @@ from sandyard.previews.project_files import ProjectFiles
 from sandyard.previews.projects import ProjectPreviews, require_project
 from sandyard.previews.publishing.attempts import BuildFailedError, PublishAttempts
 from sandyard.previews.publishing.domains import MOST_DOMAINS, DomainProofs
+
+logger = logging.getLogger(__name__)
+
+_JOB = actor_of("job", "publishing")
+_MARGIN = timedelta(minutes=2)
+"""How long after its end an attempt is not yet taken for abandoned: clocks differ."""
+
+
+@dataclass(slots=True)
+class PublishingReport:
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +111,11 @@ class Publishing:
         actor: str,
     ) -> None:
         files: Mapping[str, bytes] = {each.path: each.content for each in there}
-        sandboxes, sandbox_id = self.attempts.sandboxes, ""
-        outcome: PublishAttempt | None = replace(attempt, failure="it broke off")
+        sandboxes, sandbox_id = self.attempts.sandboxes, None
+        outcome = replace(attempt, failure="it broke off")
         try:
             sandbox_id = await sandboxes.start(
-                project_id, files, mode=attempt.mode, account_id=account_id, actor=actor
+                project_id, attempt, files, account_id=account_id, actor=actor
             )
             await self.attempts.until_ready(sandbox_id, attempt, account_id)
             root, files = publication.root, {}
@@ -110,20 +124,52 @@ class Publishing:
             runs = sandbox_id if attempt.mode == "run" else None
             cause = Cause.by(actor, self.clock)
             shown = replace(publication, root=root, sandbox_id=runs, published_at=cause.at)
-            if await self.attempts.is_current(project_id, attempt):
-                await self._show(project_id, shown, files, account_id, cause)
-                outcome, sandbox_id = None, "" if runs else sandbox_id
+            await self._show(project_id, shown, files, account_id, cause, attempt)
         except BuildFailedError as error:
             outcome = replace(attempt, failure=str(error), last_lines=error.lines)
         except SandyardError as error:
             outcome = replace(attempt, failure=error.message)
-        finally:
+        finally:  # nothing is written in place of one that led to a publication
             await self.store.write_publish_attempt(project_id, outcome, instead_of=attempt.id)
-            await self._end_sandbox(sandbox_id, account_id, actor)
+            await self._end_unnamed(project_id, sandbox_id, account_id, actor)
 
-    async def _end_sandbox(self, sandbox_id: str | None, account_id: str, actor: str) -> None:
-        if sandbox_id:
+    async def end_abandoned(self) -> PublishingReport:
+        """End the sandboxes that neither a publication nor an attempt in progress names: those of a
+        server that ended meanwhile, and those that could not be ended before."""
+        report, before = PublishingReport(), utc_time(self.clock.now()) - _MARGIN
+        for each in await self.attempts.sandboxes.list():
+            # The attempt first: it goes in the same transaction that writes the publication.
+            attempt = await self.store.publish_attempt(each.project_id)
+            is_current = attempt is not None and attempt.id == each.attempt_id
+            if attempt is None or not is_current or attempt.failed(before) is not None:
+                report.ended += await self._end_unnamed(
+                    each.project_id, each.sandbox_id, each.account_id, _JOB
+                )
+        return report
+
+    async def _end_unnamed(
+        self, project_id: str, sandbox_id: str | None, account_id: str, actor: str
+    ) -> bool:
+        """Whether it was ended: not if it is what is published, nor if that is impossible now; then
+        the job tries it again."""
+        shown = await self.store.publication(project_id)
+        if sandbox_id is None or (shown is not None and shown.sandbox_id == sandbox_id):
+            return False
+        try:
             await self.attempts.sandboxes.end(sandbox_id, account_id=account_id, actor=actor)
+        except SandyardError as error:
+            logger.warning(
+                "a sandbox that is not published any more could not be ended; "
+                "the job `publishing` of its node tries again, or its owner recycles it",
+                extra={
+                    "action": "publish",
+                    "project_id": project_id,
+                    "sandbox_id": sandbox_id,
+                    "error_code": error.code,
+                },
+            )
+            return False
+        return True
 
     async def _show(
         self,
@@ -132,8 +178,10 @@ class Publishing:
         files: Mapping[str, bytes],
         account_id: str,
         cause: Cause,
+        attempt: PublishAttempt | None = None,
     ) -> Publication:
-        """At the domains of what was published before, whose sandbox ends."""
+        """At the domains of what was published before, whose sandbox ends. Raises BuildFailedError
+        if the attempt that leads to it was called off."""
         if publication.fallback is None and FALLBACK in files:
             publication = replace(publication, fallback=FALLBACK)
         if publication.sandbox_id is None and (
@@ -141,6 +189,8 @@ class Publishing:
         ):
             raise PublishedPathError
         async for _ in ConflictRetries():
+            if attempt is not None:
+                await self.attempts.require_current(project_id, attempt)
             preview = await self._previews.get(project_id, account_id, writable=True)
             size = sum(len(each.content) for each in await self.store.files(project_id))
             size += sum(len(content) for content in files.values())
@@ -150,9 +200,9 @@ class Publishing:
             before = await self.store.publication(project_id)
             found = replace(publication, domains=before.domains if before else ())
             changed = model.publish(preview, found.version, quota=quota, cause=cause)
-            if await self._write(changed, PublicationChange(found, files)):
+            if await self._write(changed, PublicationChange(found, files, attempt)):
                 if before is not None:
-                    await self._end_sandbox(before.sandbox_id, account_id, cause.actor)
+                    await self._end_unnamed(project_id, before.sandbox_id, account_id, cause.actor)
                 return found
         raise PreviewBusyError
 
@@ -161,15 +211,15 @@ class Publishing:
         cause = Cause.by(actor, self.clock)
         async for _ in ConflictRetries():
             preview = await self._previews.get(project_id, account_id, writable=True)
-            before = await self.store.publication(project_id)
             attempt = await self.store.publish_attempt(project_id)
-            if attempt is not None:  # it is called off
+            if attempt is not None:  # it is called off, or has just led to what is read next
                 await self.store.write_publish_attempt(project_id, None, instead_of=attempt.id)
+            before = await self.store.publication(project_id)
             if before is None:
                 return
             changed = model.unpublish(preview, cause=cause)
             if await self._write(changed, PublicationChange(None, {})):
-                await self._end_sandbox(before.sandbox_id, account_id, actor)
+                await self._end_unnamed(project_id, before.sandbox_id, account_id, actor)
                 return
         raise PreviewBusyError
 

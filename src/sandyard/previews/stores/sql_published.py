@@ -6,6 +6,7 @@ from dataclasses import asdict
 import sqlalchemy as sa
 
 from sandyard.kit.sql.database import upsert
+from sandyard.kit.sql.transitions import StaleTransitionError
 from sandyard.previews.files import ProjectFile, Publication, PublicationChange, PublishAttempt
 from sandyard.previews.stores import tables
 from sandyard.previews.stores.sql_files import SqlFiles, remove_unnamed, store_contents
@@ -77,7 +78,15 @@ class SqlPublished(SqlFiles):
 def write_publication(
     connection: sa.Connection, project_id: str, change: PublicationChange
 ) -> None:
-    found, files = change.publication, change.files
+    """Raises StaleTransitionError if the attempt that leads to it is over."""
+    found, files, attempt = change.publication, change.files, change.attempt
+    if found is not None and attempt is not None:
+        is_current = (_attempt.id == attempt.id) & _attempt.failure.is_(None)
+        removal = tables.publish_attempts.delete().where(
+            _attempt.project_id == project_id, is_current, _attempt.until > found.published_at
+        )
+        if not connection.execute(removal).rowcount:
+            raise StaleTransitionError
     replaced = [tables.publications, tables.published_domains]
     for table in [*replaced, *([] if files is None else [tables.published_files])]:
         connection.execute(table.delete().where(table.c.project_id == project_id))

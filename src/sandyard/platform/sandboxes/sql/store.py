@@ -151,6 +151,12 @@ class SqlSandboxStore(SqlEntityStore):
         found = await self._all(_column.recycle_on_timeout, may_be_over, is_here)
         return [each for each in found if is_to_recycle(each, now=now)]
 
+    async def labelled(self, label: str, *, node: str) -> Sequence[Sandbox]:
+        """Those that have it in their metadata, and may be recycled from this node."""
+        is_here = sa.or_(sa.not_(facts.is_active), _column.node == node)
+        has_it = _column.metadata[label].as_string().is_not(None)
+        return await self._all(_is_kept, is_here, has_it)
+
     async def count_active(self, *, unseen_since: datetime) -> ActiveCounts:
         silent = sa.func.sum(sa.case((_is_silent(unseen_since), 1), else_=0))
         statement = (
