@@ -113,7 +113,7 @@ def test_an_application_runs_until_it_is_unpublished_and_is_woken_by_requests(an
     second = until(ended(ann, project), within_sec=120)
     assert second["attempt"] is None, second
     assert fetch(second["url"]).text == f"now for {host}"
-    assert active(ann) == [second["sandbox_id"]]
+    until(lambda: active(ann) == [second["sandbox_id"]])
 
     ann.call("DELETE", f"{project}/publish", expect=204)
     assert fetch(second["url"]).status_code == 404
