@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandyard.bootstrap.publish_sandboxes import AccountSandboxes
+from sandyard.kit.clock import utc_time
 from sandyard.kit.errors import UnavailableError
 from sandyard.platform.access.principal import Principal, Role
 from sandyard.platform.entities.model import Listing
@@ -19,6 +20,7 @@ from sandyard.platform.sandboxes.model import (
 )
 from sandyard.platform.sandboxes.secrets_model import SecretVariable
 from sandyard.platform.templates.errors import TemplateNotFoundError
+from sandyard.previews.files import PublishAttempt
 from tests.fakes.runtime import FakeRuntime
 from tests.support.clocks import RunningClock
 from tests.support.platform.in_process import PlatformApi, platform_api
@@ -143,6 +145,7 @@ async def test_publishing_without_its_official_template_says_who_can_mend_that(
     [official] = [each for each in listed if each["repository_url"] == "builtin:python"]
     await api.call("DELETE", f"/templates/{official['template_id']}", admin)
     sandboxes = AccountSandboxes(api.part, 1.0)
+    attempt = PublishAttempt("a", 1, "build", utc_time(api.clock.now()))
     with pytest.raises(TemplateNotFoundError, match="An admin can create it"):
-        await sandboxes.start("p", {}, mode="build", account_id=owner.account_id, actor="owner")
+        await sandboxes.start("p", attempt, {}, account_id=owner.account_id, actor="owner")
     assert await statuses(api, owner) == []
