@@ -2,16 +2,18 @@
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sandyard.runtime.records.run_folder import sync_folder
 from sandyard.runtime.store.errors import StoreUnavailableError
-from sandyard.runtime.store.hashing import copy
+from sandyard.runtime.store.hashing import copy, sha256_of
 from sandyard.runtime.store.model import REFERENCES
 from sandyard.runtime.store.ports import StoredObject
 
 _DRAFT = ".new-"
+_PIECE_BYTES = 8 << 20
 _MARKER = "sandyard-store"
 """In a folder without it, the share is not mounted."""
 
@@ -33,11 +35,20 @@ class FolderObjects:
         self.put_named(source or Path(os.devnull), lambda _: key)
 
     def put_named(self, source: Path, key_of: Callable[[str], str | None]) -> None:
+        """It is hashed while it is copied; the copy of what is already there is broken off."""
         draft = self._path / f"{_DRAFT}{os.urandom(8).hex()}"
-        with self._translated():
+        with self._translated(), ThreadPoolExecutor(1) as hashing:
             try:
                 draft.touch(mode=0o600)
-                if (key := key_of(copy(source, draft))) is None:
+                named = hashing.submit(lambda: key_of(sha256_of(source)))
+                with source.open("rb") as given, draft.open("wb") as file:
+                    while piece := given.read(_PIECE_BYTES):
+                        if named.done() and named.result() is None:
+                            return
+                        file.write(piece)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if (key := named.result()) is None:
                     return
                 target = self._path / key
                 self._make_folder(target.parent)

@@ -13,11 +13,10 @@ def sha256_of(path: Path) -> str:
 
 
 def copy(source: Path, to: Path) -> str:
-    """Make a durable copy of a file that does not change; returns its SHA-256. That takes as long
-    as to copy it: both are done at once."""
+    """Make a durable copy; returns the SHA-256 of what was written, read while it is synced."""
     with ThreadPoolExecutor(1) as hashing:
-        hashed = hashing.submit(sha256_of, source)
         shutil.copyfile(source, to)
+        hashed = hashing.submit(sha256_of, to)
         with to.open("rb+") as file:
             os.fsync(file.fileno())
         return hashed.result()

@@ -1,9 +1,16 @@
 """What every object store promises."""
 
+import hashlib
 import os
+import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from sandyard.runtime.store.folder import FolderObjects
 from sandyard.runtime.store.ports import ObjectStore
 
 
@@ -45,3 +52,44 @@ def test_a_list_goes_through_all_pages(objects: ObjectStore) -> None:
     for key in wanted:
         objects.put(key)
     assert [each.key for each in objects.list("many/")] == wanted
+
+
+def test_the_checksum_is_that_of_the_bytes_that_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects, source, copy = FolderObjects(tmp_path / "store"), tmp_path / "one", tmp_path / "copy"
+    objects.initialise()
+    source.write_bytes(b"what was stored")
+    objects.put("a/one", source)
+
+    def damage(_: Any, to: Path) -> None:
+        to.write_bytes(b"what was read")
+
+    monkeypatch.setattr(shutil, "copyfile", damage)
+    assert objects.get("a/one", copy) == hashlib.sha256(b"what was read").hexdigest()
+
+
+def test_of_what_is_already_there_nothing_more_is_written_once_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects, source = FolderObjects(tmp_path / "store"), tmp_path / "one"
+    objects.initialise()
+    source.write_bytes(b"stored")
+    written: list[int] = []
+    submit, unlink = ThreadPoolExecutor.submit, Path.unlink
+
+    def at_once(*arguments: Any) -> Any:
+        submitted = submit(*arguments)
+        wait([submitted])
+        return submitted
+
+    def measured(path: Path, **options: Any) -> None:
+        written.extend([path.stat().st_size] if path.exists() else [])
+        unlink(path, **options)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", at_once)
+    monkeypatch.setattr(Path, "unlink", measured)
+    objects.put_named(source, lambda _: None)
+    assert written == [0]
+    objects.put_named(source, lambda sha256: f"a/{sha256}")
+    assert [each.size_bytes for each in objects.list("a/")] == [6]
