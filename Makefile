@@ -47,7 +47,7 @@ $(UV):
 COMMA := ,
 KEPT := $(shell cat $(VENV)/installed 2>/dev/null)
 CHOSEN := $(sort parquet $(subst $(COMMA), ,$(EXTRAS)) $(KEPT))
-install: $(VENV)/installed ## Make .venv with what `sandyard serve` needs (EXTRAS=e2b,aws,lambda,otel)
+install: $(VENV)/installed ## Make .venv with what `sandyard serve` needs (EXTRAS=aws,lambda,otel,ssh)
 $(VENV)/installed: pyproject.toml clients/python/pyproject.toml uv.lock $(if $(filter-out $(KEPT),$(CHOSEN)),more) | $(UV)
 	@echo "Installing into $(VENV); this takes some seconds."
 	@$(UV) sync --quiet --frozen --no-dev --inexact $(addprefix --extra ,$(CHOSEN))
@@ -106,7 +106,7 @@ debian-tools:
 	apt-get update -qq && apt-get install -y -qq -t $(BACKPORTS) runsc >/dev/null; }
 
 serve: export DATA_DIR := $(DATA_DIR)
-serve: install ## Serve everything on the embedded engine (HOST, PORT, DATA_DIR)
+serve: install ## Serve everything on the embedded engine (HOST, PORT, DATA_DIR, EXTRAS)
 	@exec $(RUN)/sandyard serve --host $(HOST) --port $(PORT) --data-dir "$$DATA_DIR"
 
 demo: install ## Serve a site with live data, to look at in the console (HOST, PORT)

@@ -42,7 +42,7 @@ class InvalidError(SandyardError):
 class UnauthorizedError(SandyardError):
     """The bearer token is missing or invalid. Send `Authorization: Bearer …`."""
 
-    scheme: ClassVar[str] = "Bearer"
+    scheme: str = "Bearer"
     """The authentication scheme of the endpoint, for `WWW-Authenticate`."""
 
 

@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sandyard.kit.errors import ForbiddenError, NotFoundError, UnauthorizedError
 from sandyard.kit.http.inner_calls import exchange, origin_headers, scope_within
 from sandyard.mcp.api import BROKER_TOKEN, Calls, InnerApi
 from sandyard.mcp.paths import METADATA, PATH
 from sandyard.mcp.server import build_server
 
 _UNAUTHORIZED = 401
-_FORBIDDEN = 403
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY_HOST = TransportSecuritySettings(enable_dns_rebinding_protection=False)
 """Every request has a credential that no browser adds by itself, and pages of others are refused
@@ -43,7 +43,7 @@ class OAuthMetadata:
 
 
 class McpApp:
-    """`api` serves the paths of all parts, and E2B's API below `/e2b`."""
+    """`api` serves the paths of all parts, and E2B's API below `/e2b`. Refusals are raised."""
 
     def __init__(
         self,
@@ -65,18 +65,17 @@ class McpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] != PATH and scope["path"].startswith(METADATA):
             await self._describe()(scope, receive, send)
-        elif not self._may_ask(scope):
-            message = "A web page of another site may not call this server."
-            await _error(_FORBIDDEN, "FORBIDDEN", message)(scope, receive, send)
-        elif not await self._is_authenticated(scope):
-            await self._refusal()(scope, receive, send)
-        else:
-            requests = self._requests or await self._start()
-            await requests(scope, receive, send)
+            return
+        if not self._may_ask(scope):
+            raise ForbiddenError("A web page of another site may not call this server.")
+        if not await self._is_authenticated(scope):
+            raise self._refusal()
+        requests = self._requests or await self._start()
+        await requests(scope, receive, send)
 
     def _describe(self) -> Response:
         if self._metadata is None:
-            return Response(status_code=404)
+            raise NotFoundError
         return Response(orjson.dumps(self._metadata.body()), media_type="application/json")
 
     def _may_ask(self, scope: Scope) -> bool:
@@ -90,15 +89,16 @@ class McpApp:
             return False
         return origin[:2] == self._own_origin or origin.hostname in _LOOPBACK
 
-    def _refusal(self) -> Response:
+    def _refusal(self) -> UnauthorizedError:
         message = "Send `Authorization: Bearer` with an API key, or with a client's token."
+        error = UnauthorizedError(message)
         found = (
             f', resource_metadata="{self._metadata.resource.removesuffix(PATH)}{METADATA}{PATH}"'
             if self._metadata
             else ""
         )
-        headers = {"WWW-Authenticate": f'Bearer realm="sandyard"{found}'}
-        return _error(_UNAUTHORIZED, "UNAUTHORIZED", message, headers)
+        error.scheme = f'Bearer realm="sandyard"{found}'
+        return error
 
     async def _is_authenticated(self, scope: Scope) -> bool:
         """By the Platform, or by the Broker, whose calls a client's token opens."""
@@ -142,13 +142,6 @@ class McpApp:
     def _calls_of(self, context: Context[Any]) -> Calls:
         request: Request = context.request_context.request  # type: ignore[assignment]
         return Calls(InnerApi(self._api, request.scope), self._broker_path)
-
-
-def _error(
-    status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-) -> Response:
-    body = orjson.dumps({"error": {"code": code, "message": message}})
-    return Response(body, status, headers, "application/json")
 
 
 async def _run(manager: StreamableHTTPSessionManager, started: asyncio.Event) -> None:

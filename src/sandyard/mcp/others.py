@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from mcp.server.mcpserver import Image
 from pydantic import Field
 
+from sandyard.kit.patterns import pattern
 from sandyard.mcp.api import Calls, segment
 from sandyard.mcp.sandboxes import Key
 
@@ -43,7 +44,9 @@ async def preview_status(calls: Calls, project_id: ProjectId) -> dict[str, Any]:
 
 
 async def preview_look(
-    calls: Calls, project_id: ProjectId, path: Annotated[str, Field(pattern="^/")] = "/"
+    calls: Calls,
+    project_id: ProjectId,
+    path: Annotated[str, Field(pattern=pattern("^/", "must begin with /"))] = "/",
 ) -> list[Image | str]:
     """See the project's running preview as its user does: a screenshot; and as JSON its title,
     console messages and failed requests."""

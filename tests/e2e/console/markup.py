@@ -86,7 +86,9 @@ def _device(console: ServerProcess) -> None:
 def _project(ada: ConsoleSession) -> str:
     ada.call("PATCH", "/api/v1/me", {"full_name": NAME})
     ada.call("POST", "/api/v1/api-keys", {"name": NAME[:100], "scope": "read"})
-    ada.call("POST", "/api/v1/admin/notifications", {"title": NAME[:100], "message": NAME})
+    ada.call(
+        "POST", "/api/v1/admin/notifications", {"title": NAME[:100], "message": NAME + "x" * 90}
+    )
     made = ada.call("POST", "/api/v1/projects", {"name": NAME[:100]}).json()["project_id"]
     page = {"path": "a&b.html", "content": f"</textarea>{NAME}", "encoding": "utf-8"}
     ada.call("PUT", f"/api/v1/projects/{made}/files", {"files": [page], "expected_version": 0})

@@ -112,9 +112,10 @@ async def test_an_agent_works_in_a_sandbox(agents: Agents, transport: Transport)
         assert found["matches"] == "/workspace/app/main.py:1:print('two')\n"
         listed = await agent.call("list_folder", sandbox_id=box, path="/workspace/app")
         assert [each["path"] for each in listed["files"]] == ["/workspace/app/main.py"]
-        uri = f"sandyard://sandboxes/{box}/files/workspace/app/main.py"
-        [content] = (await agent.client.read_resource(uri)).contents
-        assert getattr(content, "text", "") == "print('two')\n"
+        for path in ("app/main.py", "/workspace/app/main.py"):
+            uri = f"sandyard://sandboxes/{box}/files/{path}"
+            [content] = (await agent.client.read_resource(uri)).contents
+            assert getattr(content, "text", "") == "print('two')\n"
 
         long = "echo begun; while ! test -e go; do sleep 0.1; done; echo done"
         started = await agent.call("start_command", sandbox_id=box, command=long)
@@ -193,6 +194,11 @@ async def test_a_keys_scope_holds_and_its_revocation_closes_the_door(agents: Age
         answer = httpx.post(f"{agents.server.url}/mcp", headers=sent, json={}, timeout=60)
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer ")
+        error = answer.json()["error"]
+        assert (error["code"], error["request_id"]) == (
+            "UNAUTHORIZED",
+            answer.headers["x-request-id"],
+        )
 
 
 async def test_leases_by_a_key_of_the_brokers(agents: Agents) -> None:

@@ -4,6 +4,8 @@ import httpx
 import pytest
 from starlette.responses import Response
 
+from sandyard.kit.errors import SandyardError
+from sandyard.kit.http.error_statuses import status_of
 from sandyard.mcp.app import McpApp
 
 
@@ -32,5 +34,6 @@ async def test_a_page_of_this_machine_or_of_the_public_url(
         public_url=public_url,
     )
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a") as client:
-        answer = await client.post("/mcp", headers={"Origin": origin}, json={})
-    assert answer.status_code == status
+        with pytest.raises(SandyardError) as refused:
+            await client.post("/mcp", headers={"Origin": origin}, json={})
+    assert status_of(refused.value) == status

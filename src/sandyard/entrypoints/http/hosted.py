@@ -62,7 +62,7 @@ class HostedApps:
         return (
             HostedApp(self._e2b_hosts.accepts, e2b, E2B),
             HostedApp(self._is_for_sandbox, GatewayErrors(gateway), GATEWAY),
-            HostedApp(is_for_mcp, mcp, MCP),
+            HostedApp(is_for_mcp, GatewayErrors(mcp), MCP),
             console,
         )
 

@@ -37,17 +37,25 @@ async def stop_sandbox(box: Box) -> None:
     await act(box.api, box.owner, box.sandbox, "stop")
 
 
-@pytest.mark.parametrize("end", [remove_key, deactivate_account, stop_sandbox])
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        (remove_key, "Your SSH key was removed."),
+        (deactivate_account, ""),
+        (stop_sandbox, ""),
+    ],
+)
 async def test_a_session_ends_soon_after_its_credential(
-    ssh: SshClient, end: Callable[[Box], Awaitable[None]]
+    ssh: SshClient, end: Callable[[Box], Awaitable[None]], message: str
 ) -> None:
     process = await ssh.start("echo in; sleep 1000", stdin=PIPE, stdout=PIPE, stderr=PIPE)
     assert await process.stdout.readline() == b"in\n"
 
     await end(ssh.box)
 
-    await asyncio.wait_for(process.communicate(), SOON_SEC)
+    _, errors = await asyncio.wait_for(process.communicate(), SOON_SEC)
     assert process.returncode != 0
+    assert message in errors.decode()
     assert (await ssh.run("true")).code != 0
 
 
@@ -78,11 +86,14 @@ async def test_a_key_that_an_api_key_added_ends_with_it(ssh: SshClient) -> None:
     body = {"name": "pc", "public_key": ssh.public_key}
     headers = {"X-API-Key": api_key["api_key"]}
     await ssh.box.api.call("POST", "/ssh-keys", json=body, headers=headers)
-    assert (await ssh.run("true")).code == 0
+    process = await ssh.start("echo in; sleep 1000", stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    assert await process.stdout.readline() == b"in\n"
 
     path = f"/api-keys/{api_key['key_id']}/deactivate"
     await ssh.box.api.post(path, ssh.box.owner)
 
+    _, errors = await asyncio.wait_for(process.communicate(), SOON_SEC)
+    assert "Your credential has ended. Log in again." in errors.decode()
     assert (await ssh.run("true")).code == 255
 
 

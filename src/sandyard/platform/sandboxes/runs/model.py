@@ -339,7 +339,7 @@ def _end_notice(sandbox: Sandbox, end: End) -> Notice:
     timed_out = end.status is Status.TIMEOUT
     return Notice(
         title=f"{sandbox.name} {'timed out' if timed_out else 'has ended'}",
-        message=f"The sandbox {sandbox.name} ended: {end.reason}.",
+        message=f"The sandbox {sandbox.name} ended: {end.reason.rstrip('.')}.",
         type=NotificationType.WARNING if timed_out else NotificationType.ERROR,
         related_entity_type="sandbox",
         related_entity_id=sandbox.sandbox_id,

@@ -49,7 +49,10 @@ class SshLogins:
     async def _require_key(self, login: SshLogin) -> None:
         key = await self._keys.find_by_fingerprint(login.account_id, login.fingerprint)
         if key is None:
-            raise UnauthorizedError
+            raise UnauthorizedError("Your SSH key was removed.")
         if key.api_key_id is not None:
             principal = Principal(login.account_id, Role.USER, key.api_key_id)
-            await self._guard.check(principal)
+            try:
+                await self._guard.check(principal)
+            except UnauthorizedError as error:
+                raise UnauthorizedError("Your credential has ended. Log in again.") from error

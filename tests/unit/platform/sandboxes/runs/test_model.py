@@ -97,6 +97,11 @@ def test_another_attempt_is_not_started(attempt: int) -> None:
     assert started(run=replace(RUN, attempt=attempt)) is None
 
 
+def test_a_notification_of_an_end_has_one_full_stop() -> None:
+    *_, notification = ended(*running(), reason="SUPERVISOR_LOST: It was lost. Start again.")
+    assert notification.result.message.endswith("It was lost. Start again.")
+
+
 def test_an_end_closes_the_usage_and_notifies_the_owner() -> None:
     transitions = ended(*running())
     assert kinds(transitions) == ["sandbox.stopped", "usage.closed", "notification.created"]
