@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -361,3 +362,12 @@ def test_what_does_not_pass_its_smoke_test_is_taken_back() -> None:
         assert "smoke.sh try" in tried["run"]
         assert back["if"].startswith("failure()")
         assert "smoke.sh back" in back["run"]
+
+
+def test_make_install_names_every_extra_that_can_be_chosen() -> None:
+    """`parquet` is always installed; `e2b` is empty."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = re.search(r"^install:.*\(EXTRAS=(.*)\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found
+    wanted = {name for name, packages in extras["optional-dependencies"].items() if packages}
+    assert set(found[1].split(",")) == wanted - {"parquet"}

@@ -162,10 +162,11 @@ class _Connection(asyncssh.SSHServer):
 
     def auth_completed(self) -> None:
         self._server.waiting.pop(self, None)
-        self._watch = asyncio.create_task(self._end_with(self._access.login))
+        self._watch = self._connection.create_task(self._end_with(self._access.login))
 
     async def _end_with(self, login: SshLogin) -> None:
-        """End the connection with the login."""
+        """End the connection with the login. `disconnect` would close the channels first: clients
+        then end without reading why."""
         about = {"sandbox_id": login.sandbox_id, "account_id": login.account_id}
         logger.info("ssh login", extra={**about, "fingerprint": login.fingerprint})
         logins, sessions = self._server.logins, self._server.sessions
@@ -177,7 +178,7 @@ class _Connection(asyncssh.SSHServer):
                 async with in_background(using):
                     await until_refused(partial(logins.require, login))
         except SandyardError as error:
-            self._connection.disconnect(asyncssh.DISC_BY_APPLICATION, error.message)
+            raise asyncssh.DisconnectError(asyncssh.DISC_BY_APPLICATION, error.message) from error
 
     def session_requested(self) -> asyncssh.SSHServerSession[bytes]:
         return Channel(self._access.opened())
