@@ -266,7 +266,7 @@ class StoppedWhileStartingError(StartFailedError):
 
 
 class SupervisorLostError(StartFailedError):
-    """The supervisor was lost before the program listened. Start again."""
+    """The supervisor or its server was lost before the program listened. Start again."""
 
 
 START_FAILURES: dict[str, type[StartFailedError]] = {

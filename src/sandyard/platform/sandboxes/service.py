@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -198,7 +197,7 @@ class Sandboxes:
         """
         async with self._locks.of(by.account_id):  # its starts share one quota
             sandbox = await self._begin_start(sandbox_id, by, facts, options)
-        return await self._until_started(sandbox)
+        return await self._starts.wait(sandbox)
 
     async def stop(
         self,
@@ -375,19 +374,6 @@ class Sandboxes:
         """The last is the transition, or None."""
         transition = decided[-1]
         return transition is None or await self._store.apply(transition)
-
-    async def _until_started(self, sandbox: Sandbox) -> Sandbox:
-        task = self._starts.find(sandbox.sandbox_id)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._node.start_wait_sec):
-                if task is not None:
-                    await asyncio.shield(task)
-                while True:
-                    now = await self.get(sandbox.sandbox_id, account_id=sandbox.owner_account_id)
-                    if now.status is not Status.STARTING:
-                        return now
-                    await asyncio.sleep(_POLL_SEC)
-        return await self.get(sandbox.sandbox_id, account_id=sandbox.owner_account_id)
 
     async def _forget(self, sandbox: Sandbox) -> None:
         with retried_later("recycle", sandbox.sandbox_id):

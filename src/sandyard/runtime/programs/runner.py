@@ -112,11 +112,14 @@ class ProgramRunner:
         return require_running(await self.refresh(run_id))
 
     async def stop(self, run_id: RunId, *, has_memory: bool = False) -> Ended:
+        record = self.records.of(run_id)
+        if not has_memory and isinstance(await self.find(run_id), Starting):
+            await record.put_stop()  # before `refresh` aborts a start whose server is gone
         run = require_run(await self.refresh(run_id))
         if isinstance(run, Ended):
             return run
         if not has_memory:
-            await self.records.of(run_id).put_stop()
+            await record.put_stop()
         await self.machines.stop(run_id, has_memory=has_memory)
         return require_ended(await self._wait(run_id, _is_over, self.timeouts.end_timeout_sec))
 

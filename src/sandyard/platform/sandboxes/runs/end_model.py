@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from sandyard.kit.changes.events import actor
 from sandyard.kit.clock import utc_time
 from sandyard.platform.sandboxes.model import Sandbox, Status
+from sandyard.runtime.errors import SupervisorLostError
 from sandyard.runtime.model import Ended
 
 SYSTEM = actor("system")
@@ -40,7 +41,8 @@ class End:
     ended_at: datetime
     snapshot: StoredSnapshot | None = None
     started_at: datetime | None = None
-    """When its program started, if it did and that is known."""
+    """When its program started, if it did and that is known; not for a start that was lost with its
+    server, which costs nothing."""
     has_run: bool = True
     """Whether it ever listened."""
     by_owner: bool = False
@@ -55,13 +57,14 @@ class End:
 def end_of(ended: Ended, *, attempt: int, reason: str | None, retention: timedelta) -> End:
     """`reason` is why it was stopped, if not by its owner."""
     was_stopped = ended.reason == "stopped"
+    began_at, is_lost = ended.started_at, ended.error_code == SupervisorLostError.code
     return End(
         attempt=attempt,
         status=Status.TIMEOUT if ended.reason == "timeout" else Status.STOPPED,
         reason=reason if reason and was_stopped else reason_of(ended),
         ended_at=utc_time(ended.ended_at),
         snapshot=stored_snapshot(ended, retention=retention),
-        started_at=None if ended.started_at is None else utc_time(ended.started_at),
+        started_at=None if not began_at or is_lost else utc_time(began_at),
         has_run=ended.has_run,
         leaves_files=ended.has_run,
         by_owner=was_stopped and not reason,

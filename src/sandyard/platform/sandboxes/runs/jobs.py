@@ -150,8 +150,9 @@ class Reconcile:
         record is broken is left as it is, and does not stop the others."""
         run_id = run_id_of(sandbox)
         try:
-            look = self._runtime.find if run_id in versions else self._runtime.refresh
-            run = await look(run_id)
+            # A start's machine may be up while the server that began the start is gone.
+            is_known = run_id in versions and sandbox.status is not Status.STARTING
+            run = await (self._runtime.find if is_known else self._runtime.refresh)(run_id)
         except RuntimeUnavailableError as error:
             extra = {"action": actor, "sandbox_id": sandbox.sandbox_id, "reason": error.reason}
             logger.warning("a sandbox could not be looked up", extra=extra)

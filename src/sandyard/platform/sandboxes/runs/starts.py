@@ -1,6 +1,7 @@
 """The starts of sandboxes in progress on this server."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +17,10 @@ from sandyard.platform.sandboxes.runs.program import limits_of, program_of
 from sandyard.platform.sandboxes.runs.recorder import RunRecorder
 from sandyard.platform.sandboxes.runs.warm import WarmSandboxes
 from sandyard.platform.templates.model import Template
+from sandyard.runtime.errors import start_failure
 from sandyard.runtime.model import Ended, RunId
+
+_POLL_SEC = 0.1
 
 
 @wired
@@ -35,6 +39,24 @@ class SandboxStarts:
 
     def find(self, sandbox_id: str) -> "asyncio.Task[None] | None":
         return self._under_way.get(sandbox_id)
+
+    async def wait(self, sandbox: Sandbox) -> Sandbox:
+        """The sandbox when it has started; still `starting` if that takes too long. Raises what
+        kept it from starting, also if another server began that and is gone."""
+        task = self.find(sandbox.sandbox_id)
+        get = partial(self.node.get, sandbox.sandbox_id, account_id=sandbox.owner_account_id)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.node.start_wait_sec):
+                if task is not None:
+                    await asyncio.shield(task)
+                while (now := await get()).status is Status.STARTING:  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL_SEC)
+                if now.status is not Status.RUNNING:
+                    run = await self._runtime.find(run_id_of(now))
+                    if isinstance(run, Ended) and not run.has_run:
+                        raise start_failure(run.error_code, run.message)
+                return now
+        return await get()
 
     def begin(
         self,

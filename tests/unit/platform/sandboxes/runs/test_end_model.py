@@ -53,6 +53,11 @@ def test_each_end_has_its_status_and_a_reason(reason: EndReason, status: Status,
     assert end.by_owner == (reason == "stopped")
 
 
+def test_a_start_that_was_lost_with_its_server_costs_nothing() -> None:
+    lost = replace(by_itself("not_started"), error_code="SUPERVISOR_LOST")
+    assert end_of(lost, attempt=2, reason=None, retention=DAY).started_at is None
+
+
 def test_who_stopped_it_for_a_reason_is_not_its_owner() -> None:
     end = end_of(ENDED, attempt=2, reason="its account was deactivated", retention=DAY)
     assert (end.reason, end.by_owner) == ("its account was deactivated", False)
