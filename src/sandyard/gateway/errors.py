@@ -5,7 +5,8 @@ from sandyard.kit import errors
 
 class AddressUnknownError(errors.NotFoundError):
     """There is no sandbox at this address that you may see. If it is yours, create a link to it
-    with `POST /api/v1/sandboxes/{id}/tokens`."""
+    with `POST /api/v1/sandboxes/{id}/tokens`, for a preview with
+    `POST /api/v1/projects/{id}/tokens`."""
 
 
 class TargetUnknownError(errors.NotFoundError):

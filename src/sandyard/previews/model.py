@@ -3,6 +3,7 @@
 A decision returns the transition of a preview, or None if nothing changes.
 """
 
+import json
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -330,13 +331,22 @@ _MANIFESTS = frozenset(
 )
 
 
-def sync_outcome(paths: Collection[str]) -> SyncOutcome:
-    """Of files that were written to a running sandbox or deleted there."""
-    if _MANIFESTS.intersection(paths):
+def sync_outcome(written: Mapping[str, bytes], deleted: Collection[str]) -> SyncOutcome:
+    """Of files that were written to a running sandbox or deleted there. From a package.json that
+    is not a JSON object nothing is installed."""
+    paths = {*written, *deleted}
+    if _MANIFESTS & paths and _is_object(written.get("package.json") or b"{}"):
         return "installed"
     if "Procfile" in paths:
         return "restarted"
     return "updated" if paths else "unchanged"
+
+
+def _is_object(content: bytes) -> bool:
+    try:
+        return isinstance(json.loads(content.decode(errors="replace")), dict)
+    except ValueError:
+        return False
 
 
 def may_be_running(info: SandboxInfo | None, *, now: datetime) -> bool:

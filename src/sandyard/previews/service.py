@@ -280,7 +280,7 @@ class Previews:
             lambda it: model.record_files(it, info.sandbox_id, version=version, cause=cause),
         )
         count = await self._store.count_files(project_id)
-        outcome = model.sync_outcome([*written, *deleted])
+        outcome = model.sync_outcome(written, deleted)
         return Synced(project_id, info, count, version, outcome)
 
     def _cause(self, actor: str, reason: str | None = None) -> Cause:

@@ -4,20 +4,22 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 import pytest
 
 from sandyard.kit.free_ports import free_port
+from tests.support.platform.in_process import read_outbox
 from tests.support.servers.processes import (
     ServerProcess,
     clean_environment,
     csp_simulator,
     sandyard_serve,
 )
-from tests.support.servers.users import until
+from tests.support.servers.users import signed_up, until
 
 DOCS = Path(__file__).parents[3] / "docs"
 SECRETS = {
@@ -46,14 +48,17 @@ def blocks(page: str, heading: str = "") -> list[str]:
 
 
 def paste(
-    server: ServerProcess, *lines: str, folder: Path | None = None
+    server: ServerProcess,
+    *lines: str,
+    folder: Path | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.CompletedProcess[str]:
     """In the folder that the data dir is in, unless another is given."""
     here = "\n".join(lines).replace("localhost:8080", server.url)
     return subprocess.run(
         ["sh", "-c", here],
         cwd=folder or server.data_dir.parent,
-        env=clean_environment({}),
+        env=clean_environment(environment),
         capture_output=True,
         text=True,
         timeout=150,
@@ -66,7 +71,7 @@ def test_a_first_lease_and_the_same_again(whole_server: ServerProcess, tmp_path:
     (tmp_path / "data" / "secrets" / "broker_api_token").write_text(whole_server.track_token)
     stats = f"{whole_server.url}/v1/admin/stats"
     until(lambda: httpx.get(stats, headers=whole_server.admin, timeout=60).json()["available"])
-    [lines] = blocks("../README.md", "A first lease")
+    lines, _ = blocks("../README.md", "A first lease")
     first, again = paste(whole_server, lines, folder=tmp_path).stdout.splitlines()
     assert (first[-4:], again[-4:]) == (" 201", " 200")
     assert first[:-4] == again[:-4]
@@ -140,3 +145,39 @@ def test_a_pool_is_emptied_for_another_provider(server: ServerProcess) -> None:
     done = paste(server, names, emptying)
     assert done.stdout.count('"status":"stale"') == 25, done
     assert '"deletion_failed":0,"total":0,' in done.stdout, done
+
+
+def test_more_simulated_sandboxes_are_added(server: ServerProcess) -> None:
+    _, adding = blocks("../README.md", "A first lease")
+    address, start = r"http://127\.0\.0\.1:\d+/_sim\b", server.process.stdout
+    assert start is not None
+    shown = next(filter(None, (re.search(address, line.decode()) for line in start)))
+    done = paste(server, re.sub(address, shown.group(), adding))
+    assert '"added":50' in done.stdout, done
+
+
+@pytest.fixture(scope="module")
+def account(server: ServerProcess) -> dict[str, str]:
+    """What connects the command line, as docs/cli.md names it."""
+    ann = signed_up(server, "ann", mail=len(read_outbox(server.data_dir)) + 1)
+    key = ann.call("POST", "/api-keys", {"name": "cli", "scope": "admin"}, expect=201)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {"SANDYARD_URL": server.url, "SANDYARD_API_KEY": key["api_key"], "PATH": path}
+
+
+def test_a_volume_is_made_written_and_read(server: ServerProcess, account: dict[str, str]) -> None:
+    [lines] = blocks("volumes.md")
+    done = paste(server, "set -e", lines, environment=account)
+    assert (done.returncode, "models" in done.stdout) == (0, True), done
+
+
+def test_a_secret_is_bound_to_a_host_and_its_placeholder_seen(
+    server: ServerProcess, account: dict[str, str]
+) -> None:
+    [lines] = blocks("network.md", "Secrets bound to hosts")
+    done = paste(server, "set -e", lines, environment=account)
+    assert done.returncode == 0, done
+    assert "sk-live" not in done.stdout, done
+    *_, by_curl, by_command = done.stdout.split()
+    assert by_curl.startswith("sandyard_secret_"), done
+    assert by_command.startswith("sandyard_secret_"), done

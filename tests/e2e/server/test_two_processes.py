@@ -56,8 +56,10 @@ def test_claims_go_on_while_the_tenants_process_is_stalled(server: ServerProcess
             httpx.get(f"{server.url}/api/v1/me", timeout=0.5)
         ready = httpx.get(f"{server.url}/readyz", timeout=60)
         assert time.monotonic() - began < 20
-        told = ready.json()["error"]["details"]["parts"]
-        assert told == dict.fromkeys(("platform", "previews"), "Its process does not respond.")
+        told, why = ready.json()["error"], "The tenants' process does not respond."
+        assert told["details"]["parts"] == dict.fromkeys(("platform", "previews"), why)
+        engines = "the platform's sqlite engine, the previews' sqlite engine"
+        assert told["message"] == f"Not ready: {engines}. {why}"
         assert "pool_total 25.0" in httpx.get(f"{server.url}/metrics", timeout=60).text
     finally:
         os.kill(server.tenants_pid, signal.SIGCONT)

@@ -111,7 +111,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = sandyard.main(arguments, prog_name="sandyard", standalone_mode=False)
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "sandyard"
-        click.echo(f"sandyard: {error.format_message()} See `{path} --help`.", err=True)
+        said = error.format_message().rstrip(".")
+        click.echo(f"sandyard: {said}. See `{path} --help`.", err=True)
         return 2
     except click.Abort:
         return 130

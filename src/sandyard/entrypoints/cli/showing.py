@@ -99,9 +99,11 @@ def view_options(*, watch: bool) -> list[click.Option]:
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
-    """Columns of equal width, without lines, so that `awk` and `cut` can read them."""
+    """Columns of equal width, without lines, so that `awk` and `cut` can read them. Cells of one
+    row alone are whole, of several rows cut (`-o json` has all of them)."""
+    most = _CELL if len(rows) > 1 else None
     cells = [[each.title.upper() for each in columns]]
-    cells += [[_cell(each.value(row)) for each in columns] for row in rows]
+    cells += [[_cell(each.value(row), most) for each in columns] for row in rows]
     widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
     padded = (
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -165,13 +167,12 @@ def event_line(event: Mapping[str, Any]) -> str:
     return _printable(line)
 
 
-def _cell(value: Any) -> str:
-    """On one line of limited length (`-o json` has all of it), without terminal control
-    characters."""
+def _cell(value: Any, most: int | None = None) -> str:
+    """On one line, of limited length, without terminal control characters."""
     if value is None or value == "":
         return "-"
     text = _printable(" ".join(str(value).split()))
-    return text if len(text) <= _CELL else f"{text[: _CELL - 1]}…"
+    return text if most is None or len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _printable(text: str) -> str:

@@ -196,7 +196,8 @@ async def _require_ready(parts: Sequence[Part], others: OtherParts | None) -> No
     engines = {part.name: part.engine for part in parts} | dict(others.engines if others else {})
     named: dict[str, list[str]] = {}
     for part, trouble in troubles.items():
-        named.setdefault(trouble.message, []).append(f"the {part}'s {engines[part]} engine")
+        owner = f"{part}'" if part.endswith("s") else f"{part}'s"
+        named.setdefault(trouble.message, []).append(f"the {owner} {engines[part]} engine")
     first, reasons = next(iter(troubles)), {each.reason for each in troubles.values()}
     raise UnavailableError(
         "Not ready: " + " ".join(f"{', '.join(who)}. {why}" for why, who in named.items()),

@@ -33,7 +33,9 @@ class OtherParts:
             async with asyncio.timeout(_CHECK_SEC):
                 status, body = await get(self.app, "/readyz")
         except TimeoutError:
-            return dict.fromkeys(self.engines, UnavailableError("Its process does not respond."))
+            return dict.fromkeys(
+                self.engines, UnavailableError("The tenants' process does not respond.")
+            )
         except UnavailableError as error:
             return dict.fromkeys(self.engines, error)
         return {} if status == _OK else self._troubles(orjson.loads(body)["error"])

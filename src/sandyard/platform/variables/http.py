@@ -85,7 +85,10 @@ class VariableBody(RequestBody):
     value: Value = eg("postgres://app@db/shop")
     secret: StrictBool = eg(True, False, description="Its value is never shown again")
     binding: BindingBody | None = eg(
-        None, None, description="To which hosts it is bound; only of a secret, of 8 letters or more"
+        None,
+        None,
+        description='To which hosts it is bound, as {"hosts": ["api.example.com"]}; only of a '
+        "secret, of 8 letters or more",
     )
 
     @model_validator(mode="after")

@@ -29,7 +29,8 @@ class Application(NamedTuple):
 
 def detect(site: str, purpose: Purpose = "dev") -> Application:
     """In this order: a Procfile; a package.json with a script `dev`, or `start` to run it; Python's
-    requirements with a framework that is known; files."""
+    requirements with a framework that is known; files. Raises ValueError, whose message names the
+    manifest that can't be read."""
     web = re.search(r"^web:[ \t]*(\S.*)$", read(site, "Procfile"), re.MULTILINE)
     package, required = _package(site), _required(site)
     scripts = package.get("scripts") or {}
@@ -83,9 +84,11 @@ def _python(required: dict[str, str]) -> str | None:
 def _package(site: str) -> dict[str, Any]:
     try:
         found = json.loads(read(site, "package.json") or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    except ValueError as error:
+        raise ValueError(f"package.json is not valid JSON: {error}") from None
+    if isinstance(found, dict):
+        return found
+    raise ValueError("package.json is not a JSON object")
 
 
 def _required(site: str) -> dict[str, str]:
@@ -94,8 +97,10 @@ def _required(site: str) -> dict[str, str]:
     if not lines:
         try:
             lines = tomllib.loads(read(site, "pyproject.toml"))["project"]["dependencies"]
-        except (KeyError, ValueError):
+        except KeyError:
             lines = []
+        except ValueError as error:
+            raise ValueError(f"pyproject.toml is not valid TOML: {error}") from None
     wanted = [line.split(" #")[0].strip() for line in lines]
     pairs = [(re.match(r"[A-Za-z0-9._-]+", line), line) for line in wanted]
     return {name.group().lower(): line for name, line in pairs if name and line[:1] not in "#-"}

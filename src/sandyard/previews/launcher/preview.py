@@ -57,15 +57,16 @@ class Preview:
         self.kind = "static"
         self.has_begun = asyncio.Event()
         self.seen: set[tuple[str, int]] = set()
-        """The files that the last program was started with."""
+        """The files that the last attempt was made with."""
 
     async def run(self) -> NoReturn:
         while True:
-            application = detect(self.site, PURPOSE)
-            self.kind, seen = application.kind, self.restarts()
+            self.seen, seen = set(times(self.site)), self.restarts()
             try:
+                application = detect(self.site, PURPOSE)
+                self.kind = application.kind
                 await self.serve(application, seen)
-            except (FailedError, OSError) as error:
+            except (FailedError, OSError, ValueError) as error:
                 self.say(f"preview: {error}")
                 self.tell("failed", getattr(error, "code", None))
                 await self.until_changed()

@@ -142,7 +142,7 @@ class LocalPreviewProvider:
             await self.runtime.write_files(run_id, changes)
             if running.program is not None and running.program.is_over:  # its create broke off
                 await self.runtime.start_program(run_id, self._program({}))
-        if sync_outcome([*written, *deleted]) == "installed":
+        if sync_outcome(written, deleted) == "installed":
             self._keep_packages(run_id)
 
     async def kill(self, sandbox_id: str) -> None:

@@ -1,7 +1,10 @@
 """What a project is, by its files; and what the launcher shows and reports."""
 
+import asyncio
 import json
+import re
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -98,9 +101,40 @@ def test_a_procfile_comes_first_and_installs_what_all_manifests_name(tmp_path: P
     assert "pip install" in (found.install or "")
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "3"])
-def test_a_package_that_is_no_object_is_none(tmp_path: Path, content: str) -> None:
-    assert detected(tmp_path, package__json=content).kind == "static"
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("package__json", "{not json", "package.json is not valid JSON: Expecting property name"),
+        ("package__json", "[]", "package.json is not a JSON object"),
+        ("pyproject__toml", "[project", "pyproject.toml is not valid TOML: "),
+    ],
+)
+async def test_a_manifest_that_cannot_be_read_is_named_until_it_is_mended(
+    tmp_path: Path, name: str, content: str, reason: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        detected(tmp_path, **{name: content})
+    state = tmp_path.with_name(f"{tmp_path.name}-state")
+    state.mkdir()
+    preview = Preview(str(tmp_path), str(state))
+
+    async def reported(phase: str) -> list[str]:
+        async with asyncio.timeout(60):
+            while True:
+                with suppress(OSError):
+                    found = json.loads((state / "state.json").read_text())
+                    if found["phase"] == phase:
+                        return list(found["lines"])
+                await asyncio.sleep(0.05)
+
+    running = asyncio.create_task(preview.run())
+    try:
+        assert any(line.startswith(f"preview: {reason}") for line in await reported("failed"))
+        (tmp_path / name.replace("__", ".")).unlink()
+        await reported("running")
+        assert len(preview.lines) == 1
+    finally:
+        running.cancel()
 
 
 def test_a_changed_manifest_is_another_digest_and_a_changed_page_is_not(tmp_path: Path) -> None:
@@ -114,8 +148,11 @@ def test_a_changed_manifest_is_another_digest_and_a_changed_page_is_not(tmp_path
 
 def test_a_sync_names_as_installed_what_the_launcher_installs_from() -> None:
     for path in MANIFESTS:
-        assert sync_outcome([path, "Procfile", "index.html"]) == "installed"
-    assert {path for path in RESTARTS if sync_outcome([path]) == "restarted"} == {"Procfile"}
+        assert sync_outcome({"Procfile": b"", "index.html": b""}, [path]) == "installed"
+    assert {path for path in RESTARTS if sync_outcome({}, [path]) == "restarted"} == {"Procfile"}
+    assert sync_outcome({"package.json": b'{"name": "x"}'}, []) == "installed"
+    for content in (b"{not json", b"[]"):
+        assert sync_outcome({"package.json": content}, ["package-lock.json"]) == "updated"
 
 
 def test_a_sync_may_remove_the_folder_with_its_last_file(tmp_path: Path) -> None:

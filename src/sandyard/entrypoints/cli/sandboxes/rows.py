@@ -26,7 +26,8 @@ groups = (
         "sandbox env",
         (
             Row("ls", "list_sandbox_variables", "my-box"),
-            Row("set", "set_sandbox_variable", "my-box API_KEY 0fj39 --secret", arguments="value"),
+            Row("set", "set_sandbox_variable", "my-box API_KEY sk-live-0123456789 --secret "
+                """--binding '{"hosts": ["api.example.com"]}'""", arguments="value"),
             Row("rm", "remove_sandbox_variable", "my-box API_KEY"),
         ),
         columns="name value is_secret updated_at*",
