@@ -22,6 +22,11 @@ COPIED = {"metadata": {"annotations": {_COPY_OF: None}}}
 """The patch, when the files are there."""
 _WRITER, _READER = "writer", "reader"
 _HOST = "kubernetes.io/hostname"
+_COPY = (
+    *("find", "/from", "-mindepth", "1", "-maxdepth", "1", "!", "-name", "lost+found"),
+    *("-exec", "cp", "-a", "-t", "/to", "{}", "+"),
+)
+"""The roots of volumes, and what a file system has of its own there, are root's."""
 
 
 def name_of(volume_id: str) -> str:
@@ -124,7 +129,7 @@ def copying_pod(source: str, target: str, options: PodOptions, *, seconds: int) 
                 {
                     "name": CONTAINER,
                     "image": options.agent_image,
-                    "command": ["cp", "-a", "/from/.", "/to/"],
+                    "command": [*_COPY],
                     "securityContext": {**SECURITY, "readOnlyRootFilesystem": True},
                     "resources": {"requests": resources, "limits": resources},
                     "volumeMounts": [],
