@@ -42,7 +42,9 @@ async def fill(store: PoolStore, count: int, *, prefix: str = "lab", hours: floa
 
 def ended(sandbox: Sandbox, now: int = NOW) -> Transition[Sandbox]:
     """It goes to deletion, in whatever state it is."""
-    return changed(sandbox, sandbox.sent_to_deletion(now), "lease.ended", operator(now))
+    return changed(
+        sandbox, sandbox.sent_to_deletion(now), "lease.ended", operator(now).because("released")
+    )
 
 
 def quarantined(sandbox: Sandbox, now: int = NOW) -> Transition[Sandbox]:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 _NODE = ("package.json", "package-lock.json", "npm-shrinkwrap.json", ".npmrc")
+_OBJECTS = ("scripts", "dependencies", "devDependencies")
 _PYTHON = ("requirements.txt", "pyproject.toml")
 MANIFESTS = (*_NODE, *_PYTHON)
 RESTARTS = (*MANIFESTS, "Procfile")
@@ -86,9 +87,12 @@ def _package(site: str) -> dict[str, Any]:
         found = json.loads(read(site, "package.json") or "{}")
     except ValueError as error:
         raise ValueError(f"package.json is not valid JSON: {error}") from None
+    objects = [found]
     if isinstance(found, dict):
-        return found
-    raise ValueError("package.json is not a JSON object")
+        objects += [found.get(name) or {} for name in _OBJECTS]
+    if all(isinstance(each, dict) for each in objects):
+        return dict(found)
+    raise ValueError(f"package.json is not a JSON object, or one of its {', '.join(_OBJECTS)}")
 
 
 def _required(site: str) -> dict[str, str]:
@@ -96,8 +100,9 @@ def _required(site: str) -> dict[str, str]:
     lines = read(site, "requirements.txt").splitlines()
     if not lines:
         try:
-            lines = tomllib.loads(read(site, "pyproject.toml"))["project"]["dependencies"]
-        except KeyError:
+            project = tomllib.loads(read(site, "pyproject.toml"))["project"]
+            lines = [str(line) for line in project["dependencies"]]
+        except (KeyError, TypeError):
             lines = []
         except ValueError as error:
             raise ValueError(f"pyproject.toml is not valid TOML: {error}") from None

@@ -106,6 +106,11 @@ def test_a_procfile_comes_first_and_installs_what_all_manifests_name(tmp_path: P
     [
         ("package__json", "{not json", "package.json is not valid JSON: Expecting property name"),
         ("package__json", "[]", "package.json is not a JSON object"),
+        (
+            "package__json",
+            '{"scripts": 3}',
+            "package.json is not a JSON object, or one of its scripts",
+        ),
         ("pyproject__toml", "[project", "pyproject.toml is not valid TOML: "),
     ],
 )
