@@ -290,7 +290,7 @@ def stored_bytes() -> int:
     """What proxies of this process have read and not passed on."""
     stored = 0
     for each in gc.get_objects():
-        if isinstance(each, TlsStream):
+        if type(each) is TlsStream:  # isinstance would ask a weak proxy for its ended object
             stored += each._writer.transport.get_write_buffer_size()
             stored += len(each._reader._buffer)  # type: ignore[attr-defined]
             stored += each._incoming.pending + each._outgoing.pending
