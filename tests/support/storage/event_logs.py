@@ -16,8 +16,9 @@ from sandyard.kit.sql.events import EventWriter, SqlEventLog
 from tests.support.clocks import ManualClock
 
 DAY_MS = 24 * 3600 * 1000
-TODAY_MS = int(SystemClock().now()) // 86400 * DAY_MS
-"""A table on DynamoDB has no events from before it was made."""
+FIRST_DAY_MS = (int(SystemClock().now()) // 86400 + 1) * DAY_MS
+"""Tomorrow: a table on DynamoDB has no events from before the day it was made, which is a day later
+than the tests began if they run past midnight."""
 
 
 def event(
@@ -26,7 +27,7 @@ def event(
     *,
     kind: str = "thing.changed",
     actor: str = "operator",
-    at_ms: int = TODAY_MS,
+    at_ms: int = FIRST_DAY_MS,
     effect: Effect = Effect.PARTIAL,
 ) -> Event:
     data = {"size": sequence} if effect is not Effect.FULL else {"size": sequence, "name": subject}

@@ -28,7 +28,7 @@ from tests.support.clocks import ManualClock
 from tests.support.storage.engines import STORE_ENGINES, broker_database
 from tests.support.storage.event_logs import (
     DAY_MS,
-    TODAY_MS,
+    FIRST_DAY_MS,
     Bench,
     bench_on_dynamo,
     bench_on_sql,
@@ -40,7 +40,7 @@ from tests.support.storage.event_logs import (
 async def bench(
     request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str, dynamo_url: str
 ) -> AsyncIterator[Bench]:
-    clock = ManualClock((TODAY_MS + 5 * DAY_MS) / 1000)
+    clock = ManualClock((FIRST_DAY_MS + 5 * DAY_MS) / 1000)
     if request.param != "dynamodb":
         async with broker_database(request.param, tmp_path, postgres_url) as database:
             yield bench_on_sql(database, clock)
@@ -86,7 +86,7 @@ async def fill(bench: Bench) -> None:
                 number,
                 kind="thing.made" if number < 3 else "thing.changed",
                 actor=f"track:{number % 2}",
-                at_ms=TODAY_MS + number * DAY_MS // 2,
+                at_ms=FIRST_DAY_MS + number * DAY_MS // 2,
                 effect=Effect.FULL if number < 3 else Effect.PARTIAL,
             )
             for number in range(12)
@@ -109,7 +109,7 @@ class TestCounts:
         self, bench: Bench, kind: str, half_days: tuple[int, int], expected: int
     ) -> None:
         await fill(bench)
-        first, end = (TODAY_MS + each * DAY_MS // 2 for each in half_days)
+        first, end = (FIRST_DAY_MS + each * DAY_MS // 2 for each in half_days)
         assert await bench.log.count(kind, from_ms=first, to_ms=end) == expected
 
 
@@ -129,17 +129,24 @@ class TestPages:
             (EventQuery(subject="s1", actor="track:1"), [7, 1]),
             (EventQuery(subject="s1", kind="thing.made"), [1]),
             (EventQuery(actor="track:0", kind="thing.made"), [2, 0]),
-            (EventQuery(from_ms=TODAY_MS + 5 * DAY_MS // 2), [11, 10, 9, 8, 7, 6, 5]),
-            (EventQuery(to_ms=TODAY_MS + 5 * DAY_MS // 2), [4, 3, 2, 1, 0]),
+            (EventQuery(from_ms=FIRST_DAY_MS + 5 * DAY_MS // 2), [11, 10, 9, 8, 7, 6, 5]),
+            (EventQuery(to_ms=FIRST_DAY_MS + 5 * DAY_MS // 2), [4, 3, 2, 1, 0]),
             (
                 EventQuery(
-                    from_ms=TODAY_MS + DAY_MS, to_ms=TODAY_MS + 2 * DAY_MS, kind="thing.made"
+                    from_ms=FIRST_DAY_MS + DAY_MS,
+                    to_ms=FIRST_DAY_MS + 2 * DAY_MS,
+                    kind="thing.made",
                 ),
                 [2],
             ),
-            (EventQuery(subject="s0", from_ms=TODAY_MS + 1, to_ms=TODAY_MS + 4 * DAY_MS), [6, 3]),
             (
-                EventQuery(actor="track:0", from_ms=TODAY_MS + 1, to_ms=TODAY_MS + 3 * DAY_MS),
+                EventQuery(subject="s0", from_ms=FIRST_DAY_MS + 1, to_ms=FIRST_DAY_MS + 4 * DAY_MS),
+                [6, 3],
+            ),
+            (
+                EventQuery(
+                    actor="track:0", from_ms=FIRST_DAY_MS + 1, to_ms=FIRST_DAY_MS + 3 * DAY_MS
+                ),
                 [4, 2],
             ),
             (EventQuery(subject="nobody"), []),
@@ -166,7 +173,7 @@ class TestPages:
     async def test_a_subject_s_events_are_in_order_whatever_the_clocks_said(
         self, bench: Bench
     ) -> None:
-        times = [TODAY_MS + each for each in (50, 20, 90, 10, 40)]
+        times = [FIRST_DAY_MS + each for each in (50, 20, 90, 10, 40)]
         for number, at_ms in enumerate(times):
             await bench.write([event("s1", number, at_ms=at_ms)])
         query = EventQuery(subject="s1")
@@ -197,7 +204,7 @@ class TestReaders:
         self, bench: Bench
     ) -> None:
         await fill(bench)
-        found = await exported(bench.log, TODAY_MS + DAY_MS // 2, TODAY_MS + 5 * DAY_MS)
+        found = await exported(bench.log, FIRST_DAY_MS + DAY_MS // 2, FIRST_DAY_MS + 5 * DAY_MS)
         assert numbers(found) == list(range(1, 10))
 
     async def test_what_was_decided_long_before_it_is_written_is_not_behind_those_who_have_read(
@@ -209,7 +216,7 @@ class TestReaders:
         now_ms = int(bench.clock.now() * 1000)
         position: str | None = None
         seen, position = await bench.log.read_after(position, limit=100)
-        assert len(await exported(bench.log, TODAY_MS, now_ms)) == len(seen) == 12
+        assert len(await exported(bench.log, FIRST_DAY_MS, now_ms)) == len(seen) == 12
         bench.writer_clock.advance(bench.clock.now())
         late = event("late", 99, at_ms=now_ms - 3600_000)
         await bench.write([late])
@@ -262,7 +269,7 @@ class TestReaders:
     ) -> None:
         await fill(bench)
         bench.clock.advance(10 * 24 * 3600)
-        position = await bench.log.position_before(TODAY_MS + DAY_MS)
+        position = await bench.log.position_before(FIRST_DAY_MS + DAY_MS)
         found, _ = await bench.log.read_after(position, limit=100)
         everything, _ = await bench.log.read_after(None, limit=100)
         assert [each for each in found if _is_later(each)] == list(filter(_is_later, everything))
@@ -270,21 +277,21 @@ class TestReaders:
 
 
 def _is_later(logged: LoggedEvent) -> bool:
-    return logged.event.at_ms >= TODAY_MS + DAY_MS
+    return logged.event.at_ms >= FIRST_DAY_MS + DAY_MS
 
 
 class TestPruning:
     async def prune(self, bench: Bench, *, days: float = 4) -> int:
         """Away with what is older than day 4, as the job does it."""
-        bench.clock.advance((TODAY_MS + 2 * days * DAY_MS) / 1000 - bench.clock.now())
+        bench.clock.advance((FIRST_DAY_MS + 2 * days * DAY_MS) / 1000 - bench.clock.now())
         report = await prune_events(bench.log, clock=bench.clock, retention=timedelta(days=days))
         return report.events_removed
 
     async def test_keeps_what_a_live_subject_s_state_rests_on(self, bench: Bench) -> None:
         old = [event("live", 1, effect=Effect.FULL), event("live", 2), event("gone", 1)]
         newer = [event("live", 3, effect=Effect.FULL), event("live", 4)]
-        last = [event("live", 5, at_ms=TODAY_MS + 6 * DAY_MS)]
-        late = [event("gone", 2, at_ms=TODAY_MS + 6 * DAY_MS)]
+        last = [event("live", 5, at_ms=FIRST_DAY_MS + 6 * DAY_MS)]
+        late = [event("gone", 2, at_ms=FIRST_DAY_MS + 6 * DAY_MS)]
         await bench.write([*old, *newer, *last, *late])
         await bench.set_alive({"live"})
         assert await self.prune(bench) == 3
