@@ -159,8 +159,8 @@ def test_more_simulated_sandboxes_are_added(server: ServerProcess) -> None:
 @pytest.fixture(scope="module")
 def account(server: ServerProcess) -> dict[str, str]:
     """What connects the command line, as docs/cli.md names it."""
-    ann = signed_up(server, "ann", mail=len(read_outbox(server.data_dir)) + 1)
-    key = ann.call("POST", "/api-keys", {"name": "cli", "scope": "admin"}, expect=201)
+    bea = signed_up(server, "bea", mail=len(read_outbox(server.data_dir)) + 1)
+    key = bea.call("POST", "/api-keys", {"name": "cli", "scope": "admin"}, expect=201)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return {"SANDYARD_URL": server.url, "SANDYARD_API_KEY": key["api_key"], "PATH": path}
 

@@ -303,7 +303,8 @@ async def test_a_postgresql_without_its_database_is_told_for_all_parts_and_by_ev
         assert f"not ready, on postgresql. {told}" in line
     assert told in error["message"]
     assert list(error["details"]["parts"]) == names
-    assert all(f"the {name}'s postgresql engine" in error["message"] for name in names)
+    owners = [f"{name}'" if name.endswith("s") else f"{name}'s" for name in names]
+    assert all(f"the {owner} postgresql engine" in error["message"] for owner in owners)
     for command in (("db", "upgrade"), ("verify",), ("jobs", "run", "sync")):
         log = tmp_path / f"{command[0]}.log"
         run = run_sandyard(*command, environment=SECRETS | environment, log=log)

@@ -53,6 +53,8 @@ EXCEPTIONS = {
     "all are marked read at once": "read_notification",
     "the events of Telemetry have it": "get_device_key_history",
     "for agents; the page shows the preview itself": "look_at_preview",
+    "a domain is proven by what serves it: a program's two steps": """
+        add_publication_domain remove_publication_domain""",
 }
 """The reason, and the operations that no page calls."""
 FIELDS = {

@@ -13,7 +13,7 @@ PROJECTS = "/console/projects"
 ONE = PROJECTS + "/{project_id}"
 _PROJECT = "platform/projects/{project_id}"
 NEW = {"name": TEXT, "description": TEXT}
-PUBLISHED = {"version": WHOLE, "root": TEXT, "fallback": TEXT}
+PUBLISHED = {"version": WHOLE, "mode": TEXT, "root": TEXT, "fallback": TEXT}
 CHANGED = {"name": TEXT, "description": TEXT_OR_NONE}
 
 
