@@ -2,12 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from httpx import TransportError
 
 from sandyard.previews.errors import ProviderTroubleError
 from sandyard.previews.ports import Application, PreviewSandbox
@@ -77,6 +79,19 @@ async def phase_of(provider: LocalPreviewProvider, made: PreviewSandbox, phase: 
             await asyncio.sleep(0.05)
 
 
+async def until_page(
+    provider: LocalPreviewProvider, made: PreviewSandbox, path: str, is_new: Callable[[str], bool]
+) -> None:
+    """A development server that is ended meanwhile answers nothing."""
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(TransportError):
+                page = await page_of_preview(provider, made, path)
+                if page.status_code == 200 and is_new(page.text):
+                    return
+            await asyncio.sleep(0.05)
+
+
 async def test_an_application_that_fails_says_why_and_runs_once_it_is_mended(
     provider: LocalPreviewProvider,
 ) -> None:
@@ -97,9 +112,7 @@ async def test_an_application_that_fails_says_why_and_runs_once_it_is_mended(
     edited = {"index.html": b"<h1>two</h1>"}
     await provider.write_files(made.sandbox_id, written=edited, deleted=["Procfile"])
     assert (await phase_of(provider, made, "running")).kind in ("procfile", "static")
-    async with asyncio.timeout(20):
-        while (await page_of_preview(provider, made)).content != b"<h1>two</h1>":
-            await asyncio.sleep(0.05)
+    await until_page(provider, made, "/", lambda text: text == "<h1>two</h1>")
     assert any("broken" in line for line in await provider.log(made.sandbox_id, lines=50))
 
 
@@ -221,11 +234,7 @@ async def test_the_next_preview_of_a_project_has_its_packages_and_nothing_else_o
     assert (await page_of_preview(provider, second, "/node_modules/installed")).text == installed
     again = {"package.json": json.dumps(MARKED | {"version": "2.0.0"}).encode()}
     await provider.write_files(second.sandbox_id, written=again, deleted=[])
-    async with asyncio.timeout(60):
-        while (
-            await page_of_preview(provider, second, "/node_modules/installed")
-        ).text == installed:
-            await asyncio.sleep(0.05)
+    await until_page(provider, second, "/node_modules/installed", lambda text: text != installed)
     assert (await page_of_preview(provider, other)).content == b"<h1>one</h1>"
     await provider.close()
 

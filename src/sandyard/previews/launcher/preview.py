@@ -206,9 +206,13 @@ class Preview:
         except OSError:
             await self.show_page(reader, writer)
             return
-        await asyncio.gather(_pump(reader, outer), _pump(inner, writer), return_exceptions=True)
-        for each in (outer, writer):
-            each.close()
+        try:
+            await asyncio.gather(_pump(reader, outer), _pump(inner, writer))
+        except OSError:  # one side was killed: the other would wait for it
+            pass
+        finally:
+            for each in (outer, writer):
+                each.close()
 
     async def show_page(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import socket
+import struct
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -187,3 +189,26 @@ def test_a_state_is_bounded() -> None:
     assert found is not None
     assert (found.phase, len(found.kind), found.exit_code) == ("failed", 32, 1)
     assert (len(found.last_lines), len(found.last_lines[0])) == (40, 2000)
+
+
+async def test_a_server_that_is_killed_before_it_answers_ends_the_connection(
+    tmp_path: Path,
+) -> None:
+    """Its browser would wait forever for the answer."""
+    preview = Preview(str(tmp_path), str(tmp_path))
+
+    async def kill(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        linger = struct.pack("ii", 1, 0)  # reset
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.transport.abort()
+
+    async with (
+        await asyncio.start_server(kill, "127.0.0.1", preview.port),
+        await asyncio.start_server(preview.pass_on, "127.0.0.1", 0) as front,
+        asyncio.timeout(10),
+    ):
+        reader, writer = await asyncio.open_connection(*front.sockets[0].getsockname())
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        assert await reader.read() == b""
+        writer.close()
